@@ -52,8 +52,8 @@ def main(python: str) -> None:
         shell = "\n".join(["set -eux", *(line for line in steps if line != web_server), "pip list"])
         try:
             started = time.monotonic()
-            said = _run(["bash", "-c", shell], project, environment)
-            missing = [words for words in _SAID if words not in said]
+            output = _run(["bash", "-c", shell], project, environment)
+            missing = [words for words in _SAID if words not in output]
             if missing:
                 raise click.ClickException(f"the steps did not print {', '.join(missing)}")
             _look_at_web_server(web_server, project, environment)
@@ -66,16 +66,16 @@ def main(python: str) -> None:
 
 def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
     """Runs a command, prints what it prints, and returns it."""
-    said: list[str] = []
+    output: list[str] = []
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as running:
         for line in running.stdout or ():
             click.echo(line, nl=False)
-            said.append(line)
+            output.append(line)
     if running.returncode:
         raise click.ClickException(f"{command[0]} ended with {running.returncode}")
-    return "".join(said)
+    return "".join(output)
 
 
 def _look_at_web_server(command: str, folder: Path, environment: dict[str, str]) -> None:

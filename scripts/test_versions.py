@@ -124,8 +124,8 @@ def _python(version: str) -> str:
     ]
     probe = "import sys; print('%d.%d' % sys.version_info[:2])"
     for python in filter(None, candidates):
-        told = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=False)
-        if told.stdout.strip() == version:
+        reported = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=False)
+        if reported.stdout.strip() == version:
             return python
     raise click.ClickException(f"there is no Python {version}: install it, so that python{version} is on the PATH")
 

@@ -127,7 +127,7 @@ def _publish(kafka: Kafka, topic: str, table: str, session: SparkSession, connec
 def _follow(kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection) -> list[object]:
     """Follows a topic's keys in two runs: what each changed and counted, the rows, and what is left in the session."""
     kafka.create(topic)
-    told: list[object] = []
+    reported: list[object] = []
     for values in (["a", "b"], [None, "c"]):
         records = [
             (f'{{"id": {key}}}', value and f'{{"id": {key}, "name": "{value}"}}') for key, value in enumerate(values)
@@ -141,16 +141,18 @@ def _follow(kafka: Kafka, topic: str, table: str, session: SparkSession, connect
             key_format=JsonFormat("id INT"),
             value_format=JsonFormat("id INT, name STRING"),
         )
-        told.append([*(vars(result.merged) if result.merged else {}).values(), result.records, result.known.table_rows])
+        reported.append(
+            [*(vars(result.merged) if result.merged else {}).values(), result.records, result.known.table_rows]
+        )
     rows = session.read.format("delta").load(table).select("id", "name").collect()
-    return [*told, [list(row) for row in rows], session.conf.get("spark.databricks.delta.write.txnAppId", None)]
+    return [*reported, [list(row) for row in rows], session.conf.get("spark.databricks.delta.write.txnAppId", None)]
 
 
 def _keep(kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection) -> list[object]:
     """Keeps the history of keys, of which one changes: what each run changed, and the rows."""
     kafka.create(topic)
     key, left_out = '{"id": 1}', '"left_out": ["name"]'
-    told: list[object] = []
+    reported: list[object] = []
     for records in (
         [(key, '{"id": 1, "name": "a"}')],
         [(key, f'{{"id": 1, {left_out}}}'), (key, None), ('{"id": 2}', f'{{"id": 2, {left_out}, "before": {key}}}')],
@@ -167,9 +169,11 @@ def _keep(kafka: Kafka, topic: str, table: str, session: SparkSession, connectio
                 {"left_out": "kafka_unavailable", "before": "kafka_previous_key"}
             ),
         )
-        told.append([*(vars(result.merged) if result.merged else {}).values(), result.records, result.known.table_rows])
+        reported.append(
+            [*(vars(result.merged) if result.merged else {}).values(), result.records, result.known.table_rows]
+        )
     rows = session.read.format("delta").load(table).select("id", "name", "is_current").orderBy("id", "kafka_offset")
-    return [*told, [list(row) for row in rows.collect()]]
+    return [*reported, [list(row) for row in rows.collect()]]
 
 
 def _land_windows(

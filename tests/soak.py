@@ -472,8 +472,8 @@ class Soak:
     def _add(self, name: str, found: Outcome, what: str) -> None:
         for number in ("lost", "doubled", "aborted", "wrong", "disordered"):
             setattr(self.outcome, number, getattr(self.outcome, number) + getattr(found, number))
-        told = f"lost {found.lost}, doubled {found.doubled}, aborted {found.aborted}, wrong {found.wrong}"
-        self.outcome.tables[name] = f"{what}, {told}, out of order {found.disordered}"
+        reported = f"lost {found.lost}, doubled {found.doubled}, aborted {found.aborted}, wrong {found.wrong}"
+        self.outcome.tables[name] = f"{what}, {reported}, out of order {found.disordered}"
 
 
 def _is_expected(kind: str, answer: dict[str, Any]) -> bool:

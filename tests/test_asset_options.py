@@ -39,7 +39,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 SOURCE = KafkaSource.builder().set_topics("orders").build()
 
 
-def test_all_that_dagster_shows_and_goes_by_passes_through():
+def test_dagsters_own_options_are_passed_on():
     condition, policy = AutomationCondition.eager(), FreshnessPolicy.time_window(fail_window=timedelta(hours=1))
     retries, partitions = RetryPolicy(max_retries=2), DailyPartitionsDefinition("2026-01-01")
     pod = {"dagster-k8s/config": {"container_config": {"resources": {"requests": {"cpu": "4"}}}}}
@@ -98,7 +98,7 @@ def test_every_option_of_dagsters_is_checked_and_may_be_none(option):
     build_kafka_delta_asset(source=SOURCE, table="lake.orders", **absent)
 
 
-def test_what_an_idle_run_leaves_is_one_of_two():
+def test_on_idle_has_two_values():
     with pytest.raises(ConfigurationError, match=r"^on_idle: 'nothing' is not materialize or skip$"):
         build_kafka_delta_asset(source=SOURCE, table="lake.orders", name="orders", on_idle=cast("Any", "nothing"))
 

@@ -70,7 +70,7 @@ def test_every_schedule_gives_windows_without_gaps(partitions_def, count, hours)
     assert {window.key for window in windows} <= set(partitions_def.get_partition_keys())
 
 
-def test_days_of_a_zone_are_as_long_as_they_are_there():
+def test_days_have_their_time_zones_length():
     days = DailyPartitionsDefinition("2013-01-01", timezone=NEW_YORK)
     windows = windows_between(days, "2013-01-01T05:00:00+00:00", "2014-01-01T05:00:00+00:00")
     assert len(windows) == 365
@@ -86,22 +86,22 @@ def test_each_of_two_hours_of_the_same_name_has_a_window():
     assert {window.stop_ms - window.start_ms for window in windows} == {HOUR}
 
 
-def test_what_is_excluded_is_no_window_and_makes_none_longer():
+def test_excluded_times_are_not_windows_and_make_no_window_longer():
     days = DailyPartitionsDefinition("2013-03-01", exclusions=["0 0 * * 6,7"])
     windows = windows_between(days, "2013-03-01T00:00:00+00:00", "2013-03-15T00:00:00+00:00")
     assert [len(group) for group in contiguous_groups(windows)] == [1, 5, 4]
     assert {window.stop_ms - window.start_ms for window in windows} == {24 * HOUR}
 
 
-def test_holes_and_overlaps_of_the_definition_are_told_next_to_what_is_landed():
+def test_gaps_and_overlaps_of_the_definition_are_reported_next_to_the_landed_windows():
     hourly = partitions(
         HourlyPartitionsDefinition(
             start_date="2023-09-30-00:00", end_date="2023-10-03-00:00", timezone="Australia/Lord_Howe"
         )
     )
     [[group], [far]] = (hourly.groups([key]) for key in ("2023-10-01-01:00", "2023-10-02-01:00"))
-    [told] = hourly.irregularities(group.windows)
-    assert told.startswith(
+    [reported] = hourly.irregularities(group.windows)
+    assert reported.startswith(
         "records with timestamps from 2023-09-30T15:30:00Z to 2023-09-30T16:00:00Z are in no partition"
     )
     assert hourly.irregularities(far.windows) == []
@@ -110,8 +110,10 @@ def test_holes_and_overlaps_of_the_definition_are_told_next_to_what_is_landed():
         DailyPartitionsDefinition(start_date="2011-12-28", end_date="2012-01-03", timezone="Pacific/Apia")
     )
     [group] = daily.groups(["2011-12-30"])
-    [told] = daily.irregularities(group.windows)
-    assert told.startswith("the partitions 2011-12-30 [2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) and 2011-12-31 [")
+    [reported] = daily.irregularities(group.windows)
+    assert reported.startswith(
+        "the partitions 2011-12-30 [2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) and 2011-12-31 ["
+    )
     [group] = daily.groups(["2011-12-30", "2011-12-31"])
     with pytest.raises(
         ConfigurationError,
@@ -157,7 +159,7 @@ def test_windows_of_the_same_topics_are_landed_together():
     assert sorted(both.partition_keys["2013-03-01"]) == ["2013-03-01|a", "2013-03-01|b"]
 
 
-def test_the_definition_tells_windows_apart_and_not_how_many_there_are():
+def test_the_definition_identifies_windows_whatever_their_number():
     day = partitions(DailyPartitionsDefinition("2013-03-01")).definition
     assert day == partitions(DailyPartitionsDefinition("2020-01-01", end_offset=1)).definition
     others = (

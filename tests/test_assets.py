@@ -66,7 +66,7 @@ def run(asset: AssetsDefinition, instance: DagsterInstance, resources: Any, **co
     return {key: value.value for key, value in events[0].materialization.metadata.items()}
 
 
-def test_a_schema_whose_names_match_nothing_is_told_and_fails_a_check(spark, instance, resources, source, table):
+def test_a_schema_whose_names_match_nothing_is_reported_and_fails_a_check(spark, instance, resources, source, table):
     def land(schema, into=table):
         asset = build_kafka_delta_asset(name="numbers", source=source, table=into, value_format=JsonFormat(schema))
         result = materialize([asset], instance=instance, resources=resources)
@@ -150,7 +150,7 @@ def test_the_data_version_changes_with_the_position_alone(kafka, instance, resou
     assert version() != first
 
 
-def test_an_idle_run_can_be_told_to_leave_nothing(instance, resources, source, table):
+def test_an_idle_run_can_leave_no_materialization(instance, resources, source, table):
     asset = build_kafka_delta_asset(name="skipping", source=source, table=table, on_idle="skip")
     assert run(asset, instance, resources) is not None
     assert run(asset, instance, resources) is None
@@ -247,7 +247,7 @@ def test_a_rejected_record_fails_the_step_and_leaves_no_materialization(
     assert landed.count(table) == 3
 
 
-def test_observing_a_topic_tells_its_offsets_and_drives_the_data_version(kafka, instance, resources, source, topic):
+def test_observing_a_topic_reports_its_offsets_and_drives_the_data_version(kafka, instance, resources, source, topic):
     asset = kafka_topic_asset(source)
 
     def look():

@@ -173,7 +173,7 @@ def test_eager_does_not_ask_again_where_a_run_failed(kafka, instance, broker, to
     assert project.requested() == 1
 
 
-def test_what_is_observed_during_a_run_waits_for_something_new_or_for_a_tick_beside_eager(
+def test_an_observation_during_a_run_waits_for_new_records_or_a_tick_in_addition_to_eager(
     kafka, instance, broker, topic
 ):
     kafka.create(topic)
@@ -199,7 +199,7 @@ def test_what_is_observed_during_a_run_waits_for_something_new_or_for_a_tick_bes
     assert [at(61), at(62)] == [1, 0]
 
 
-def test_a_tick_beside_eager_asks_for_a_run_of_a_table_whose_topic_is_silent(kafka, instance, broker, topic):
+def test_a_tick_in_addition_to_eager_requests_a_run_for_a_silent_topic(kafka, instance, broker, topic):
     kafka.create(topic)
     condition = AutomationCondition.eager() | AutomationCondition.cron_tick_passed("0 6 * * *")
     project = Project.of(instance, broker, (topic,), condition)

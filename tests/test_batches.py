@@ -70,7 +70,7 @@ def test_batches_by_time_advance_together(kafka, land, spark, table, topic):
     assert read_back.count(table) == 30
 
 
-def test_a_topic_partition_that_is_ahead_waits_and_the_commit_says_up_to_when_all_are(
+def test_a_topic_partition_that_is_ahead_waits_and_the_commit_records_the_common_time(
     kafka, land, offsets, spark, table, topic
 ):
     kafka.create(topic, partitions=3)

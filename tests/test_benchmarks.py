@@ -58,10 +58,10 @@ def run(folder: Path, benchmarks: Mapping[str, Sequence[str]]) -> dict[str, tupl
         timeout=500,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    said = re.split(r"^@(\w+)$", finished.stdout, flags=re.MULTILINE)[1:]
+    message = re.split(r"^@(\w+)$", finished.stdout, flags=re.MULTILINE)[1:]
     return {
         name: (output, json.loads((folder / f"{name}.json").read_text()))
-        for name, output in zip(said[::2], said[1::2], strict=True)
+        for name, output in zip(message[::2], message[1::2], strict=True)
     }
 
 

@@ -70,7 +70,7 @@ def conflicts(monkeypatch):
     return meet
 
 
-def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_one_again_and_again_does(
+def test_a_change_by_another_writer_before_each_batch_does_not_end_the_run_but_repeated_ones_before_one_batch_do(
     kafka, land, offsets, topic, conflicts, monkeypatch
 ):
     monkeypatch.setattr("dagster_kafka_flip.ingestion.conflicts.MOST_PLANS", 2)
@@ -90,7 +90,7 @@ def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_o
     assert offsets() == list(range(batches))
 
 
-def test_what_comes_in_after_a_table_met_somebody_elses_change_is_left_to_the_next_run_by_all_of_them(
+def test_after_a_conflict_on_one_table_all_tables_leave_new_records_to_the_next_run(
     kafka, connection, spark_of, offsets, topic, table, conflicts
 ):
     kafka.create(topic)
@@ -117,7 +117,7 @@ def test_what_comes_in_after_a_table_met_somebody_elses_change_is_left_to_the_ne
     assert offsets(f"{table}-first") == offsets(f"{table}-second") == [0, 1, 2]
 
 
-def test_whatever_fails_behind_the_commit_the_run_reports_it_and_says_what_it_does_not_know(
+def test_any_failure_after_the_commit_is_reported_with_the_unknown_values(
     kafka, land, offsets, topic, table, monkeypatch, caplog
 ):
     kafka.create(topic)

@@ -175,7 +175,7 @@ def test_a_port_that_is_lost_to_another_program_is_replaced(tmp_path: Path, monk
 
 
 @pytest.mark.kafka
-def test_a_broker_that_does_not_start_shows_its_own_words(tmp_path: Path):
+def test_a_broker_that_does_not_start_shows_its_log(tmp_path: Path):
     broker = LocalBroker(tmp_path, properties={"metric.reporters": "no.such.Reporter"})
     with pytest.raises(BrokerError) as raised:
         broker.start()
@@ -282,7 +282,7 @@ def test_a_guard_that_does_not_know_the_start_of_its_broker_ends_nothing():
             other.kill()
 
 
-def test_nobody_else_on_the_machine_gets_to_see_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_other_users_can_not_read_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # In the place of Java, what makes files as Java does, and answers nothing.
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -319,13 +319,13 @@ def test_the_record_of_a_process_that_is_gone_is_cleared_up(tmp_path: Path):
     assert not (tmp_path / "broker.pid").exists()
 
 
-def test_a_record_that_can_not_be_read_is_no_reason_to_guess(tmp_path: Path):
+def test_an_unreadable_record_is_never_guessed(tmp_path: Path):
     (tmp_path / "broker.json").write_text("{}")
     with pytest.raises(BrokerError, match=r"broker\.json can't be read"):
         LocalBroker(tmp_path).status()
 
 
-def test_stopping_where_there_is_nothing_makes_no_folder(tmp_path: Path):
+def test_stopping_without_a_server_makes_no_folder(tmp_path: Path):
     assert not LocalBroker(tmp_path / "none").stop()
     assert not (tmp_path / "none").exists()
 

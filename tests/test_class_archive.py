@@ -42,7 +42,7 @@ def test_a_session_starts_from_the_archive_that_was_prepared(tmp_path):
         assert "shared objects file (top)" in line
 
 
-def test_there_is_no_archive_before_one_is_made(monkeypatch, tmp_path):
+def test_no_archive_is_used_before_one_is_made(monkeypatch, tmp_path):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     assert archive_options(["/a.jar"]) == []
 
@@ -110,7 +110,7 @@ def test_an_archive_of_jars_that_were_replaced_is_not_used_and_makes_room(cache,
         made = newer
 
 
-def test_what_a_killed_attempt_left_makes_room(cache):
+def test_the_remains_of_a_killed_attempt_are_removed(cache):
     for name, age in {"partial-dead": 7200, "partial-alive": 60}.items():
         (cache / name).mkdir(parents=True)
         then = time.time() - age

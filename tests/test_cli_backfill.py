@@ -150,9 +150,9 @@ def test_days_are_planned_and_then_landed_in_one_run(kafka, run, rows, home, top
         assert instance.get_materialized_partitions(AssetKey(["lake", "daily"])) == set(DAYS)
 
     kafka.trim(topic, 0, 2)
-    told = run("lake/daily", *THREE_DAYS, "--yes", code=1)
-    assert "records of the window 2013-03-01 [2013-03-01T00:00:00Z, 2013-03-02T00:00:00Z) may be gone" in told.stderr
-    assert told.stdout == ""
+    shown = run("lake/daily", *THREE_DAYS, "--yes", code=1)
+    assert "records of the window 2013-03-01 [2013-03-01T00:00:00Z, 2013-03-02T00:00:00Z) may be gone" in shown.stderr
+    assert shown.stdout == ""
     assert len(recorded(home)) == 1
 
 
@@ -222,10 +222,10 @@ def test_runs_follow_the_backfill_policy_and_the_first_that_fails_is_the_last(ka
     last = recorded(home)[-1]
     assert f"Error: the run {last.run_id} failed: RecordsRejectedError: 1 record can't be decoded" in failed.stderr
     assert f"{topic}-b-0 offset 2: " in failed.stderr
-    told = (
+    shown = (
         "Done: 2013-03-01|a to 2013-03-03|a (3 partitions).\nNot done: 2013-03-01|b to 2013-03-03|b (3 partitions).\n"
     )
-    assert failed.stderr.endswith(told)
+    assert failed.stderr.endswith(shown)
     assert rows("by_two", "kafka_value") == [("1",), ("25",)]
 
 
@@ -263,10 +263,10 @@ def test_holes_and_overlaps_of_partitions_are_reported_before_anything_runs(kafk
 
 
 @pytest.mark.kafka
-def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_path, monkeypatch):
+def test_impossible_combinations_end_before_anything_runs(kafka, run, home, topic, tmp_path, monkeypatch):
     produce(kafka, topic, range(0, 96, 6))
 
-    def told(*arguments, code=1, **options):
+    def shown(*arguments, code=1, **options):
         finished = run(*arguments, code=code, **options)
         assert finished.stdout == ""
         return finished.stderr
@@ -274,34 +274,35 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
     def between(start, stop):
         return ("--from", start, "--to", stop, "--yes")
 
-    no_offset = told("lake/daily", *between("2013-03-01", "2013-03-02T00:00:00Z"), code=2)
+    no_offset = shown("lake/daily", *between("2013-03-01", "2013-03-02T00:00:00Z"), code=2)
     assert "the timestamp 2013-03-01T00:00:00 has no UTC offset; write one, such as 2013-03-01T00:00:00Z" in no_offset
-    assert "write ISO 8601" in told("lake/daily", *between("2013-03-01T00:00:00Z", "soon"), code=2)
-    beyond = told("lake/daily", *between("2013-03-01T00:00:00Z", "12013-03-01T00:00:00Z"), code=2)
+    assert "write ISO 8601" in shown("lake/daily", *between("2013-03-01T00:00:00Z", "soon"), code=2)
+    beyond = shown("lake/daily", *between("2013-03-01T00:00:00Z", "12013-03-01T00:00:00Z"), code=2)
     assert "write ISO 8601" in beyond
-    early = told("lake/daily", *between("0001-01-01T00:00:00+23:59", "2013-03-01T00:00:00Z"), code=2)
+    early = shown("lake/daily", *between("0001-01-01T00:00:00+23:59", "2013-03-01T00:00:00Z"), code=2)
     assert "is before 1970" in early
-    last_of_all = told("lake/daily", *between("9999-12-31T00:00:00Z", "9999-12-31T23:59:59.999-23:59"))
+    last_of_all = shown("lake/daily", *between("9999-12-31T00:00:00Z", "9999-12-31T23:59:59.999-23:59"))
     assert "contains no complete window of the asset's partitions; nearest: " in last_of_all
-    assert "which is not after its start" in told(
+    assert "which is not after its start" in shown(
         "lake/daily", *between("2013-03-02T00:00:00Z", "2013-03-02T00:00:00Z"), code=2
     )
-    none = told("lake/daily", *between("2013-03-02T01:00:00Z", "2013-03-03T05:00:00Z"))
+    none = shown("lake/daily", *between("2013-03-02T01:00:00Z", "2013-03-03T05:00:00Z"))
     assert "contains no complete window of the asset's partitions; nearest: 2013-03-02 [" in none
     assert "and 2013-03-03 [2013-03-03T00:00:00Z, 2013-03-04T00:00:00Z)" in none
-    assert "nearest: 2013-03-01 [" in told("lake/daily", *between("2012-03-01T00:00:00Z", "2012-05-01T00:00:00Z"))
+    assert "nearest: 2013-03-01 [" in shown("lake/daily", *between("2012-03-01T00:00:00Z", "2012-05-01T00:00:00Z"))
 
-    assert "DAGSTER_HOME is not set" in told("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=None)
-    assert "can't be opened" in told("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=str(tmp_path / "nowhere"))
-    column = told("lake/daily", *THREE_DAYS, "--yes", "--time-column", "at", code=2)
+    assert "DAGSTER_HOME is not set" in shown("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=None)
+    assert "can't be opened" in shown("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=str(tmp_path / "nowhere"))
+    column = shown("lake/daily", *THREE_DAYS, "--yes", "--time-column", "at", code=2)
     assert "--time-column is for a stream, but lake/daily has partitions" in column
-    assert "has no asset lake/dayly; Kafka Delta assets: lake/at_once, lake/by_two, lake/daily, lake/half_hour" in told(
-        "lake/dayly", *THREE_DAYS, "--yes"
+    assert (
+        "has no asset lake/dayly; Kafka Delta assets: lake/at_once, lake/by_two, lake/daily, lake/half_hour"
+        in shown("lake/dayly", *THREE_DAYS, "--yes")
     )
-    assert "was not created by kafka_delta_asset" in told("external", *THREE_DAYS, "--yes")
-    assert "-f and -m can't be combined" in told("lake/daily", *THREE_DAYS, "-m", "project", code=2)
-    assert "not a terminal: pass --yes" in told("lake/daily", *THREE_DAYS, code=2)
-    assert "add --yes, or --dry-run" in told("lake/daily", *THREE_DAYS, "--json", code=2)
+    assert "was not created by kafka_delta_asset" in shown("external", *THREE_DAYS, "--yes")
+    assert "-f and -m can't be combined" in shown("lake/daily", *THREE_DAYS, "-m", "project", code=2)
+    assert "not a terminal: pass --yes" in shown("lake/daily", *THREE_DAYS, code=2)
+    assert "add --yes, or --dry-run" in shown("lake/daily", *THREE_DAYS, "--json", code=2)
 
     missing = run("lake/keyed", *THREE_DAYS, "--yes", code=1, TEST_KEY=None).stderr
     assert "can't run the asset lake/keyed: set TEST_KEY in the environment" in missing
@@ -312,7 +313,7 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
     assert "Run the backfill? [y/N]" in declined.stderr
     assert "Aborted!" in declined.stderr
     kafka.trim(topic, 0, 1)
-    gone = told("lake/daily", *THREE_DAYS, "--yes")
+    gone = shown("lake/daily", *THREE_DAYS, "--yes")
     assert "records of the window 2013-03-01 [" in gone
     assert "may be gone: the log begins at offset 1, and the earliest remaining record has the timestamp" in gone
     assert recorded(home) == []

@@ -89,16 +89,16 @@ def test_the_records_of_an_old_commit_are_landed_once_as_the_asset_would_now(
     assert land().is_idle
     assert rows(table) == [(n, n) for n in range(6)]
 
-    for version, told in (
+    for version, reported in (
         ("0", f"version 0 of {table} (CREATE TABLE) is not a commit of the stream 'main' with records"),
         ("7", f"{table} has no version 7 yet; its newest is 2"),
     ):
-        assert told in run(*where, "--replay", version, "--into", into, code=1, TEST_BROKER=broker)
-    told = run(*where, "--replay", "1", "--into", table, code=1, TEST_BROKER=broker)
-    assert f"{table} is the stream's own table, which already holds these records" in told
+        assert reported in run(*where, "--replay", version, "--into", into, code=1, TEST_BROKER=broker)
+    reported = run(*where, "--replay", "1", "--into", table, code=1, TEST_BROKER=broker)
+    assert f"{table} is the stream's own table, which already holds these records" in reported
     kafka.trim(topic, 0, 4)
-    told = run(*where, "--replay", "2", "--into", f"{into}-2", code=1, TEST_BROKER=broker)
-    assert f"{topic}-0: retention has overtaken the position. The next offset to read is 3" in told
+    reported = run(*where, "--replay", "2", "--into", f"{into}-2", code=1, TEST_BROKER=broker)
+    assert f"{topic}-0: retention has overtaken the position. The next offset to read is 3" in reported
     assert not (tmp_path / "replayed-2").exists()
 
 

@@ -175,8 +175,8 @@ def test_times_beyond_any_calendar_are_looked_up_or_refused(broker, kafka, topic
     assert read("--max-drift", "60") == [1]
     assert len(planned(*where, "--spread", "time", "--max-records-per-batch", "1")["batches"]) == 2
     for wrong in (str(2**63), "9" * 5000, "-1", "10000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59"):
-        said = run(*where, "--start", f"timestamp:{wrong}", code=2).stderr
-        assert "\nError: Invalid value for '--start': " in said
+        answer = run(*where, "--start", f"timestamp:{wrong}", code=2).stderr
+        assert "\nError: Invalid value for '--start': " in answer
 
 
 @pytest.mark.kafka
@@ -206,7 +206,7 @@ def test_very_many_batches_are_counted_by_their_size(broker, kafka, topic):
 
 
 @pytest.mark.kafka
-def test_what_a_transaction_and_what_alignment_keep_back(broker, kafka, records):
+def test_held_back_by_a_transaction_and_by_alignment(broker, kafka, records):
     where = ("--bootstrap-servers", broker, "--topic", records)
     aligned = planned(*where, "--max-drift", "60")
     assert aligned["paused"] == {f"{records}-1": 2}
@@ -233,7 +233,7 @@ def test_nothing_to_read_is_not_an_error(broker, records):
 
 
 @pytest.mark.kafka
-def test_an_asset_that_dagster_has_no_record_of(broker, records, project, table, tmp_path):
+def test_an_asset_without_a_record_in_dagster(broker, records, project, table, tmp_path):
     where = ("--asset", "lake/landed", "-f", project())
     document = planned(*where, TEST_BROKER=broker, DAGSTER_HOME=None)
     assert document["asset"] == "lake/landed"
@@ -338,7 +338,7 @@ def test_a_module_and_the_default_file(broker, records, project, tmp_path, monke
 
 
 @pytest.mark.kafka
-def test_standard_output_holds_the_answer_alone(broker, records, project, tmp_path):
+def test_standard_output_has_only_the_answer(broker, records, project, tmp_path):
     env = {**os.environ, "TEST_BROKER": broker}
     env.pop("DAGSTER_HOME", None)
     command = [COMMAND, "plan", "--asset", "lake/landed", "-f", project(), "--json", "--sample"]
@@ -402,9 +402,11 @@ def test_an_asset_with_partitions_is_not_planned_as_a_stream(project, tmp_path):
             "limits=Limits(max_records_per_batch=2),", "partitions_def=DailyPartitionsDefinition('2026-01-01'),"
         )
     )
-    said = run("--asset", "lake/landed", "-f", str(daily), code=1, TEST_BROKER="127.0.0.1:1", DAGSTER_HOME=None).stderr
-    assert "has partitions" in said
-    assert f"dagster-kafka-flip backfill --asset lake/landed -f {daily} --from <time> --to <time> --dry-run" in said
+    answer = run(
+        "--asset", "lake/landed", "-f", str(daily), code=1, TEST_BROKER="127.0.0.1:1", DAGSTER_HOME=None
+    ).stderr
+    assert "has partitions" in answer
+    assert f"dagster-kafka-flip backfill --asset lake/landed -f {daily} --from <time> --to <time> --dry-run" in answer
 
 
 def test_an_asset_that_can_not_be_planned_is_reported(project, tmp_path, monkeypatch):
@@ -432,24 +434,24 @@ def test_an_asset_that_can_not_be_planned_is_reported(project, tmp_path, monkeyp
     assert "Error: " in run("--asset", "lake/landed", "-f", str(without), code=1, DAGSTER_HOME=None).stderr
 
 
-def test_what_is_in_the_tables_place_is_reported_without_spark(project, table):
-    def said():
+def test_another_thing_at_the_tables_path_is_reported_without_spark(project, table):
+    def answer():
         env = {"TEST_BROKER": "127.0.0.1:1", "DAGSTER_HOME": None}
         return run("--asset", "lake/landed", "-f", project(", request_timeout=2"), code=1, **env).stderr
 
     place = Path(table)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text("not a folder")
-    assert f"{table} is a file, but a Delta table is a folder" in said()
+    assert f"{table} is a file, but a Delta table is a folder" in answer()
     place.unlink()
     log = place / "_delta_log"
     log.mkdir(parents=True)
     (place / "part-0.parquet").touch()
-    assert f"{table} is not empty and not a Delta table" in said()
+    assert f"{table} is not empty and not a Delta table" in answer()
     # The first commits of a table expire. Spark finds out whether it is one.
     (log / f"{10:020}.checkpoint.parquet").touch()
     (log / f"{10:020}.json").touch()
-    assert "is not known without the table" in said()
+    assert "is not known without the table" in answer()
 
 
 SASL = ", request_timeout=2, security_protocol='SASL_PLAINTEXT', sasl_mechanism='PLAIN', sasl_username='u'"
@@ -466,7 +468,7 @@ SASL = ", request_timeout=2, security_protocol='SASL_PLAINTEXT', sasl_mechanism=
     ],
     ids=["open", "password", "unused", "property", "wrong"],
 )
-def test_a_dead_address_is_told_and_a_password_never(project, more):
+def test_a_dead_address_is_reported_and_a_password_never(project, more):
     finished = run("--asset", "lake/landed", "-f", project(more), code=1, TEST_BROKER="127.0.0.1:1", DAGSTER_HOME=None)
     assert finished.stdout == ""
     assert finished.stderr.startswith("a project that prints")

@@ -187,7 +187,7 @@ def test_a_table_that_no_stream_has_written_to(spark, table):
 
 
 @pytest.mark.spark
-def test_a_table_that_is_not_there_is_reported(spark, table, tmp_path):
+def test_a_missing_table_is_reported(spark, table, tmp_path):
     for missing in (table, "lake.not_there"):
         finished = run("--table", missing, code=1)
         assert f"Error: there is no Delta table {missing}; check the path or the name" in finished.stderr
@@ -201,7 +201,7 @@ def test_a_table_that_is_not_there_is_reported(spark, table, tmp_path):
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
-def test_standard_output_holds_the_answer_alone(land, table, tmp_path):
+def test_standard_output_has_only_the_answer(land, table, tmp_path):
     topic = land()
     command = [COMMAND, "position", "show", "--spark-master", "local[1]", "--json", "--table"]
     env = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}

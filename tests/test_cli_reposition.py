@@ -144,7 +144,7 @@ def test_a_run_in_flight_is_fenced_out(kafka, spark, land, where, topic, table):
     assert land().rows == 9, "from the beginning, as the operator said"
 
 
-def test_a_wiped_table_is_gone_on_with_as_the_operator_says(spark, land, where, table):
+def test_after_a_wipe_the_stream_continues_as_the_operator_decides(spark, land, where, table):
     land()
     spark.sql(f"DELETE FROM delta.`{table}`")
     with pytest.raises(TableReplacedError):
@@ -215,13 +215,13 @@ def test_moving_the_position_makes_dagsters_record_void(
         (("reset", "--reason", "r", "--table", "a/b", "--asset", "x"), "--table: already set by the asset"),
     ],
 )
-def test_what_is_missing_or_contradicts_itself_is_reported(arguments, message):
+def test_missing_and_contradictory_options_are_reported(arguments, message):
     finished = CliRunner().invoke(main, ["position", *arguments])
     assert finished.exit_code != 0
     assert message in finished.output
 
 
-def test_a_table_that_is_not_there_and_a_group_that_is_not_named_are_reported(where, source, topic, land):
+def test_a_missing_table_and_a_missing_group_are_reported(where, source, topic, land):
     finished = run("set", "--to", "earliest", *where, "--topic", topic, "--yes", code=1)
     assert "does not exist yet, so no position can be set" in finished
     land()

@@ -11,7 +11,7 @@ from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 TOPIC = topic_asset_key("orders")
 
 
-def test_a_records_own_fields_are_told_from_those_of_its_value():
+def test_a_records_own_fields_are_distinguished_from_those_of_its_value():
     names = ("amount", "k_offset", "k_key", "k_timestamp_type", "k_value", "k_rejected_value", "k_error")
     schema = TableSchema(columns=[TableColumn(name, "string") for name in names])
     lineage = column_lineage(schema, KafkaColumns(prefix="k_"), Append(), [TOPIC])
@@ -29,9 +29,9 @@ def test_a_records_own_fields_are_told_from_those_of_its_value():
 
 def test_columns_of_a_records_own_fields_are_described_unless_they_are_already():
     columns = [TableColumn("amount", "int"), TableColumn("k_offset", "bigint"), TableColumn("k_key", "string", "mine")]
-    told = described(TableSchema(columns=columns), KafkaColumns(prefix="k_"), Append()).columns
-    assert [(each.name, each.type) for each in told] == [(each.name, each.type) for each in columns]
-    assert [each.description for each in told] == [None, "The record's offset in its topic partition.", "mine"]
+    reported = described(TableSchema(columns=columns), KafkaColumns(prefix="k_"), Append()).columns
+    assert [(each.name, each.type) for each in reported] == [(each.name, each.type) for each in columns]
+    assert [each.description for each in reported] == [None, "The record's offset in its topic partition.", "mine"]
 
 
 def test_columns_of_a_history_come_from_the_records_time():
@@ -58,8 +58,8 @@ def test_a_column_comes_from_every_topic_that_is_read():
 def test_a_topic_has_the_columns_that_spark_reads_of_it():
     spec = kafka_topic_asset(KafkaSource(topics=("orders",))).specs_by_key[TOPIC]
     assert spec.metadata["dagster/column_schema"] == record_schema()
-    told = [f"{column.name.replace('_', '')} {column.type}" for column in record_schema().columns]
+    reported = [f"{column.name.replace('_', '')} {column.type}" for column in record_schema().columns]
     # The type's name that no session takes for another; Spark's own short name is the other one.
     schema = RECORD_SCHEMA.lower().replace("timestamp_ltz", "timestamp")
     read = schema.replace(": ", ":").replace("key:string, value", "key:string,value").split(", ")
-    assert sorted(told) == sorted(read)
+    assert sorted(reported) == sorted(read)

@@ -141,13 +141,13 @@ def test_a_mode_is_a_setting_of_the_table():
     ):
         assert landed(table(text))[0].target == target.model_copy(update={"mode": mode})
     assert landed(table("{type: append}"))[0].target == target.model_copy(update={"mode": Append()})
-    for wrong, told in (
+    for wrong, reported in (
         ("upsert", "mode"),
         ("{type: merge}", "expected 'append', 'upsert'"),
         ("{type: upsert, key: []}", "at least one"),
         ("{type: upsert, key: [id], order_by: b}", "order_by needs soft_delete"),
     ):
-        assert told in refusal(table(wrong))
+        assert reported in refusal(table(wrong))
 
 
 def test_every_format_has_a_type():
@@ -158,7 +158,7 @@ def test_every_format_has_a_type():
     assert types == names - {""}
 
 
-def test_what_is_left_out_has_the_decorators_default():
+def test_omitted_options_have_the_decorators_defaults():
     ingestion, spec = landed(FLIGHTS)
 
     @kafka_delta_asset(source=KafkaSource(topics=("flights",)), table="lake/flights")
@@ -338,9 +338,9 @@ def test_a_topic_that_two_components_land_is_observed_once():
     ],
 )
 def test_two_components_on_one_table_and_stream_are_refused_when_they_are_loaded(second):
-    said = whole_refusal(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + second)
-    assert re.search(r"the assets \w+ and \w+ both write to the stream 'main' of \S*lake/flights", said)
-    assert re.search(r"defs/(flights|late)/defs\.yaml:4: attributes\.table: ", said)
+    output = whole_refusal(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + second)
+    assert re.search(r"the assets \w+ and \w+ both write to the stream 'main' of \S*lake/flights", output)
+    assert re.search(r"defs/(flights|late)/defs\.yaml:4: attributes\.table: ", output)
 
 
 def test_two_components_on_one_table_with_a_stream_each_are_both_loaded():
@@ -369,7 +369,7 @@ def test_topics_are_observed_only_if_they_are_to_be():
 # --- resources ----------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_from_the_environment_is_in_no_definition(monkeypatch):
+def test_values_of_environment_variables_are_not_in_definitions(monkeypatch):
     monkeypatch.setenv("TEST_PASSWORD", "hunter2")
     defs = load(
         resources="""\
@@ -501,11 +501,11 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
         ("  source: {topic_pattern: a.*}\n  table: lake/{topic}\n", 3, "no KafkaResourcesComponent of the project"),
     ],
 )
-def test_what_is_wrong_is_reported_with_file_line_and_field(attributes, line, message):
-    said = refusal(attributes)
+def test_errors_are_reported_with_file_line_and_field(attributes, line, message):
+    output = refusal(attributes)
 
-    assert f"landed/defs.yaml:{line}" in said
-    assert re.search(message, said, flags=re.DOTALL), said
+    assert f"landed/defs.yaml:{line}" in output
+    assert re.search(message, output, flags=re.DOTALL), output
 
 
 # --- patterns -----------------------------------------------------------------------------------------------------

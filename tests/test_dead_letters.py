@@ -269,7 +269,7 @@ def test_a_run_that_dies_before_it_notes_that_nothing_is_owed_is_made_up_for(kaf
     assert whole() == [(0, 2)]
 
 
-def test_that_nothing_is_owed_but_could_not_be_noted_is_no_reason_to_fail(
+def test_failing_to_record_that_no_dead_letters_are_missing_does_not_fail_the_run(
     kafka, land, whole, topic, monkeypatch, caplog
 ):
     kafka.create(topic)
@@ -304,7 +304,7 @@ def test_a_missing_observation_is_made_up_for_by_reading(kafka, land, whole, top
     assert whole() == [(0, 1)]
 
 
-def test_of_two_runs_that_settle_the_same_debt_one_wins_and_the_other_goes_on(
+def test_one_of_two_runs_that_write_the_same_missing_dead_letters_wins_and_the_other_continues(
     kafka, land, whole, crash, topic, monkeypatch
 ):
     kafka.create(topic)
@@ -396,7 +396,7 @@ def test_an_operator_who_moves_the_position_forgets_no_debt(connection, land, sp
 
 
 @pytest.mark.usefixtures("owing")
-def test_retention_that_overtakes_a_debt_is_an_error_until_somebody_writes_it_off(
+def test_retention_that_deletes_missing_dead_letters_is_an_error_until_it_is_tolerated(
     kafka, connection, land, spark, table, dead, topic, offsets, versions
 ):
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
@@ -499,11 +499,11 @@ def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions,
         ({"max_share": 0.4}, "max_share=0.4"),
         ({"max_records": 1, "max_share": 0.4}, "max_records=1 and max_share=0.4"),
     )
-    for limits, said in cases:
+    for limits, output in cases:
         with pytest.raises(TooManyDeadLettersError) as error:
             land(dead_letter=DeadLetters(table=dead, **limits))
         assert str(error.value) == (
-            f"2 of the batch's 4 records can't be decoded, which exceeds {said}; nothing of the batch was written: "
+            f"2 of the batch's 4 records can't be decoded, which exceeds {output}; nothing of the batch was written: "
             f"{topic}-0 offset 1: not a JSON object; {topic}-0 offset 3: not a JSON object. Correct the format or its "
             "schema, or raise the limit"
         )
@@ -529,7 +529,7 @@ def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
     )
 
 
-def test_what_can_not_be_is_reported_at_once(table, topic):
+def test_impossible_combinations_are_reported_at_once(table, topic):
     def refused(**options):
         with pytest.raises(ConfigurationError) as error:
             ingest(
@@ -802,7 +802,7 @@ def test_a_dead_letter_table_that_is_not_found_settles_nothing(
     assert land().incidents == ()
 
 
-def test_a_dead_letter_table_that_is_made_anew_during_a_run_is_no_place_to_forget_a_debt(
+def test_a_dead_letter_table_recreated_during_a_run_still_gets_the_missing_dead_letters(
     kafka, land, topic, dead, monkeypatch, offsets, table
 ):
     kafka.create(topic)

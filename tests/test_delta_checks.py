@@ -97,7 +97,7 @@ def values(evaluation) -> dict[str, Any]:
     return {key: found.value for key, found in evaluation.metadata.items()}
 
 
-def said(evaluation) -> str:
+def output(evaluation) -> str:
     return evaluation.description or ""
 
 
@@ -168,8 +168,8 @@ def test_after_an_idle_run_the_verdicts_are_repeated_without_spark_until_the_tab
         assert before.passed
         assert again[name].passed
         assert values(again[name]) == values(third[name]) == {**values(before), "unchanged": True}
-        repeated = f"{said(before)} The table has not changed since; Spark was not started."
-        assert said(again[name]) == said(third[name]) == repeated
+        repeated = f"{output(before)} The table has not changed since; Spark was not started."
+        assert output(again[name]) == output(third[name]) == repeated
     # Another number of commits is another question.
     wider = _Checked(instance, resources, checked.asset, kafka_delta_checks(checked.asset, duplicate_commits=None))
     assert "unchanged" not in values(wider.one("no_duplicate"))
@@ -181,7 +181,7 @@ def test_after_an_idle_run_the_verdicts_are_repeated_without_spark_until_the_tab
 
 
 @needs_both
-def test_commits_that_join_pass_and_a_gap_that_nobody_explains_fails(kafka, landed, spark, topic, table):
+def test_contiguous_commits_pass_and_an_unexplained_gap_fails(kafka, landed, spark, topic, table):
     checked = landed()
     kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])
     checked.land()
@@ -195,7 +195,7 @@ def test_commits_that_join_pass_and_a_gap_that_nobody_explains_fails(kafka, land
     version = commit_by_hand(spark, table, topic, 12, 14)
     failed = checked.one("no_gap")
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.ERROR)
-    assert f"version {version}: 3 offsets skipped since version 2, on {topic}-0" in said(failed)
+    assert f"version {version}: 3 offsets skipped since version 2, on {topic}-0" in output(failed)
     found = values(failed)
     assert (found["gaps"], found["skipped_offsets"], found["repeated_offsets"]) == (1, 3, 0)
     assert (found["from_version"], found["to_version"]) == (0, version)
@@ -206,7 +206,7 @@ def test_commits_that_join_pass_and_a_gap_that_nobody_explains_fails(kafka, land
 
 
 @needs_both
-def test_a_position_that_was_moved_by_hand_is_told_and_does_not_fail(
+def test_a_manually_moved_position_is_reported_and_does_not_fail(
     kafka, connection, landed, spark, instance, topic, table
 ):
     checked = landed(max_lag=100)
@@ -217,8 +217,8 @@ def test_a_position_that_was_moved_by_hand_is_told_and_does_not_fail(
     commit_move(move, target, spark, "a bad batch")
     evaluation = checked.one("no_gap")
     assert evaluation.passed
-    assert "3 offsets skipped since version 1" in said(evaluation)
-    assert "(position moved manually: a bad batch)" in said(evaluation)
+    assert "3 offsets skipped since version 1" in output(evaluation)
+    assert "(position moved manually: a bad batch)" in output(evaluation)
     found = values(evaluation)
     assert (found["explained"], found["explained_skipped_offsets"], found["gaps"]) == (1, 3, 0)
 
@@ -226,7 +226,7 @@ def test_a_position_that_was_moved_by_hand_is_told_and_does_not_fail(
     void_record(instance, checked.asset.key, "a bad batch", 2)
     untold = checked.one("lag_below")
     assert (untold.passed, untold.severity) == (False, AssetCheckSeverity.WARN)
-    assert "its position was moved manually" in said(untold)
+    assert "its position was moved manually" in output(untold)
 
 
 @needs_both
@@ -235,7 +235,7 @@ def test_a_table_that_was_wiped_fails_and_a_restore_mends_it(landed, spark, tabl
     spark.sql(f"DELETE FROM delta.`{table}`")
     failed = checked.one("no_gap")
     assert not failed.passed
-    assert "version 2: a DELETE; rows that the stream wrote up to version 1" in said(failed)
+    assert "version 2: a DELETE; rows that the stream wrote up to version 1" in output(failed)
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
     mended = checked.one("no_gap")
     assert mended.passed
@@ -243,7 +243,7 @@ def test_a_table_that_was_wiped_fails_and_a_restore_mends_it(landed, spark, tabl
 
 
 @needs_both
-def test_rows_that_are_there_twice_fail(kafka, landed, spark, topic, table):
+def test_duplicate_rows_fail(kafka, landed, spark, topic, table):
     checked = landed()
     passed = checked.one("no_duplicate")
     assert passed.passed
@@ -262,12 +262,12 @@ def test_rows_that_are_there_twice_fail(kafka, landed, spark, topic, table):
     spark.sql(insert)
     failed = checked.one("no_duplicate")
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.ERROR)
-    assert f"1 records are duplicated, 3 rows too many, such as {topic}-0 offset 2" in said(failed)
+    assert f"1 records are duplicated, 3 rows too many, such as {topic}-0 offset 2" in output(failed)
     assert (values(failed)["duplicate_records"], values(failed)["surplus_rows"]) == (1, 3)
 
 
 @needs_both
-def test_only_offsets_of_the_last_commits_are_looked_for_unless_it_is_told_to_look_at_all(
+def test_only_offsets_of_the_last_commits_are_checked_unless_all_are_requested(
     kafka, landed, instance, resources, spark, topic, table
 ):
     checked = landed(duplicate_commits=1)
@@ -282,11 +282,11 @@ def test_only_offsets_of_the_last_commits_are_looked_for_unless_it_is_told_to_lo
     ).one("no_duplicate")
     assert not everything.passed
     assert values(everything)["rows_compared"] == 8
-    assert "compared 8 rows in the whole table" in said(everything)
+    assert "compared 8 rows in the whole table" in output(everything)
 
 
 @needs_both
-def test_a_function_that_drops_the_offset_is_told_as_such(kafka, instance, resources, topic, table):
+def test_a_function_that_drops_the_offset_is_reported(kafka, instance, resources, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a")])
 
@@ -298,16 +298,16 @@ def test_a_function_that_drops_the_offset_is_told_as_such(kafka, instance, resou
     before = checked.check("no_duplicate", "no_gap")
     for each in before:
         assert (each.passed, each.severity) == (False, AssetCheckSeverity.WARN)
-        assert "does not exist yet" in said(each)
-        assert "nothing was checked" in said(each)
+        assert "does not exist yet" in output(each)
+        assert "nothing was checked" in output(each)
     checked.land()
     untold = checked.one("no_duplicate")
     assert (untold.passed, untold.severity) == (False, AssetCheckSeverity.WARN)
-    assert "The table has no column kafka_offset" in said(untold)
+    assert "The table has no column kafka_offset" in output(untold)
     shutil.rmtree(table)
     for each in checked.check("no_duplicate", "no_gap"):
         assert (each.passed, each.severity) == (False, AssetCheckSeverity.ERROR)
-        assert "but Dagster has a materialization of it" in said(each)
+        assert "but Dagster has a materialization of it" in output(each)
 
 
 @needs_both
@@ -322,7 +322,7 @@ def test_checks_that_find_no_commit_of_the_stream_do_not_pass(landed, spark, tab
         spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('a.number' = '{number}')")
     for each in checked.check("no_duplicate", "no_gap"):
         assert (each.passed, each.severity) == (False, AssetCheckSeverity.WARN)
-        assert "Nothing was compared" in said(each)
+        assert "Nothing was compared" in output(each)
 
 
 @needs_both
@@ -379,7 +379,7 @@ def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spar
     kafka.trim(topic, 0, 6)
     lost = checked.one("lag_below")
     assert (lost.passed, lost.severity) == (False, AssetCheckSeverity.ERROR)
-    assert "Retention deleted 2 unread offsets on 1 topic partitions" in said(lost)
+    assert "Retention deleted 2 unread offsets on 1 topic partitions" in output(lost)
     assert (values(lost)["lag"], values(lost)["lost_offsets"]) == (2, 2)
 
 
@@ -406,9 +406,7 @@ def test_the_watermark_counts_while_something_is_left_to_read(kafka, instance, r
 
 
 @needs_both
-def test_a_watermark_that_is_too_old_fails_on_a_cluster_that_goes_by_a_name_too(
-    kafka, broker, instance, resources, topic, table, no_spark
-):
+def test_an_old_watermark_also_fails_on_a_named_cluster(kafka, broker, instance, resources, topic, table, no_spark):
     def at(address):
         eu = KafkaClusterConfig(bootstrap_servers=address, request_timeout=2)
         return {**resources, "kafka": KafkaResource(clusters={"eu": eu})}
@@ -419,13 +417,13 @@ def test_a_watermark_that_is_too_old_fails_on_a_cluster_that_goes_by_a_name_too(
     checks = kafka_delta_checks(landed, max_delay=timedelta(hours=1))
     checked = _Checked(instance, at(broker), landed, checks)
     never = checked.one("watermark_fresh")
-    assert (never.passed, "it was never materialized" in said(never)) == (False, True)
+    assert (never.passed, "it was never materialized" in output(never)) == (False, True)
     checked.land()
     no_spark()
     kafka.produce(topic, [(None, "new")])
     stale = checked.one("watermark_fresh")
     assert (stale.passed, stale.severity) == (False, AssetCheckSeverity.WARN)
-    assert "the table's watermark is 2023-11-14T22:13:20Z" in said(stale)
+    assert "the table's watermark is 2023-11-14T22:13:20Z" in output(stale)
     assert values(stale)["delay_seconds"] == pytest.approx(time.time() - 1_700_000_000, abs=3600)
     assert values(stale)["max_delay_seconds"] == 3600
     with pytest.raises(ClusterUnreachableError):
@@ -448,7 +446,7 @@ def test_a_recreated_topic_is_reported_without_spark(kafka, landed, topic, no_sp
     kafka.create(topic)
     again = {each.check_name: each for each in checked.check("same_log", "lag_below", "watermark_fresh")}
     assert not any(each.passed for each in again.values()), "a lag of another log would say nothing"
-    assert f"the topic {topic} was deleted and recreated" in said(again["same_log"])
+    assert f"the topic {topic} was deleted and recreated" in output(again["same_log"])
     assert again["same_log"].severity is AssetCheckSeverity.ERROR
     assert again["lag_below"].severity is AssetCheckSeverity.WARN
 
@@ -491,15 +489,15 @@ def test_rejected_records_of_a_run_of_several_partitions_count_once(instance, re
         partitions_def=DailyPartitionsDefinition("2013-03-01"),
     )
     for partition in ("2013-03-01", "2013-03-02"):
-        told = {"kafka/complete": True, "run/kafka/rejected_records": 3}
-        instance.report_runless_asset_event(AssetMaterialization("daily", partition=partition, metadata=told))
+        shown = {"kafka/complete": True, "run/kafka/rejected_records": 3}
+        instance.report_runless_asset_event(AssetMaterialization("daily", partition=partition, metadata=shown))
     checks = kafka_delta_checks(daily, duplicates=False, max_rejected=2)
     found = _Checked(instance, resources, daily, checks).one("no_records_rejected_lately")
     assert (found.passed, values(found)["rejected_records"]) == (False, 3)
 
 
 @needs_both
-def test_columns_that_changed_are_told_by_dagsters_own_check(kafka, instance, resources, topic, table, no_spark):
+def test_columns_that_changed_are_reported_by_dagsters_own_check(kafka, instance, resources, topic, table, no_spark):
     kafka.create(topic)
 
     def land(schema):
@@ -519,7 +517,7 @@ def test_columns_that_changed_are_told_by_dagsters_own_check(kafka, instance, re
     no_spark()
     failed = checked.one("column_schema_change")
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
-    assert "Added columns: m" in said(failed)
+    assert "Added columns: m" in output(failed)
 
 
 @needs_both
@@ -548,7 +546,7 @@ def _asset(**options):
     return build_kafka_delta_asset(name="some", source=KafkaSource(topics=("t",)), table="warehouse/t", **options)
 
 
-def test_what_needs_spark_and_what_does_not_are_steps_of_their_own():
+def test_checks_with_and_without_spark_are_separate_steps():
     table_checks, log_checks, schema = kafka_delta_checks(_asset(), max_lag=1, max_delay=timedelta(minutes=5))
     assert {key.name for key in table_checks.check_keys} == {"no_gap", "no_duplicate"}
     assert {key.name for key in log_checks.check_keys} == {"same_log", "lag_below", "watermark_fresh"}
@@ -614,7 +612,7 @@ def test_only_an_asset_that_was_made_here_has_these_checks():
             kafka_delta_checks(each)
 
 
-def test_of_several_assets_one_is_named():
+def test_one_of_several_assets_is_named():
     source = KafkaSource(topics=("t",))
     tables = [KafkaDeltaTable("raw", table="w/raw"), KafkaDeltaTable("typed", table="w/typed")]
     both = build_kafka_delta_multi_asset(name="both", source=source, tables=tables)
@@ -625,7 +623,7 @@ def test_of_several_assets_one_is_named():
             kafka_delta_checks(both, key=key)
 
 
-def test_a_resource_that_is_not_there_is_told_when_definitions_are_loaded():
+def test_a_resource_that_does_not_exist_is_reported_when_definitions_are_loaded():
     landed = _asset(kafka="eu")
     resources = {"kafka": KafkaResource(bootstrap_servers="localhost:9092"), "spark": SparkResource()}
     # Without the asset, which would ask for it as well.

@@ -45,7 +45,7 @@ def finish(demo: subprocess.Popen[str], *, code: int) -> str:
     return output
 
 
-def test_the_tables_hold_what_the_topic_holds_and_nothing_is_left_behind(tmp_path: Path):
+def test_the_tables_equal_the_topic_and_no_process_or_file_is_left(tmp_path: Path):
     folder = tmp_path / "demo"
     demo = start(folder)
     wait_for(SPARK_IS_WORKING, demo, folder)

@@ -26,11 +26,11 @@ def test_a_test_is_named_as_pytest_calls_it():
     assert DOCUMENT.count("::test_") == len(re.findall(r"`tests/[\w/]+\.py::\w+`", DOCUMENT))
 
 
-def test_each_test_of_flinks_is_told_once():
+def test_each_test_of_flinks_is_listed_once():
     sections = re.findall(r"^## (\w+(?:Test|ITCase)[^\n]*)\n(.*?)(?=^## )", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
     assert len(sections) > 12
     for section, text in sections:
-        told = [name for row in re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE) for name in row.split(", ")]
-        methods = [name for name in told if re.fullmatch(r"(test|should|create)[A-Z]\w+", name)]
+        reported = [name for row in re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE) for name in row.split(", ")]
+        methods = [name for name in reported if re.fullmatch(r"(test|should|create)[A-Z]\w+", name)]
         assert methods, section
         assert len(methods) == len(set(methods)), section

@@ -54,8 +54,8 @@ def test_the_steps_lead_to_rows_in_a_table(tmp_path):
         events = instance.fetch_materializations(AssetKey("orders"), limit=10).records
     # The newest comes first.
     second, first = [event.asset_materialization.metadata for event in events if event.asset_materialization]
-    said = {key: first[key].value for key in ("kafka/records_read", "delta/rows_written", "kafka/lag_after")}
-    assert said == {"kafka/records_read": 100, "delta/rows_written": 99, "kafka/lag_after": 0}
+    output = {key: first[key].value for key in ("kafka/records_read", "delta/rows_written", "kafka/lag_after")}
+    assert output == {"kafka/records_read": 100, "delta/rows_written": 99, "kafka/lag_after": 0}
     assert first["dagster/row_count"].value == 99
     splits = first["kafka/splits"]
     assert isinstance(splits, TableMetadataValue)

@@ -27,9 +27,9 @@ def test_every_test_of_a_fault_is_named():
     # These are about the tests themselves.
     there -= {
         ("tests/faults/test_kills.py", "test_every_step_is_killed_at"),
-        ("tests/faults/test_soak.py", "test_the_comparison_tells_what_is_lost_doubled_aborted_and_out_of_order"),
-        ("tests/faults/test_soak.py", "test_the_comparison_of_changes_tells_what_is_lost_doubled_and_out_of_order"),
-        ("tests/faults/test_soak.py", "test_of_each_key_the_last_change_is_wanted_unless_it_deletes"),
+        ("tests/faults/test_soak.py", "test_the_comparison_finds_lost_doubled_aborted_and_misordered_rows"),
+        ("tests/faults/test_soak.py", "test_the_comparison_of_changes_finds_lost_doubled_and_misordered_rows"),
+        ("tests/faults/test_soak.py", "test_each_keys_last_change_is_expected_unless_it_deletes"),
     }
     assert there - set(NAMED) == set()
 

@@ -133,7 +133,7 @@ def _serving(definitions: Path, environment: Mapping[str, str]) -> Generator[_Se
             process.terminate()
 
 
-def test_after_a_hot_reload_the_new_asset_is_there_and_the_old_one_continues_from_its_position(
+def test_after_a_hot_reload_the_new_asset_exists_and_the_old_one_continues_from_its_position(
     kafka, broker, spark, topic, tmp_path
 ):
     kafka.create(topic)

@@ -101,7 +101,7 @@ def test_imports_go_one_way(room: str):
     assert wrong == set()
 
 
-def test_no_room_imports_a_door():
+def test_inner_packages_do_not_import_outer_ones():
     assert [room for room, may in _ROOMS.items() if {*may.split()} & {*_DOORS}] == []
 
 
@@ -128,7 +128,7 @@ def test_a_room_does_without_a_library(room: str, libraries: tuple[str, ...]):
     assert [name for name in imported for library in libraries if _is_in(name, library)] == []
 
 
-def test_no_modules_import_each_other():
+def test_there_are_no_import_circles():
     modules = {
         ".".join([_PACKAGE, *path.relative_to(_ROOT).with_suffix("").parts]): _imported(path)
         for path in _ROOT.rglob("*.py")
@@ -237,7 +237,7 @@ def test_rooms_load_where_another_orchestrator_is_missing(blocked: tuple[str, ..
     assert done.stdout == "dagster-kafka-flip\n"
 
 
-def test_what_is_private_in_dagster_is_imported_by_one_module():
+def test_only_one_module_imports_dagsters_private_names():
     private = re.compile(r"dagster\._|dagster_shared")
     importing = {path.name for path in _ROOT.rglob("*.py") if any(private.match(name) for name in _imported(path))}
     assert importing == {"dagster_internals.py"}

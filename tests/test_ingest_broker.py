@@ -204,7 +204,7 @@ def test_a_run_is_cut_into_commits_and_one_that_dies_half_way_is_gone_on_with(ka
 
 
 @pytest.mark.spark
-def test_an_override_is_followed_and_told_with_numbers(kafka, land, landed, topic, caplog):
+def test_an_override_is_followed_and_reported_with_numbers(kafka, land, landed, topic, caplog):
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [(None, "x")] * 5)
     kafka.produce(topic, [(None, "x")] * 4, partition=1)
@@ -228,7 +228,7 @@ def test_an_override_is_followed_and_told_with_numbers(kafka, land, landed, topi
 
 
 @pytest.mark.spark
-def test_a_table_that_is_gone_makes_no_new_stream_that_leaves_records_out(kafka, land, landed, topic, table, caplog):
+def test_a_missing_table_does_not_start_a_new_stream_that_skips_records(kafka, land, landed, topic, table, caplog):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 2)
     source = _source(topic).set_starting_offsets(OffsetsInitializer.latest())
@@ -352,7 +352,7 @@ _HIDING = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize("transform", _HIDING.values(), ids=_HIDING.keys())
-def test_no_transform_hides_a_rejected_record(kafka, land, version, broken_flights, transform):
+def test_a_transform_can_not_hide_a_rejected_record(kafka, land, version, broken_flights, transform):
     with pytest.raises(RecordsRejectedError) as error:
         land(_source(broken_flights), value_format=_FLIGHTS, transform=transform)
     name = broken_flights

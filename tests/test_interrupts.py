@@ -42,7 +42,7 @@ def test_an_interrupt_in_a_callback_of_a_weak_reference_comes_again(error):
     assert output.splitlines() == ["went on", "interrupted"]
 
 
-def test_other_errors_that_cannot_be_raised_are_told_as_before():
+def test_other_errors_that_cannot_be_raised_are_reported_as_before():
     script = _SCRIPT.format(error="KeyboardInterrupt").replace("signal.raise_signal(signal.SIGINT)", "1 / 0")
     output = _run(script.replace("sleep(20)", "sleep(0.2)"))
     assert "Exception ignored in" in output
@@ -62,7 +62,7 @@ def _run(script: str) -> str:
     return finished.stdout
 
 
-def test_only_what_comes_from_outside_is_an_interrupt():
+def test_only_signals_from_outside_are_interrupts():
     from dagster._core.errors import DagsterExecutionInterruptedError
 
     from dagster_kafka_flip.runtime.interrupts import is_interrupt

@@ -155,7 +155,7 @@ def test_a_missing_dependency_fails_the_whole_set(cache: Path):
 
 
 @pytest.mark.slow
-def test_where_a_version_can_not_be_had_an_older_patch_stands_in_with_a_warning(
+def test_an_older_patch_replaces_a_version_that_can_not_be_downloaded_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     # The last of its minor version, and an artifact without dependencies.
@@ -172,7 +172,7 @@ def test_where_a_version_can_not_be_had_an_older_patch_stands_in_with_a_warning(
 
 
 @pytest.mark.slow
-def test_what_is_optional_and_can_not_be_had_is_left_out(tmp_path: Path):
+def test_an_optional_jar_that_can_not_be_downloaded_is_left_out(tmp_path: Path):
     there, unreleased = "org.slf4j:slf4j-api:1.7.36", "org.slf4j:slf4j-nop:1.7.37"
     with pytest.raises(JarDownloadError, match=r"slf4j-nop"):
         retrieve([there, unreleased], cache_dir=tmp_path)

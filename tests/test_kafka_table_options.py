@@ -54,7 +54,7 @@ def test_source_and_formats_are_options_of_an_asset():
         ("topic=t", "options: expected Mapping, got str"),
     ],
 )
-def test_what_can_not_be_is_refused_with_its_name(options: Any, message: str):
+def test_impossible_values_are_refused_by_name(options: Any, message: str):
     with pytest.raises(ConfigurationError) as error:
         KafkaTableOptions.from_options(options, schema="id INT")
     assert str(error.value).startswith(message)

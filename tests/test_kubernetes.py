@@ -77,8 +77,8 @@ def test_the_job_that_dagster_makes_of_a_run_is_valid_and_has_what_the_driver_ne
     defs = runpy.run_path(str(_FOLDER / "definitions.py"))
     config = defs["spark"].config
     environment = {each["name"]: each.get("valueFrom") for each in container["env"]}
-    told = {name: environment[config[name]] for name in ("spark.driver.host", "spark.kubernetes.driver.pod.name")}
-    assert {name: each["fieldRef"]["fieldPath"] for name, each in told.items()} == {
+    reported = {name: environment[config[name]] for name in ("spark.driver.host", "spark.kubernetes.driver.pod.name")}
+    assert {name: each["fieldRef"]["fieldPath"] for name, each in reported.items()} == {
         "spark.driver.host": "status.podIP",
         "spark.kubernetes.driver.pod.name": "metadata.name",
     }

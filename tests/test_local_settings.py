@@ -39,7 +39,7 @@ def test_without_an_archive_jars_come_behind_sparks_own(monkeypatch):
     assert CLASS_PATH not in settings
 
 
-def test_a_class_path_of_the_users_stays_and_has_no_archive():
+def test_a_users_class_path_stays_and_gets_no_archive():
     settings = local_settings({CLASS_PATH: "/own.jar"}, ["/a.jar"])
     assert settings[CLASS_PATH] == "/own.jar"
     assert settings["spark.jars"] == "/a.jar"
@@ -52,19 +52,19 @@ def test_an_archive_of_the_users_stays():
     assert settings["spark.jars"] == "/a.jar"
 
 
-def test_a_jvm_that_is_there_keeps_its_class_path_so_the_jars_are_added_to_it():
+def test_a_running_jvm_keeps_its_class_path_so_the_jars_are_added_to_it():
     settings = local_settings({}, ["/a.jar", "/b.jar"], is_new_jvm=False)
     assert settings["spark.jars"] == "/a.jar,/b.jar"
     assert CLASS_PATH not in settings
 
 
-def test_whoever_brings_jars_gets_no_others():
+def test_users_jars_replace_the_default_ones():
     settings = local_settings({"spark.jars": "/own.jar"}, [])
     assert settings["spark.jars"] == "/own.jar"
     assert CLASS_PATH not in settings
 
 
-def test_garbage_is_collected_in_parallel_unless_somebody_chose_otherwise(monkeypatch):
+def test_garbage_is_collected_in_parallel_unless_the_user_chose_otherwise(monkeypatch):
     assert "-XX:+UseParallelGC" in local_settings({}, [])[OPTIONS].split()
     chosen = local_settings({OPTIONS: "-Xss4m -XX:+UseZGC"}, [])[OPTIONS].split()
     assert "-XX:+UseZGC" in chosen
@@ -73,12 +73,12 @@ def test_garbage_is_collected_in_parallel_unless_somebody_chose_otherwise(monkey
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS"])
-def test_java_is_not_told_twice_how_to_collect_garbage(monkeypatch, name):
+def test_java_gets_one_garbage_collector(monkeypatch, name):
     monkeypatch.setenv(name, "-XX:+UseG1GC")
     assert "UseParallelGC" not in local_settings({}, [])[OPTIONS]
 
 
-def test_java_optimizes_late_unless_somebody_chose_otherwise():
+def test_java_optimizes_late_unless_the_user_chose_otherwise():
     assert "-XX:Tier4InvocationThreshold=50000" in local_settings({}, [])[OPTIONS].split()
     # Java does not start with a threshold that is beyond another one of the user's.
     for chosen in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-XX:CompileThresholdScaling=2", "-Xint"):
@@ -99,7 +99,7 @@ def test_addresses_and_heartbeats_of_the_users_stay():
     assert settings["spark.executor.heartbeatInterval"] == "7s"
 
 
-def test_what_avro_reserves_is_limited_unless_it_is_already():
+def test_the_length_of_avro_strings_is_limited_unless_the_user_limits_it():
     name = "-Dorg.apache.avro.limits.string.maxLength="
     assert f"{name}67108864" in local_settings({OPTIONS: "-Dx=1"}, [])[OPTIONS].split()
     chosen = local_settings({OPTIONS: f"{name}5"}, [])[OPTIONS].split()

@@ -99,7 +99,7 @@ def test_a_position_is_found_behind_more_than_a_hundred_runs_that_only_replaced_
     assert read_record(instance, KEY).known is None, "the newest materialization has none, so a run asks the table"
 
 
-def test_a_move_voids_the_record_however_many_observations_follow_and_whatever_the_clock_says(instance, record):
+def test_a_move_invalidates_the_record_whatever_follows(instance, record):
     record(kafka_position=MetadataValue.json(known_to_json(known(7))))
     # Stored later, and dated long before the materialization: by another machine's clock.
     entry = EventLogEntry(

@@ -50,14 +50,14 @@ def test_files_are_kept_for_a_week_at_least(kept):
         kafka_delta_maintenance(_asset(), vacuum_after=kept)
 
 
-def test_what_is_no_time_and_what_is_no_asset_of_ours_is_named():
+def test_invalid_times_and_foreign_assets_are_named():
     with pytest.raises(ConfigurationError, match=r"vacuum_after.*timedelta"):
         kafka_delta_maintenance(_asset(), vacuum_after=168)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigurationError, match="kafka_delta_maintenance: lake/flights_maintenance is"):
         kafka_delta_maintenance(kafka_delta_maintenance(_asset()))
 
 
-def test_of_several_tables_one_is_named():
+def test_one_of_several_tables_is_named():
     source = KafkaSource(topics=("flights",))
     several = build_kafka_delta_multi_asset(
         name="several",
@@ -101,7 +101,7 @@ def lake(kafka, instance, resources, topic, table):
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_a_table_of_windows_has_no_position_to_keep(kafka, instance, resources, topic, table):
+def test_a_table_of_windows_has_no_position(kafka, instance, resources, topic, table):
     kafka.create(topic)
     landing = build_kafka_delta_asset(
         name="daily",

@@ -43,7 +43,7 @@ def test_a_partition_that_has_come_since_is_read_from_its_beginning():
         _check({0: 20}, {0: (20, 20), 1: (4, 4)})
 
 
-def test_of_many_partitions_a_few_are_shown():
+def test_only_a_few_of_many_partitions_are_shown():
     with pytest.raises(PositionLostError, match=r"t-2 \[0, 9\) and 2 more topic partitions\. Nothing was written"):
         _check({}, dict.fromkeys(range(5), (9, 9)))
 

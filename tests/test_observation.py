@@ -98,7 +98,7 @@ def test_only_what_takes_one_row_after_the_other_is_known_to_read_all(above, is_
 
 
 @pytest.mark.parametrize("plan", ["", "n: int", _PLAN.format(above="").replace("batch-1", "batch-12")])
-def test_a_plan_without_the_observation_tells_nothing(plan):
+def test_a_plan_without_the_observation_reports_nothing(plan):
     assert not is_read_whole(plan, "batch-1")
 
 
@@ -125,7 +125,7 @@ def test_records_that_were_counted_twice_are_believed_in_no_case(asked_at):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("on_error", "carried"), [("fail", set[str]()), ("null", {"key", "value"})])
-def test_a_record_is_parsed_once_and_counted_without_the_bytes_that_nobody_needs_any_more(spark, on_error, carried):
+def test_a_record_is_parsed_once_and_counted_without_unneeded_bytes(spark, on_error, carried):
     text = "CAST(CAST(id AS STRING) AS BINARY)"
     records = spark.range(1).selectExpr(
         f"{text} AS key", f"{text} AS value", "'t' AS topic", "0 AS partition", "id AS offset",
@@ -142,7 +142,7 @@ def test_a_record_is_parsed_once_and_counted_without_the_bytes_that_nobody_needs
     assert plan.count("from_json(StructField(n,") == plan.count("from_json(StructField(k,") == 1
 
 
-def test_nothing_told_is_unknown_and_a_batch_that_reads_nothing_is_known():
+def test_missing_counts_are_unknown_and_an_empty_batch_is_known():
     assert _whole().coverage({}) is None
     assert (empty := _whole(()).coverage({})) is not None
     assert (empty.records, empty.unknown) == (0, None)

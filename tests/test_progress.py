@@ -45,19 +45,19 @@ def test_the_time_until_the_first_records_counts_for_no_rate():
     assert progress.line(3_300, 43.0) == "read 3,300 of at most 30,000 records (11 %), 1,000 records/s, about 27 s left"
 
 
-def test_a_read_is_never_told_as_more_than_whole():
+def test_progress_of_a_read_never_exceeds_100_percent():
     # A task that failed and was repeated has read its records twice.
     assert ReadProgress(100).line(130, 5.0) == "read 100 of at most 100 records (100 %)"
 
 
-def test_a_count_that_goes_back_begins_anew():
+def test_a_count_that_decreases_starts_again():
     progress = ReadProgress(100)
     progress.line(90, 10.0)
     assert progress.line(10, 20.0) == "read 10 of at most 100 records (10 %)"
     assert progress.line(20, 30.0) == "read 20 of at most 100 records (20 %), 1 records/s, about 80 s left"
 
 
-def test_what_waits_behind_the_batch_is_reported():
+def test_lag_behind_the_batch_is_reported():
     progress = ReadProgress(100, behind=1_200)
     progress.line(10, 1.0)
     line = progress.line(50, 5.0)
@@ -65,11 +65,11 @@ def test_what_waits_behind_the_batch_is_reported():
     assert line.endswith(", about 5 s left, the log has 1,200 more offsets after this batch")
 
 
-def test_a_batch_without_offsets_tells_nothing():
+def test_a_batch_without_offsets_reports_nothing():
     assert ReadProgress(0).line(5, 5.0) is None
 
 
-def test_times_and_sizes_are_told_in_units_that_can_be_read():
+def test_times_and_sizes_are_reported_in_units_that_can_be_read():
     lines: list[str | None] = []
     for size, seconds in ((0.5, 5.0), (1_500.0, 0.0005), (1_000.0, 20.0)):
         progress = ReadProgress(1_001_000, record_bytes=size)

@@ -24,13 +24,15 @@ def _watchers() -> list[str]:
 
 
 @pytest.mark.kafka
-def test_a_long_read_tells_how_far_it_is_while_its_only_task_runs(kafka, connection, spark_of, topic, table, tmp_path):
+def test_a_long_read_reports_how_far_it_is_while_its_only_task_runs(
+    kafka, connection, spark_of, topic, table, tmp_path
+):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x" * 1000)] * 30_000)
-    told = ToldOnce(tmp_path / "told")
+    reported = ToldOnce(tmp_path / "told")
     log = logging.getLogger(f"{__name__}.{topic}")
     log.setLevel(logging.INFO)
-    log.addHandler(told)
+    log.addHandler(reported)
     result = ingest(
         KafkaSource(topics=(topic,)),
         table,
@@ -41,10 +43,10 @@ def test_a_long_read_tells_how_far_it_is_while_its_only_task_runs(kafka, connect
     )
     assert result.rows == 30_000
     assert result.batches[0].tasks == 1
-    assert told.lines
+    assert reported.lines
     # The first reading is where the rate begins to be measured, and so has none.
-    line = re.fullmatch(r"read ([\d,]+) of at most 30,000 records \(\d+ %\)", told.lines[0])
-    assert line, told.lines
+    line = re.fullmatch(r"read ([\d,]+) of at most 30,000 records \(\d+ %\)", reported.lines[0])
+    assert line, reported.lines
     assert 0 < int(line[1].replace(",", "")) < 30_000
     assert _watchers() == []
 
@@ -59,6 +61,6 @@ def test_a_write_that_fails_leaves_no_thread_that_watches(spark):
     assert _watchers() == []
 
 
-def test_a_session_without_a_ui_has_no_address_of_one(spark):
+def test_a_session_without_a_ui_has_no_ui_address(spark):
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert ui_address(spark) is None

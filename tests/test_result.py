@@ -40,7 +40,7 @@ def test_a_topic_partition_that_the_position_lacks_is_shown_where_it_was_and_end
     assert [(row.data["partition"], row.data["start"], row.data["stop"]) for row in records] == [(0, 3, 10), (1, 1, 1)]
 
 
-def test_of_many_splits_the_largest_are_shown():
+def test_only_the_largest_of_many_splits_are_shown():
     ends = {TopicPartition("t", number): number for number in range(3000)}
     plan = ReadPlan((), EnumeratorState(ends), ends, ends, dict.fromkeys(ends, 0))
     known = KnownPosition("main", "/t", EnumeratorState(ends), datetime.now(tz=timezone.utc), 1)
@@ -48,7 +48,7 @@ def test_of_many_splits_the_largest_are_shown():
     assert [row.data["partition"] for row in records] == list(range(2900, 3000))
 
 
-def test_a_number_of_lost_records_that_nobody_knows_is_not_zero():
+def test_an_unknown_number_of_lost_records_is_not_zero():
     lost = Incident("RetentionOvertookPositionError", "two are gone", 2)
     unknown = Incident("TopicRecreatedError", "another topic", None)
     assert result_metadata(_result({}, incidents=(lost,)), None)["kafka/lost_offsets"] == 2
@@ -65,7 +65,7 @@ def _commit(version, *, stream="main", reason=None, incidents=(), rows: str | No
     )
 
 
-def test_what_earlier_runs_committed_and_did_not_report_is_reported_with_what_they_tolerated():
+def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_they_tolerated():
     lost = Incident("RetentionOvertookPositionError", "two are gone", 2)
     optimised = Commit(4, "OPTIMIZE", {}, {})
     found = unreported_commits(
@@ -81,7 +81,7 @@ def test_what_earlier_runs_committed_and_did_not_report_is_reported_with_what_th
     assert unknown.rows is None
 
 
-def test_what_runs_have_reported_is_of_the_table_however_it_is_spelled():
+def test_reported_commits_belong_to_the_table_however_its_path_is_spelled():
     known = KnownPosition(
         "main", DeltaTarget(table="Flights").identity, EnumeratorState({}), datetime.now(tz=timezone.utc), 7
     )

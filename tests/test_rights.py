@@ -183,7 +183,7 @@ def test_settings_of_a_topic_that_are_refused_are_unknown_and_the_log_names_the_
 
 @pytest.mark.spark
 @pytest.mark.parametrize("way", ["scram_512", "mutual_tls"])
-def test_a_stream_lands_and_tells_its_group_under_the_least_rights(secured, spark, way, table, tmp_path, monkeypatch):
+def test_a_stream_lands_and_commits_its_group_with_the_least_rights(secured, spark, way, table, tmp_path, monkeypatch):
     from dagster import DagsterInstance, materialize
 
     from dagster_kafka_flip.cli.app import main
@@ -246,11 +246,11 @@ def test_a_sink_needs_its_rights_and_names_each_that_is_missing(secured, spark, 
         ("WRITE", "TRANSACTIONAL_ID"): "Grant WRITE and DESCRIBE on the transactional id orders-sink-0",
         ("WRITE", "TOPIC"): "Grant WRITE on the topics published and orders-sink-progress",
     }
-    for number, (right, told) in enumerate(missing.items()):
+    for number, (right, reported) in enumerate(missing.items()):
         began = time.monotonic()
         with pytest.raises(ClusterAccessError) as refused:
             run(f"sink-{number}", tuple(each for each in _OF_A_SINK if each[:2] != right))
-        assert told in str(refused.value)
+        assert reported in str(refused.value)
         assert f"the user sink-{number} " in str(refused.value)
         assert time.monotonic() - began < _SOON_SECONDS
         if right[0] == "CREATE":

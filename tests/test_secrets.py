@@ -24,7 +24,7 @@ _DEFAULT_REGEX = r"(?i)secret|password|token|access[.]?key"
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.nightly
-def test_no_secret_is_in_anything_that_a_run_writes_at_debug_level(tmp_path: Path) -> None:
+def test_a_run_at_debug_level_writes_no_secret(tmp_path: Path) -> None:
     from tests.kafka_topic import Kafka
     from tests.secured_broker import SecuredBroker
 

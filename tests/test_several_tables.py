@@ -129,7 +129,7 @@ def test_every_table_lands_every_offset_once_and_those_at_the_same_offsets_share
         assert len(set(reads)) * 3 == len(reads), "everything is shared"
 
 
-def test_whoever_is_behind_catches_up_with_the_next_and_goes_on_with_it():
+def test_tables_that_are_behind_catch_up_and_continue_with_the_next():
     reads: list[Any] = []
     sharing: Any = Sharing(reads)
     runs = {

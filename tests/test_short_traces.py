@@ -39,22 +39,22 @@ def _lines(error, cause=None):
 
 def test_an_error_of_this_package_leaves_without_the_frames_that_lead_to_it(caplog):
     caplog.set_level(logging.DEBUG, "dagster_kafka_flip")
-    told = "".join(_lines(TopicNotFoundError("the topic orders does not exist")))
-    assert told.endswith("TopicNotFoundError: the topic orders does not exist\n")
-    assert "in deep" not in told
+    reported = "".join(_lines(TopicNotFoundError("the topic orders does not exist")))
+    assert reported.endswith("TopicNotFoundError: the topic orders does not exist\n")
+    assert "in deep" not in reported
     assert "in deep" in caplog.text
 
 
-def test_a_cause_that_the_message_has_told_goes_and_a_users_own_stays():
+def test_a_cause_that_the_message_repeats_is_dropped_and_a_users_own_stays():
     failed = "WriteFailedError: the write failed"
-    told = "".join(_lines(WriteFailedError("the write failed"), Py4JNetworkError("at java.base/...")))
-    assert "at java.base" not in told
-    assert failed in told
+    reported = "".join(_lines(WriteFailedError("the write failed"), Py4JNetworkError("at java.base/...")))
+    assert "at java.base" not in reported
+    assert failed in reported
     of_user = PythonException('File "definitions.py", line 10, in <lambda>')
     for cause in (of_user, ZeroDivisionError("of a transform")):
-        told = "".join(_lines(WriteFailedError("the write failed"), cause))
-        assert str(cause) in told
-        assert failed in told
+        reported = "".join(_lines(WriteFailedError("the write failed"), cause))
+        assert str(cause) in reported
+        assert failed in reported
 
 
 def test_other_exceptions_are_left_alone():
@@ -93,6 +93,6 @@ def test_a_local_session_prints_no_java_stack_traces_and_no_greetings():
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
     assert len(done.stdout.split()) == 4
     assert "QueryContextLogger" not in done.stderr
-    said = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
-    assert not [line for line in said if "\tat " in line or " ERROR " in line or " WARN " in line], done.stderr
-    assert len(said) < 8, done.stderr
+    output = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
+    assert not [line for line in output if "\tat " in line or " ERROR " in line or " WARN " in line], done.stderr
+    assert len(output) < 8, done.stderr

@@ -49,7 +49,7 @@ def test_the_attributes_are_the_options_of_the_decorator():
     assert set(DeltaKafkaComponent.model_fields) == options | {"checks"}
 
 
-def test_a_file_says_what_python_says(monkeypatch):
+def test_a_yaml_file_defines_the_same_as_python(monkeypatch):
     monkeypatch.setenv("TEST_KAFKA", "127.0.0.1:1")
     defs = load(resources=RESOURCES, published=_SINK + _MORE)
     key = AssetKey(["kafka", "orders"])
@@ -123,7 +123,7 @@ def test_a_subclass_has_a_function():
 
 
 @pytest.mark.parametrize(
-    ("attributes", "line", "told"),
+    ("attributes", "line", "reported"),
     [
         ("  source: {table: lake/o}\n  sink: {topic: o}\n", 4, "transactional_id_prefix"),
         ("  source: {table: lake/o}\n  sink: {topic: o, transactional_id_prefix: o}\n", 2, "needs a key"),
@@ -155,7 +155,7 @@ def test_a_subclass_has_a_function():
         ("  source: {table: lake/o}\n  lanes: 3\n  sink: {topic: o, transactional_id_prefix: o}\n", 4, "sink"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_line(attributes, line, told):
-    said = whole_refusal(published=_SINK + attributes)
-    assert f"published/defs.yaml:{line}" in said
-    assert told in said
+def test_errors_are_reported_with_their_line(attributes, line, reported):
+    output = whole_refusal(published=_SINK + attributes)
+    assert f"published/defs.yaml:{line}" in output
+    assert reported in output

@@ -101,7 +101,7 @@ def test_the_site_needs_no_network(site):
     assert {address for page in site.values() for address in page.loaded if urlsplit(address).netloc} == set()
 
 
-def test_the_configuration_reference_is_what_the_code_says():
+def test_the_configuration_reference_matches_the_code():
     assert DOCUMENT.read_text(encoding="utf-8") == reference(), (
         "run `python -m scripts.configuration_reference` and commit docs/configuration.md"
     )

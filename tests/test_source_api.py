@@ -90,7 +90,7 @@ def test_a_source_that_never_ends_is_refused(table):
     assert str(error.value).endswith("is unbounded, but a batch must end; set a stop")
 
 
-def test_what_is_kafkas_is_refused_for_another_source(table):
+def test_kafkas_options_are_refused_for_another_source(table):
     with pytest.raises(ConfigurationError) as error:
         ingest(Numbers(7), table, spark=pytest.fail, connection=KafkaConnection(bootstrap_servers="h:1"))
     assert str(error.value) == "connection and starting_offsets require a KafkaSource, not a Numbers"

@@ -93,7 +93,7 @@ def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
     assert SparkServer(tmp_path).status() is None
 
 
-def test_a_server_that_does_not_start_shows_its_own_words(tmp_path):
+def test_a_server_that_does_not_start_shows_its_log(tmp_path):
     failed = run("start", "--port", "0", "--conf", "spark.driver.memory=much", "--data-dir", str(tmp_path), code=1)
     assert failed.stderr.startswith(f"Error: The Spark server on {tmp_path} ended during its start.")
     assert "much" in failed.stderr
@@ -101,14 +101,14 @@ def test_a_server_that_does_not_start_shows_its_own_words(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["spark.driver.memory", "driver.memory=4g", ""])
-def test_a_setting_that_is_none_of_sparks_is_refused_before_anything_starts(tmp_path, text):
+def test_a_setting_that_spark_does_not_have_is_refused_before_anything_starts(tmp_path, text):
     result = CliRunner().invoke(main, ["spark", "start", "--conf", text, "--data-dir", str(tmp_path / "none")])
     assert result.exit_code == 2
     assert "write spark.NAME=VALUE" in result.output
     assert not (tmp_path / "none").exists()
 
 
-def test_what_was_never_started_is_not_there(tmp_path):
+def test_a_server_that_was_never_started_is_not_running(tmp_path):
     server = SparkServer(tmp_path / "none")
     assert server.status() is None
     assert not server.stop()

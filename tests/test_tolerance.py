@@ -355,7 +355,7 @@ def test_rejected_records_fail_a_check_of_their_own(kafka, spark, broker, topic,
         assert all(check.passed for check in found)
 
 
-def test_what_a_run_tolerated_before_it_failed_is_reported_by_the_next_one(kafka, spark, broker, topic, table):
+def test_the_next_run_reports_errors_that_a_failed_run_tolerated(kafka, spark, broker, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, f"a{number}") for number in range(6)])
     fails = {"after": 100}
@@ -382,12 +382,12 @@ def test_what_a_run_tolerated_before_it_failed_is_reported_by_the_next_one(kafka
     def run(*, raise_on_error=True):
         return materialize([build()], instance=instance, resources=resources, raise_on_error=raise_on_error)
 
-    def told(result):
+    def shown(result):
         (event,) = result.get_asset_materialization_events()
         (check,) = result.get_asset_check_evaluations()
         return {key: value.value for key, value in event.materialization.metadata.items()}, check
 
-    metadata, check = told(run())
+    metadata, check = shown(run())
     assert check.passed
     assert "delta/unreported_commits" not in metadata
     kafka.produce(topic, [(None, f"b{number}") for number in range(6)])
@@ -400,12 +400,12 @@ def test_what_a_run_tolerated_before_it_failed_is_reported_by_the_next_one(kafka
     assert not failed.get_asset_check_evaluations()
     assert len(read.operations(table)) == before + 1
     fails["after"] = 100
-    metadata, check = told(run())
+    metadata, check = shown(run())
     assert (metadata["delta/unreported_commits"], metadata["delta/unreported_rows"]) == (1, 3)
     assert metadata["kafka/lost_offsets"] == 2
     assert not check.passed
     assert check.metadata["lost_offsets"].value == 2
     kafka.produce(topic, [(None, "c")])
-    metadata, check = told(run())
+    metadata, check = shown(run())
     assert check.passed, "it is reported once"
     assert "delta/unreported_commits" not in metadata

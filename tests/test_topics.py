@@ -118,7 +118,7 @@ def test_a_missing_topic_does_not_keep_the_others_from_being_observed(kafka, ins
 
 
 @pytest.mark.kafka
-def test_an_observation_tells_all_that_the_cluster_tells(kafka, instance, kafka_only, topic):
+def test_an_observation_reports_all_that_the_cluster_reports(kafka, instance, kafka_only, topic):
     kafka.create(topic, partitions=2, retention_ms="5400000", message_timestamp_type="LogAppendTime")
     kafka.produce(topic, [(None, "record")] * 5)
     kafka.produce(topic, [(None, "record")] * 2, partition=1)
@@ -160,7 +160,7 @@ def test_a_recreated_topic_has_another_data_version_and_no_rate(kafka, instance,
     assert "kafka/offsets_per_second" not in found
 
 
-def test_what_a_user_says_of_a_topic_is_on_each_of_them():
+def test_the_users_topic_options_are_on_each_topic_asset():
     condition = AutomationCondition.on_cron("@hourly")
     asset = kafka_topic_asset(
         KafkaSource(

@@ -22,5 +22,5 @@ def test_every_error_class_has_its_section_and_every_section_its_class():
 
 def test_every_section_says_the_cause_and_the_fix():
     wanted = ["Cause", "Fix"]
-    said = {name: re.findall(r"^- \*\*([\w ]+):\*\* ", text, re.MULTILINE) for name, text in SECTIONS.items()}
-    assert {name: found for name, found in said.items() if found != wanted} == {}
+    output = {name: re.findall(r"^- \*\*([\w ]+):\*\* ", text, re.MULTILINE) for name, text in SECTIONS.items()}
+    assert {name: found for name, found in output.items() if found != wanted} == {}

@@ -168,7 +168,7 @@ def test_a_rejected_record_with_such_a_time_is_a_dead_letter_also_after_a_crash(
     assert rows("kafka_offset", "kafka_timestamp", "CAST(kafka_value AS STRING)", of=dead) == [(1, None, "no json")]
 
 
-def test_windows_leave_out_what_has_no_time_that_spark_can_hold(kafka, spark_of, connection, rows, table, topic):
+def test_windows_leave_out_records_whose_time_spark_can_not_represent(kafka, spark_of, connection, rows, table, topic):
     kafka.create(topic, **_ANY_TIME)
     put(kafka, topic, START, _NANOSECONDS, START + 1)
     # Behind it nothing is found by time: that is told first.

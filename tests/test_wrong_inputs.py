@@ -1373,7 +1373,7 @@ def test_a_split_is_divided_into_a_whole_number_of_parts(parts):
         split.divide(parts)
 
 
-def test_what_only_the_environment_knows_is_not_judged():
+def test_values_known_only_to_the_environment_are_not_checked():
     KafkaResource(
         bootstrap_servers=EnvVar("KAFKA_SERVERS"),
         security_protocol="SASL_SSL",

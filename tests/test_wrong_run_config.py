@@ -197,7 +197,7 @@ def test_a_wrong_value_for_partitions_is_reported_with_its_field(config, message
         ([_STREAM, _SEVERAL, _DAYS], ["earliest"], "orders:config"),
     ],
 )
-def test_what_is_of_another_type_or_unknown_is_refused_by_dagster(assets, config, message, instance):
+def test_dagster_refuses_wrong_types_and_unknown_fields(assets, config, message, instance):
     for asset in assets:
         with pytest.raises(DagsterInvalidConfigError) as error:
             run(asset, config, instance)
@@ -237,7 +237,7 @@ def test_a_run_config_takes_its_fields_by_name():
         IngestRunConfig("earliest")
 
 
-def test_what_stands_in_an_environment_variable_is_looked_at_when_the_run_begins(instance, monkeypatch):
+def test_environment_variables_are_read_when_the_run_begins(instance, monkeypatch):
     variables = {"start": EnvVar("START"), "stop": EnvVar("STOP"), "max_records_per_batch": IntEnvVar.create("MOST")}
     config = RunConfig(ops={"orders": IngestRunConfig(mode="replace", **variables)})
 

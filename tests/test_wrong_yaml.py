@@ -373,8 +373,8 @@ def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message
     ],
 )
 def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, message):
-    said = refusal(landed=f"{TABLE}  source: {{topics: [flights]}}\n  table: {table}\n")
-    assert f"landed/defs.yaml:4: {message}" in said
+    output = refusal(landed=f"{TABLE}  source: {{topics: [flights]}}\n  table: {table}\n")
+    assert f"landed/defs.yaml:4: {message}" in output
 
 
 @pytest.mark.parametrize(
@@ -715,9 +715,9 @@ def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, 
     ],
 )
 def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kafka, spark, message):
-    said = refusal(resources=f"{RESOURCES}  kafka: {{{kafka}}}\n  spark: {{{spark}}}\n")
-    assert f"resources/defs.yaml:{4 if 'attributes.spark' in message else 3}: {message}" in said
-    assert "hunter2" not in said
+    output = refusal(resources=f"{RESOURCES}  kafka: {{{kafka}}}\n  spark: {{{spark}}}\n")
+    assert f"resources/defs.yaml:{4 if 'attributes.spark' in message else 3}: {message}" in output
+    assert "hunter2" not in output
 
 
 @pytest.mark.parametrize(
@@ -748,8 +748,8 @@ def test_a_file_that_is_wrong_as_a_whole_says_so(text, message):
 
 
 def test_each_of_several_wrong_attributes_is_reported():
-    said = refusal(landed=f"{TABLE}  source: {{topic: [a]}}\n  tabel: x\n").splitlines()
-    assert [line.partition("defs.yaml:")[2] for line in said] == [
+    output = refusal(landed=f"{TABLE}  source: {{topic: [a]}}\n  tabel: x\n").splitlines()
+    assert [line.partition("defs.yaml:")[2] for line in output] == [
         "3: attributes.source.topic: unknown attribute; did you mean topics?",
         "2: attributes.table: missing",
         "4: attributes.tabel: unknown attribute; did you mean table?",

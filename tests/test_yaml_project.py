@@ -164,7 +164,7 @@ def test_dg_check_defs_names_the_file_the_line_and_the_field(dg, project):
 
 
 @pytest.mark.slow
-def test_what_dg_scaffolds_loads_as_it_is(dg, project, load, monkeypatch):
+def test_the_scaffold_of_dg_loads_unchanged(dg, project, load, monkeypatch):
     defs = project / "yaml_project" / "defs"
     for name in ("landed", "orders_by_customer", "resources"):
         shutil.rmtree(defs / name)

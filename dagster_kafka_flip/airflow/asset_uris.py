@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def topic_asset(topic: str, kafka_conn_id: str = "kafka_default") -> Asset:
     """Returns the asset of a topic: `kafka://<connection id>/<topic>`.
 
-    The connection's id stands for the cluster, because its addresses are not known while a DAG is parsed.
+    The connection's id identifies the cluster, because its addresses are not known while a DAG is parsed.
 
     Args:
         topic: The topic.

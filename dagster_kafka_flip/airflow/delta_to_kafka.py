@@ -81,7 +81,7 @@ class DeltaToKafkaOperator(SparkTask):
         )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Publishes the changes; returns what the topic's event tells, too.
+        """Publishes the changes; also returns the extra of the topic's event.
 
         Args:
             context: The run's context.

@@ -44,7 +44,7 @@ def stream_extra(result: IngestResult) -> dict[str, Any]:
         result: Result of the run.
     """
     before = result.unreported
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "kafka/idle": result.is_idle,
         "kafka/records_read": result.records,
         "kafka/bytes_read": result.bytes,
@@ -67,7 +67,7 @@ def stream_extra(result: IngestResult) -> dict[str, Any]:
         "spark/started": result.started_spark,
         POSITION: known_to_json(result.known),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
     Args:
         results: One result for each commit.
     """
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "kafka/records_read": total(result.observed.records for result in results),
         "kafka/stragglers": total(result.stragglers for result in results),
         "delta/rows_written": total(
@@ -88,7 +88,7 @@ def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
         "delta/version": max((each.committed.version for each in results if each.committed is not None), default=None),
         "kafka/windows": [str(window.window) for result in results for window in result.plan.windows],
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None, int | None]:
@@ -99,8 +99,8 @@ def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None,
         target: The table and the stream.
 
     Returns:
-        The position, None if there is none; and the table's version up to which the stream's commits were told: -1 if
-        none was, None if that is unknown.
+        The position, None if there is none; and the table's version up to which the stream's commits were reported:
+        -1 if none was, None if that is unknown.
     """
     try:
         extras = list(itertools.islice(_extras(asset), _EVENTS_AT_ONCE))
@@ -156,7 +156,7 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
 
 def _progress(value: Any) -> dict[int, tuple[int, int]]:
     try:
-        return {int(lane): (int(told["version"]), int(told["rows"])) for lane, told in value.items()}
+        return {int(lane): (int(progress["version"]), int(progress["rows"])) for lane, progress in value.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         # Somebody else's event, with the same name.
         return {}

@@ -160,7 +160,7 @@ class KafkaToDeltaOperator(SparkTask):
         return [] if is_template(target.table) else [table_asset(target)]
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Lands the records; returns what the table's event tells, too.
+        """Lands the records; also returns the extra of the table's event.
 
         Args:
             context: The run's context.

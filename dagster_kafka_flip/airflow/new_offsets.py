@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.serializer import from_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER, EnumeratorState
-from dagster_kafka_flip.source.stream_status import log_standing
+from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -52,17 +52,17 @@ class LagWatch:
         """
         if self._cluster is None:
             self._cluster = KafkaCluster(self._connection, self._source.librdkafka_config())
-        standing = log_standing(self._source, self._cluster, self._state)
-        problems = [str(error) for error in standing.changed]
+        status = log_status(self._source, self._cluster, self._state)
+        problems = [str(error) for error in status.changed]
         problems += [
-            f"{tp}: {offsets} offsets were deleted before they were read" for tp, offsets in standing.lost.items()
+            f"{tp}: {offsets} offsets were deleted before they were read" for tp, offsets in status.lost.items()
         ]
         problems += [
-            f"{tp}: the log ends {offsets} offsets before the position" for tp, offsets in standing.beyond.items()
+            f"{tp}: the log ends {offsets} offsets before the position" for tp, offsets in status.beyond.items()
         ]
-        if standing.total_lag < min_lag and not problems:
+        if status.total_lag < min_lag and not problems:
             return None
-        return {"lag": standing.total_lag, "problems": problems}
+        return {"lag": status.total_lag, "problems": problems}
 
     def close(self) -> None:
         """Closes the client. Safe to call twice."""
@@ -118,7 +118,7 @@ class NewOffsetsTrigger(BaseTrigger):
             state = None if self.state is None else from_document(STATE_SERIALIZER, self.state)
             watch = LagWatch(source_from_json(self.source), connection, state)
             # Requests wait for brokers, and must not stop the other triggers.
-            while (found := await asyncio.to_thread(watch.finding, self.min_lag)) is None:  # noqa: ASYNC110 - no event tells
+            while (found := await asyncio.to_thread(watch.finding, self.min_lag)) is None:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(self.poll_interval)
             yield TriggerEvent(found)
         except KafkaFlipError as error:

@@ -57,7 +57,7 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
         keys = partition_keys or own
         if keys is None:
             msg = (
-                f"the run has the partition key {key!r}, and the DAG's schedule does not say which time it stands for: "
+                f"the run has the partition key {key!r}, and the DAG's schedule does not say which time it means: "
                 'set partition_keys=CronPartitionTimetable("@daily", timezone="UTC") on the operator, the timetable '
                 "that the keys come from"
             )
@@ -90,9 +90,9 @@ def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windo
     """The window that begins at a cron's time, and ends at its next one."""
     interval = _interval_from(start, schedule)
     if interval is None or (stop is not None and interval.end != stop):
-        told = start.isoformat() if stop is None else f"{start.isoformat()} to {stop.isoformat()}"
+        window = start.isoformat() if stop is None else f"{start.isoformat()} to {stop.isoformat()}"
         msg = (
-            f"{told} is not a window of the cron {schedule.expression!r} in {schedule.timezone}, whose windows begin "
+            f"{window} is not a window of the cron {schedule.expression!r} in {schedule.timezone}, whose windows begin "
             "at one of its times and end at the next. Windows that overlap would double records, and gaps would lose "
             f"them. Nothing was read. Use {_CRON_ADVICE}"
         )
@@ -141,16 +141,16 @@ def _definition(defined: dict[str, Any], rules: Windows) -> str:
 
 
 def _time_of(key: str, keys: CronPartitionTimetable) -> datetime:
-    """The time that a partition key stands for."""
+    """The time that a partition key means."""
     try:
-        told = datetime.strptime(key, keys.key_format)  # noqa: DTZ007 - its time zone is the timetable's
+        parsed = datetime.strptime(key, keys.key_format)  # noqa: DTZ007 - its time zone is the timetable's
     except ValueError:
         msg = f"the partition key {key!r} is not a time like {keys.key_format!r}, the key_format of partition_keys"
         raise ConfigurationError(msg) from None
-    if told.tzinfo is not None:
-        return told
+    if parsed.tzinfo is not None:
+        return parsed
     # Two, where the clock is set back, or where it is set forward past this time.
-    times = [_pendulum(told.replace(fold=fold), keys.timezone) for fold in (0, 1)]
+    times = [_pendulum(parsed.replace(fold=fold), keys.timezone) for fold in (0, 1)]
     found = {time.timestamp(): time for time in times if _interval_from(time, keys) is not None}
     if len(found) > 1:
         either = " or ".join(time.in_timezone("UTC").isoformat() for time in found.values())

@@ -237,8 +237,8 @@ class Ingestion:
         spec = self.spec(context, config)
         spec = replace(spec, tolerated=spec.tolerated | tolerated_errors(named_errors(config.tolerate)))
         groups = partitions.groups(context.partition_keys)
-        for told in partitions.irregularities([window for group in groups for window in group.windows]):
-            context.log.warning(told)
+        for irregularity in partitions.irregularities([window for group in groups for window in group.windows]):
+            context.log.warning(irregularity)
         left = sum(len(group.windows) for group in groups)
         results: list[WindowsResult] = []
         try:

@@ -180,7 +180,7 @@ def dagsters_errors(name: str) -> Generator[None, None, None]:
     try:
         yield
     except (CheckError, DagsterInvalidDefinitionError) as error:
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        option = next((f"{each}: " for word, each in _DAGSTERS_WORDS.items() if word in said), "")
-        msg = f"{option}Dagster can't create the asset {name}: {said}"
+        reason = (str(error).strip().splitlines() or ["no message"])[0]
+        option = next((f"{each}: " for word, each in _DAGSTERS_WORDS.items() if word in reason), "")
+        msg = f"{option}Dagster can't create the asset {name}: {reason}"
         raise ConfigurationError(msg) from error

@@ -374,11 +374,11 @@ def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, t
         progress, sink = recorded.get(_PROGRESS), recorded.get(_SINK)
         if isinstance(progress, JsonMetadataValue) and sink is not None and sink.value == prefix:
             lanes: Any = progress.data
-            return {int(lane): (told["version"], told["rows"]) for lane, told in lanes.items()}
+            return {int(lane): (progress["version"], progress["rows"]) for lane, progress in lanes.items()}
     return {}
 
 
 def _data_version(result: PublishResult, sink: KafkaSink, again: tuple[int, int] | None) -> DataVersion:
     """A hash of the progress: unchanged if a run published nothing."""
-    told = [sink.transactional_id_prefix, result.topic, result.table_id, result.known_json, again]
-    return DataVersion(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32])
+    parts = [sink.transactional_id_prefix, result.topic, result.table_id, result.known_json, again]
+    return DataVersion(hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32])

@@ -96,8 +96,8 @@ def columns_metadata(results: Sequence[IngestResult | WindowsResult]) -> dict[st
     """
     changes = [change for result in results for change in result.column_changes]
     names = [name for result in results for name in result.columns_not_written]
-    told = {"delta/column_changes": changes, "delta/columns_not_written": names}
-    return {name: ", ".join(dict.fromkeys(texts)) for name, texts in told.items() if texts}
+    texts_by_name = {"delta/column_changes": changes, "delta/columns_not_written": names}
+    return {name: ", ".join(dict.fromkeys(texts)) for name, texts in texts_by_name.items() if texts}
 
 
 def column_schema(result: IngestResult | WindowsResult) -> TableSchema:
@@ -171,13 +171,13 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
 
 def _about_the_table(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
     """A run's metadata about the table; a run without Spark repeats that of an earlier one."""
-    told = {
+    values = {
         "dagster/uri": None if result.location is None else uri(result.location),
         TABLE_NAME: result.table_name,
         COLUMN_SCHEMA: column_schema(result) if result.columns else None,
     }
     earlier = {} if previous is None else previous.metadata
-    return {name: found for name, value in told.items() if (found := value or earlier.get(name)) is not None}
+    return {name: found for name, value in values.items() if (found := value or earlier.get(name)) is not None}
 
 
 def _merged(result: IngestResult) -> dict[str, int]:
@@ -236,15 +236,15 @@ def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> 
     """The table's event-time watermark; an idle run keeps the previous one."""
     watermark: float | None = result.watermark
     if watermark is None and result.is_idle and previous is not None:
-        told = previous.metadata.get(WATERMARK)
-        if isinstance(told, TimestampMetadataValue):
-            watermark = told.value * 1000
+        recorded = previous.metadata.get(WATERMARK)
+        if isinstance(recorded, TimestampMetadataValue):
+            watermark = recorded.value * 1000
     if watermark is None:
         return {}
-    told = timestamp_metadata(WATERMARK, watermark)
+    entry = timestamp_metadata(WATERMARK, watermark)
     if result.is_idle:
-        return told
-    return {**told, "seconds/end_to_end_delay": round(time.time() - watermark / 1000, 3)}
+        return entry
+    return {**entry, "seconds/end_to_end_delay": round(time.time() - watermark / 1000, 3)}
 
 
 def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
@@ -266,8 +266,8 @@ def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
     """
     if fields is None:
         return {}
-    told = {"kafka/fields_never_seen": fields.never, "kafka/undeclared_fields": fields.undeclared}
-    return {name: ", ".join(names) for name, names in told.items() if names}
+    names_by_entry = {"kafka/fields_never_seen": fields.never, "kafka/undeclared_fields": fields.undeclared}
+    return {name: ", ".join(names) for name, names in names_by_entry.items() if names}
 
 
 def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
@@ -278,8 +278,8 @@ def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
         milliseconds: Milliseconds since the epoch.
     """
     moment = utc_time(milliseconds)
-    told = MetadataValue.text(instant(round(milliseconds))) if moment is None else MetadataValue.timestamp(moment)
-    return {name: told}
+    value = MetadataValue.text(instant(round(milliseconds))) if moment is None else MetadataValue.timestamp(moment)
+    return {name: value}
 
 
 def per_second(records: int, seconds: float) -> float:

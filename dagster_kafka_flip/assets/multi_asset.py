@@ -212,11 +212,11 @@ def _replace(
     failures: dict[str, Exception] = {}
     for key, ingestion in chosen.items():
         try:
-            told = tuple(ingestion.replace(context, key, window, config))
+            events = tuple(ingestion.replace(context, key, window, config))
         except Exception as failure:  # noqa: BLE001, PERF203 - raised when the others are done
             failures[key.to_user_string()] = failure
         else:
-            yield from told
+            yield from events
     _raise(failures, context)
 
 

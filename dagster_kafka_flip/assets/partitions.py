@@ -151,23 +151,23 @@ class AssetPartitions:
         start = min(window.start_ms for window in windows) - reach
         stop = max(window.stop_ms for window in windows) + reach
         landed = {window.key for window in windows}
-        told: list[str] = []
+        texts: list[str] = []
         every = sorted(self._windows(max(0, start), stop), key=lambda window: (window.start_ms, window.stop_ms))
         for before, after in itertools.pairwise(every):
             if landed.isdisjoint({before.key, after.key}):
                 continue
             if before.stop_ms > after.start_ms:
-                told.append(
+                texts.append(
                     f"the partitions {before} and {after} overlap by definition: a record with a timestamp in both is "
                     "written twice if both are materialized. Materialize only one of them, and never both in one run"
                 )
             elif before.stop_ms < after.start_ms and not self._time.exclusions:
-                told.append(
+                texts.append(
                     f"records with timestamps from {before.stop} to {after.start} are in no partition: by definition "
                     f"{before.key} ends and {after.key} begins at these times. To include them, use a time zone "
                     "without clock changes, such as UTC, or longer partitions"
                 )
-        return told
+        return texts
 
     def _windows(self, start_ms: int, stop_ms: int) -> list[Window]:
         """The definition's windows that overlap a time span."""

@@ -151,14 +151,16 @@ def _schema_fits(key: AssetKey, findings: Findings) -> AssetCheckResult:
         # An optional field that no record has only fails if some records have an undeclared one.
         passed = fields is None or not fields.is_suspicious
         description = "Nothing was read." if fields is None else f"{fields}."
-    told = {} if fields is None else {"fields_never_seen": fields.never, "undeclared_fields": fields.undeclared}
+    names_by_entry = (
+        {} if fields is None else {"fields_never_seen": fields.never, "undeclared_fields": fields.undeclared}
+    )
     return AssetCheckResult(
         check_name=SCHEMA_FITS,
         asset_key=key,
         passed=passed,
         severity=AssetCheckSeverity.WARN,
         description=description,
-        metadata={name: ", ".join(names) for name, names in told.items() if names},
+        metadata={name: ", ".join(names) for name, names in names_by_entry.items() if names},
     )
 
 

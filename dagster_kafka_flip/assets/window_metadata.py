@@ -131,12 +131,12 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         ),
         "kafka/tasks": sum(result.tasks for result in results),
         **{
-            name: told
-            for name, told in (
+            name: number
+            for name, number in (
                 ("delta/rows_written", total(commit.rows for commit in commits)),
                 ("delta/bytes_written", total(commit.bytes for commit in commits)),
             )
-            if told is not None
+            if number is not None
         },
         "delta/commits": len(commits),
         "seconds/plan": round(planning, 3),

@@ -26,8 +26,8 @@ from dagster_kafka_flip.runtime.server_folder import (
     LOCALHOST,
     ServerFolder,
     choose_ports,
+    error_lines,
     is_free,
-    telling_lines,
     write_private,
 )
 from dagster_kafka_flip.settings.arguments import expect
@@ -404,8 +404,8 @@ class LocalBroker:
                 "machine is less busy."
             ) from error
         if finished.returncode != 0:
-            said = telling_lines(finished.stdout)
-            raise BrokerError(f"Kafka could not format {self._folder.path}. Last output:\n{said}")
+            last_output = error_lines(finished.stdout)
+            raise BrokerError(f"Kafka could not format {self._folder.path}. Last output:\n{last_output}")
         _keep(self._folder.path / "data" / _CHECKPOINT, kept)
 
     def _kept_checkpoint(self) -> Path:

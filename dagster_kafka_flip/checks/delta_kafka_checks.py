@@ -98,7 +98,7 @@ def _left_out_check(publishing: Publishing) -> AssetChecksDefinition:
 
 
 def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckResult:
-    passed, description, told = False, "Dagster has no run of the asset that published something. Materialize it", {}
+    passed, description, details = False, "Dagster has no run of the asset that published something. Materialize it", {}
     for record in newest_materializations(instance, publishing.key):
         metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
         idle = metadata.get("kafka/idle")
@@ -107,11 +107,11 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
             continue
         found = metadata.get(LEFT_OUT)
         rows: Any = 0 if found is None else found.value
-        passed, told = rows == 0, {"rows_left_out": rows, "run": record.run_id}
+        passed, details = rows == 0, {"rows_left_out": rows, "run": record.run_id}
         if passed:
             description = "The last run that published something left no rows out."
         else:
-            told["by_error"] = metadata[LEFT_OUT_BY_ERROR]
+            details["by_error"] = metadata[LEFT_OUT_BY_ERROR]
             letters = publishing.sink.dead_letter_topic
             description = (
                 f"The last run that published something left {rows:,} rows out. Readers of {publishing.sink.topic} "
@@ -130,7 +130,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
         passed=passed,
         severity=AssetCheckSeverity.WARN,
         description=description,
-        metadata=told,
+        metadata=details,
     )
 
 

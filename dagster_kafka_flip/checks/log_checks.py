@@ -21,7 +21,7 @@ from dagster_kafka_flip.assets.position_record import last_known_position, newes
 from dagster_kafka_flip.assets.window_metadata import of_run
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.stream_status import log_standing
+from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.stream_status import LogStanding
+    from dagster_kafka_flip.source.stream_status import LogStatus
 
 LAG_BELOW = "lag_below"
 WATERMARK_FRESH = "watermark_fresh"
@@ -101,17 +101,17 @@ class LogChecks:
             return
         source = self.ingestion.source.connected(connection)
         with contextlib.closing(KafkaCluster(source.required_connection(), source.librdkafka_config())) as cluster:
-            standing = log_standing(source, cluster, known.state)
+            status = log_status(source, cluster, known.state)
         if SAME_LOG in names:
-            yield self._same_log(standing, known)
+            yield self._same_log(status, known)
         if LAG_BELOW in names:
-            yield self._lag_below(standing, known)
+            yield self._lag_below(status, known)
         if WATERMARK_FRESH in names:
-            yield self._watermark_fresh(standing, newest_materializations(instance, self.key))
+            yield self._watermark_fresh(status, newest_materializations(instance, self.key))
 
-    def _same_log(self, standing: LogStanding, known: KnownPosition) -> AssetCheckResult:
-        told = len(known.state.topic_ids)
-        if not standing.changed and not told and None in (standing.cluster_id, known.state.cluster_id):
+    def _same_log(self, status: LogStatus, known: KnownPosition) -> AssetCheckResult:
+        known_ids = len(known.state.topic_ids)
+        if not status.changed and not known_ids and None in (status.cluster_id, known.state.cluster_id):
             return self._result(
                 SAME_LOG,
                 passed=False,
@@ -120,79 +120,77 @@ class LogChecks:
                     "this client may not describe them. A recreated topic would not be detected"
                 ),
             )
-        if standing.changed:
-            description = " ".join(str(error).partition(" Nothing was read.")[0] for error in standing.changed)
+        if status.changed:
+            description = " ".join(str(error).partition(" Nothing was read.")[0] for error in status.changed)
         else:
             description = (
-                f"The cluster {standing.cluster_id or '(without an id)'} and {standing.topics} topics match the "
-                f"position; the ids of {told} topics are known"
+                f"The cluster {status.cluster_id or '(without an id)'} and {status.topics} topics match the "
+                f"position; the ids of {known_ids} topics are known"
             )
         return self._result(
             SAME_LOG,
-            passed=not standing.changed,
+            passed=not status.changed,
             description=description,
             severity=AssetCheckSeverity.ERROR,
             metadata={
-                "changed": len(standing.changed),
-                "topics": standing.topics,
-                "known_topic_ids": told,
-                "cluster_id": standing.cluster_id or "unknown",
+                "changed": len(status.changed),
+                "topics": status.topics,
+                "known_topic_ids": known_ids,
+                "cluster_id": status.cluster_id or "unknown",
             },
         )
 
-    def _lag_below(self, standing: LogStanding, known: KnownPosition) -> AssetCheckResult:
-        lag, most = standing.total_lag, self.max_lag or 0
-        largest = max(standing.lag, key=lambda tp: standing.lag[tp], default=None)
-        lost, beyond = sum(standing.lost.values()), sum(standing.beyond.values())
+    def _lag_below(self, status: LogStatus, known: KnownPosition) -> AssetCheckResult:
+        lag, most = status.total_lag, self.max_lag or 0
+        largest = max(status.lag, key=lambda tp: status.lag[tp], default=None)
+        lost, beyond = sum(status.lost.values()), sum(status.beyond.values())
         description = f"Lag is {lag:,} offsets; the limit is {most:,}"
         if largest is not None and lag:
-            description += f"; largest: {largest} with {standing.lag[largest]:,}"
+            description += f"; largest: {largest} with {status.lag[largest]:,}"
         if lost:
-            description += f". Retention deleted {lost} unread offsets on {len(standing.lost)} topic partitions"
+            description += f". Retention deleted {lost} unread offsets on {len(status.lost)} topic partitions"
         if beyond:
             description += (
-                f". {len(standing.beyond)} topic partitions end before the position, by {beyond} offsets in total"
+                f". {len(status.beyond)} topic partitions end before the position, by {beyond} offsets in total"
             )
-        if standing.held_back:
-            held_back = sum(standing.held_back.values())
+        if status.held_back:
+            held_back = sum(status.held_back.values())
             description += f". Open transactions hold back {held_back} more offsets, which are not counted"
-        if standing.gone:
-            gone = _named(standing.gone)
+        if status.gone:
+            gone = _named(status.gone)
             description += f". {gone}: no longer exist; their lag is unknown and not counted"
-        if standing.changed:
-            description += (
-                f". Logs that changed or do not exist are not counted: {len(standing.changed)}; see {SAME_LOG}"
-            )
+        if status.changed:
+            description += f". Logs that changed or do not exist are not counted: {len(status.changed)}; see {SAME_LOG}"
         metadata: dict[str, Any] = {
             "lag": lag,
             "max_lag": most,
-            "largest_lag": 0 if largest is None else standing.lag[largest],
-            "topic_partitions": len(standing.lag),
+            "largest_lag": 0 if largest is None else status.lag[largest],
+            "topic_partitions": len(status.lag),
             "lost_offsets": lost,
             "offsets_beyond_end": beyond,
-            "held_back_offsets": sum(standing.held_back.values()),
-            "topic_partitions_gone": len(standing.gone),
+            "held_back_offsets": sum(status.held_back.values()),
+            "topic_partitions_gone": len(status.gone),
             "position_verified_at": MetadataValue.timestamp(known.verified_at),
         }
         if largest is not None:
             metadata["largest_lag_at"] = str(largest)
-            metadata["by_topic_partition"] = _lag_table(standing, known)
+            metadata["by_topic_partition"] = _lag_table(status, known)
         return self._result(
             LAG_BELOW,
-            passed=lag <= most and not (lost or beyond or standing.changed),
+            passed=lag <= most and not (lost or beyond or status.changed),
             description=description,
             # Records deleted unread are lost, even if the lag is small.
             severity=AssetCheckSeverity.ERROR if lost or beyond else AssetCheckSeverity.WARN,
             metadata=metadata,
         )
 
-    def _watermark_fresh(self, standing: LogStanding, records: Iterable[EventLogRecord]) -> AssetCheckResult:
-        lag = standing.total_lag
+    def _watermark_fresh(self, status: LogStatus, records: Iterable[EventLogRecord]) -> AssetCheckResult:
+        lag = status.total_lag
         limit = 0.0 if self.max_delay is None else self.max_delay.total_seconds()
-        held_back = sum(standing.held_back.values())
+        held_back = sum(status.held_back.values())
         left = f"Lag is {lag:,} offsets" + (f", and open transactions hold back {held_back} more" if held_back else "")
         metadata: dict[str, Any] = {"lag": lag, "held_back_offsets": held_back, "max_delay_seconds": limit}
-        if standing.changed:
+        if status.changed:
             description = f"The lag is unknown: a log changed or does not exist; see {SAME_LOG}"
             return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
@@ -232,8 +230,8 @@ class LogChecks:
             metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
             if any(name.startswith("kafka/") for name in metadata):
                 ours.add(record.run_id)
-            told = of_run(metadata, "kafka/rejected_records")
-            rejected = None if told is None else told.value
+            recorded = of_run(metadata, "kafka/rejected_records")
+            rejected = None if recorded is None else recorded.value
             if isinstance(rejected, int):
                 by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
         rejected, most = sum(by_run.values()), self.max_rejected or 0
@@ -311,8 +309,8 @@ def _named(partitions: Sequence[TopicPartition]) -> str:
     return shown if more <= 0 else f"{shown} and {more} more"
 
 
-def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:
-    largest = sorted(standing.lag, key=lambda tp: (-standing.lag[tp], tp))[:_SHOWN_PARTITIONS]
+def _lag_table(status: LogStatus, known: KnownPosition) -> Any:
+    largest = sorted(status.lag, key=lambda tp: (-status.lag[tp], tp))[:_SHOWN_PARTITIONS]
     records = [
         TableRecord(
             {
@@ -320,7 +318,7 @@ def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:
                 "partition": tp.partition,
                 # The log start offset is not requested here, and need not be 0.
                 "position": known.state.position.get(tp, "none yet"),
-                "lag": standing.lag[tp],
+                "lag": status.lag[tp],
             }
         )
         for tp in largest

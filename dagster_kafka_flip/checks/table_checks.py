@@ -106,8 +106,8 @@ class TableChecks:
         before = finished[0].evaluation if finished else None
         if before is None or not before.passed:
             return None
-        told = {each: value.value for each, value in before.metadata.items()}
-        if (told.get(_VERSION), told.get(_LOOKED_AT)) != (version, self._looks_at(name)):
+        recorded = {each: value.value for each, value in before.metadata.items()}
+        if (recorded.get(_VERSION), recorded.get(_LOOKED_AT)) != (version, self._looks_at(name)):
             return None
         return AssetCheckResult(
             check_name=name,

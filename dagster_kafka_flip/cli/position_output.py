@@ -127,8 +127,8 @@ def _position_fields(report: PositionReport, state: EnumeratorState | None) -> d
     if state is None:
         return {"position": "none; a run begins at the source's starting_offsets"}
     topics = {tp.topic for tp in state.position}
-    told = {"position": f"{len(state.position):,} topic partitions; topics: {len(topics):,}"}
-    return {**told, "in doubt": f"runs can't continue from here. {error}"} if error else told
+    fields = {"position": f"{len(state.position):,} topic partitions; topics: {len(topics):,}"}
+    return {**fields, "in doubt": f"runs can't continue from here. {error}"} if error else fields
 
 
 def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
@@ -188,5 +188,5 @@ def _offsets(entry: StreamCommit) -> int:
 
 
 def _remarks(entry: StreamCommit) -> str:
-    told = (("undone by a RESTORE", entry.is_undone), ("start overridden", entry.document.overrides_start))
-    return ", ".join(text for text, holds in told if holds)
+    remarks = (("undone by a RESTORE", entry.is_undone), ("start overridden", entry.document.overrides_start))
+    return ", ".join(text for text, holds in remarks if holds)

@@ -92,11 +92,11 @@ class CheckedComponent(Component, Resolvable, Model):
             attributes = cls.model().model_validate({})
         resolution = context.resolution_context.at_path("attributes")
         if isinstance(attributes, _Keeping) and attributes.kept is not None:
-            told: list[str] = []
+            texts: list[str] = []
             for place, text in _problems(*attributes.kept, cls.model(), cls.settings_of):
                 at = functools.reduce(lambda each, part: each.at_path(part), place, resolution)
-                told.append(located(at, text))
-            raise ConfigurationError("\n".join(told))
+                texts.append(located(at, text))
+            raise ConfigurationError("\n".join(texts))
         try:
             return super().load(attributes, context)
         except ConfigurationError as error:

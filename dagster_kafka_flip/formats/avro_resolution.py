@@ -2,7 +2,7 @@
 
 Avro's library does not compare logical types: it reads a time in milliseconds as one in microseconds, a decimal of
 scale 2 as one of scale 4, and the bytes of a decimal as a text, so the values are wrong. Here such schemas don't fit.
-Debezium's times have no logical type, but a name that tells their unit (`connect.name`).
+Debezium's times have no logical type, but a name that contains their unit (`connect.name`).
 """
 
 from __future__ import annotations

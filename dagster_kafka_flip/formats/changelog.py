@@ -133,7 +133,7 @@ class ChangelogFormat(Format):
         raise NotImplementedError
 
     def previous_key(self, headers: Column, key: Sequence[str]) -> Column | None:
-        """The key that the row had before the change, as a STRUCT, null if it is the same; None if it is never told.
+        """The key that the row had before the change, as a STRUCT, null if unchanged; None if the format never has it.
 
         Args:
             headers: The record's headers.

@@ -177,7 +177,7 @@ class DebeziumEvents(TruncatingFormat):
             return value
         return f.when(~f.coalesce(f.array_contains(names, name), f.lit(False)), value)
 
-    def told(self, parsed: Column, before: Column | None) -> list[tuple[str, Column]]:
+    def metadata_columns(self, parsed: Column, before: Column | None) -> list[tuple[str, Column]]:
         """The columns of `metadata`.
 
         Args:
@@ -400,7 +400,7 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """The columns of the row, and those of `metadata`."""
         row = [(field.name, self.column(field, parsed)) for field in self.struct().fields]
-        return [*row, *self.told(parsed, self._before(parsed))]
+        return [*row, *self.metadata_columns(parsed, self._before(parsed))]
 
     def key_fields(self, key: Sequence[str]) -> list[Any]:
         """The declared columns that are in the key."""

@@ -159,9 +159,9 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
                 name = AvroSchema.of(found.text, found.references).name or ""
             except ConfigurationError:
                 continue
-            told = next((told for known, told in _EVENTS.items() if name.endswith(known)), None)
-            if told is not None:
-                event = event.when(has_frame(data.getField("data"), digits), f.lit(told))
+            kind = next((kind for known, kind in _EVENTS.items() if name.endswith(known)), None)
+            if kind is not None:
+                event = event.when(has_frame(data.getField("data"), digits), f.lit(kind))
         return event
 
     def _field(self, event: Column, name: str) -> Column:
@@ -202,7 +202,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """The columns of the row, and those of `metadata`."""
         row = self._values(parsed.getField("row"), parsed.getField("unavailable"))
-        return [*row, *self.told(parsed, self._before(parsed))]
+        return [*row, *self.metadata_columns(parsed, self._before(parsed))]
 
     def _values(self, row: Column, unavailable: Column) -> list[tuple[str, Column]]:
         kinds = dict(self._kinds())

@@ -64,8 +64,8 @@ class FieldsSeen:
         if not self.records:
             return "there were no values"
         never, undeclared = ", ".join(self.never), ", ".join(self.undeclared)
-        told = f"none of {self.records} records has {never}" if never else f"{self.records} records have every field"
-        return told + (f"; undeclared fields: {undeclared}" if undeclared else "")
+        text = f"none of {self.records} records has {never}" if never else f"{self.records} records have every field"
+        return text + (f"; undeclared fields: {undeclared}" if undeclared else "")
 
 
 def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
@@ -78,16 +78,16 @@ def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
     known = [each for each in found if each is not None]
     if not known or len(known) != len(found):
         return None
-    told = [each for each in known if each.records]
-    if not told:
+    counted = [each for each in known if each.records]
+    if not counted:
         return FieldsSeen(0)
-    never = tuple(name for name in told[0].never if all(name in each.never for each in told))
-    undeclared = dict.fromkeys(name for each in told for name in each.undeclared)
+    never = tuple(name for name in counted[0].never if all(name in each.never for each in counted))
+    undeclared = dict.fromkeys(name for each in counted for name in each.undeclared)
     return FieldsSeen(
-        sum(each.records for each in told),
+        sum(each.records for each in counted),
         never,
         tuple(undeclared)[:MOST_NAMES],
-        is_any=any(each.is_any for each in told),
+        is_any=any(each.is_any for each in counted),
     )
 
 
@@ -97,12 +97,12 @@ def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
     Args:
         seen: The fields of each of the two that declares any.
     """
-    told = [each for each in seen if each.records]
+    counted = [each for each in seen if each.records]
     return FieldsSeen(
-        max((each.records for each in told), default=0),
-        tuple(name for each in told for name in each.never),
-        tuple(name for each in told for name in each.undeclared)[:MOST_NAMES],
-        is_any=all(each.is_any for each in told),
+        max((each.records for each in counted), default=0),
+        tuple(name for each in counted for name in each.never),
+        tuple(name for each in counted for name in each.undeclared)[:MOST_NAMES],
+        is_any=all(each.is_any for each in counted),
     )
 
 

@@ -36,7 +36,7 @@ def header_name(*, is_key: bool) -> str:
 def framed(data: Column, headers: Column, name: str, *, may_go_on: bool) -> Column:
     """The payload after its frame, which comes from the last header of a name, or else from the payload itself.
 
-    A header that holds no frame stands for itself, behind a mark: what it lacks is not taken from the payload.
+    A header without a frame is kept as it is, after a mark: what it lacks is not taken from the payload.
 
     Args:
         data: Key or value.

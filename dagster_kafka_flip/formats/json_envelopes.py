@@ -292,8 +292,8 @@ class _JsonValues(JsonEnvelope):
         after, before = self.sides
         is_update = op == f.lit(UPDATE)
         problem = problem.when(is_update & found.getField(before).isNull(), f.lit(_no_previous(before)))
-        told = f.json_object_keys(f.get_json_object(text, f"$.{after}"))
-        lacks = f.array_except(f.array(*map(f.lit, struct.names)), told)
+        present = f.json_object_keys(f.get_json_object(text, f"$.{after}"))
+        lacks = f.array_except(f.array(*map(f.lit, struct.names)), present)
         missing = f.concat(f.lit(_LACKS), f.array_join(lacks, ", "), f.lit(_WHOLE_ROWS))
         problem = problem.when(is_update & (f.size(lacks) > f.lit(0)), missing)
         for message, is_so in changes(both, found, text):

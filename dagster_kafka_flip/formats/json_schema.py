@@ -104,7 +104,7 @@ def _parsed(text: str) -> Any:
 
 
 class _Place(NamedTuple):
-    """Where a part of a schema stands.
+    """Path of a part of a schema.
 
     Attributes:
         resource: What its references are relative to.
@@ -136,7 +136,7 @@ class _Reading:
 
         Args:
             schema: The schema, or a part of one.
-            at: Where it stands.
+            at: Its path.
         """
         self._parts += 1
         if self._parts > _MOST_PARTS:

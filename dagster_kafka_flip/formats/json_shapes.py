@@ -111,7 +111,7 @@ def meet(one: Shape, other: Shape) -> Shape:
     kind = _both(one.kind, other.kind)
     is_hint = (one.is_hint or one.kind == ANY_KIND) and (other.is_hint or other.kind == ANY_KIND)
     if kind is None and one.is_hint != other.is_hint:
-        # What is said of objects does not matter to others.
+        # Rules for objects do not apply to other values.
         kind, is_hint = other.kind if one.is_hint else one.kind, False
     return Shape(kind, is_null, is_hint, comment)
 

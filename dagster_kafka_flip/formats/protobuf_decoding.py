@@ -73,9 +73,9 @@ def decoding(
     """Returns a function that decodes a payload: its content, or why it can't be decoded.
 
     Args:
-        schemas: By frame a schema's id and its messages, or why it can't be read; None if nothing stands before the
-            content. Behind each payload then stands in four bytes how many of its first ones were in a header.
-        own: The descriptor set, the name and the plan of the only message, if nothing stands before the content.
+        schemas: By frame a schema's id and its messages, or why it can't be read; None if nothing precedes the
+            content. Each payload is then followed by four bytes: how many of its first bytes were in a header.
+        own: The descriptor set, the name and the plan of the only message, if nothing precedes the content.
         unknown: Marks what has to be asked for; the frame follows in hexadecimal digits.
     """
     ready: dict[Any, tuple[Any, Callable[[Any], Any]]] = {}

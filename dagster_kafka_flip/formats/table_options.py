@@ -224,7 +224,7 @@ def _debezium_avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> F
     if is_key:
         raise refused("key.format", "debezium-avro-confluent decodes values: only they are changes; set avro-confluent")
     own.refuse("schema", "it is that of the whole event; set value_format to DebeziumAvroFormat(schema, ...) instead")
-    # Nothing in a record tells the unit, and the wrong one would give other times.
+    # A record does not contain the unit, and the wrong one would give other times.
     if names := times_of(columns):
         raise refused(
             f"{own.prefix.removesuffix('debezium-avro-confluent.')}format",
@@ -326,7 +326,7 @@ def _avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     if (encoding := own.text("encoding")) not in {None, "binary"}:
         raise refused(f"{own.prefix}encoding", f"only binary is supported, not {encoding!r}")
     own.refuse("codec", "it is for Avro files; remove it")
-    # Nothing in a record tells the unit, and the wrong one would give other times.
+    # A record does not contain the unit, and the wrong one would give other times.
     if "schema" not in own.left and (names := times_of(columns)):
         raise refused(
             f"{own.prefix}schema",

@@ -106,8 +106,8 @@ def check_still_told(rows: DataFrame, result: DataFrame, columns: ChangeColumns)
         ConfigurationError: It drops a column that says so.
     """
     there = {name.lower() for name in result.columns}
-    told = [name for name in rows.columns if name in (columns.unavailable, columns.previous_key)]
-    if dropped := [name for name in told if name.lower() not in there]:
+    needed = [name for name in rows.columns if name in (columns.unavailable, columns.previous_key)]
+    if dropped := [name for name in needed if name.lower() not in there]:
         msg = (
             f"the transform drops {', '.join(dropped)}, which lists the values that the connector left out of a "
             "change: nulls would replace them. Nothing was written. Keep it: the table does not get this column"

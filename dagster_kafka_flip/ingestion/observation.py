@@ -101,8 +101,8 @@ def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
             observed.unknown,
         )
     if observed.events:
-        told = ", ".join(f"{number} {event}" for event, number in observed.events.items())
-        log.info("records without a row, which were counted and not landed: %s", told)
+        counts = ", ".join(f"{number} {event}" for event, number in observed.events.items())
+        log.info("records without a row, which were counted and not landed: %s", counts)
     if observed.fields is not None and observed.fields.is_suspicious:
         log.warning(
             "the schema does not seem to match the records: %s. Compare the field names, including their case",
@@ -152,7 +152,7 @@ class WholeBatch:
     A count is of the whole batch if it is of as many records as the batch spans offsets, and the sum of their offsets
     is right too. Where the log has gaps (transaction markers, compaction) there are fewer records than offsets, and a
     part looks like a whole: then the count is believed only if nothing came between the records and the table that
-    could leave some unread. Spark's plan tells what came between.
+    could leave some unread. Spark's plan shows what came between.
 
     Args:
         splits: The splits of the batch.
@@ -233,7 +233,7 @@ class WholeBatch:
 
 
 def is_read_whole(plan: str, observation: str) -> bool:
-    """Whether a query reads all that an observation sees: no limit, join or function of partitions stands above it.
+    """Whether a query reads all that an observation sees: no limit, join or function of partitions is above it.
 
     An unknown operator counts as one that may leave records unread.
 

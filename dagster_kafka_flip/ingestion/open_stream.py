@@ -25,7 +25,7 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.history import Anchor, documented
-from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import telling_line
 
@@ -224,7 +224,9 @@ class OpenStream:
         location = self._or_else(self._spec.target.uri, "could not read the table's location", self._table.location)
         name = self._or_else(None, "could not read the table's name", self._table.name_in_catalog)
         is_seen = location is not None and (
-            standing_at(location, self._spec.target.stream, anchor.state, anchor.version, anchor.table_version, None)
+            version_if_still_valid(
+                location, self._spec.target.stream, anchor.state, anchor.version, anchor.table_version, None
+            )
             is not None
         )
         return IngestResult(
@@ -295,7 +297,7 @@ class OpenStream:
         """Notifies the consumer group of a commit; returns whether this failed, which does not affect the commit."""
         try:
             enumerator.notify_checkpoint_complete()
-        except Exception as error:  # noqa: BLE001 - whatever fails in telling, the batch is committed
+        except Exception as error:  # noqa: BLE001 - the batch is committed, even if reporting it fails
             self._spec.log.warning("the batch is committed, but committing to the consumer group failed: %s", error)
             return True
         return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.formats.fields import together
 from dagster_kafka_flip.source.incident import lost_offsets
 from dagster_kafka_flip.source.totals import total
-from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
 from dagster_kafka_flip.table.written import MergedRows
 
@@ -86,10 +86,12 @@ class KnownPosition:
         )
 
     def seen_in_log(self) -> tuple[int, int | None] | None:
-        """The table's newest version and rows, from `standing_at`; None if unknown."""
+        """The table's newest version and rows, from `version_if_still_valid`; None if unknown."""
         if self.log is None or self.anchor_version is None:
             return None
-        return standing_at(self.log, self.stream, self.state, self.anchor_version, self.table_version, self.table_rows)
+        return version_if_still_valid(
+            self.log, self.stream, self.state, self.anchor_version, self.table_version, self.table_rows
+        )
 
 
 @dataclass(frozen=True)

@@ -94,18 +94,19 @@ def set_aside(
         found = enumerator.unreadable_records(pieces)
     if found is None:
         return None
-    told = _describe(found)
+    description = _describe(found)
     if TimestampOutOfRangeError not in context.tolerated:
         msg = (
-            f"{told} Nothing of the batch was written. Correct the producer: it may write microseconds or nanoseconds "
-            "instead of milliseconds. To write such records with a null timestamp, tolerate TimestampOutOfRangeError"
+            f"{description} Nothing of the batch was written. Correct the producer: it may write microseconds or "
+            "nanoseconds instead of milliseconds. To write such records with a null timestamp, tolerate "
+            "TimestampOutOfRangeError"
         )
         raise TimestampOutOfRangeError(msg) from error
     aside = joined([*context.aside, *found.ranges])
-    _check_size(told, within(aside, splits))
+    _check_size(description, within(aside, splits))
     context.aside = aside
     went_on = "The run wrote such records with a null timestamp."
-    return incident_of(TimestampOutOfRangeError(told), went_on, lost_offsets=0)
+    return incident_of(TimestampOutOfRangeError(description), went_on, lost_offsets=0)
 
 
 def _describe(found: UnreadableRecords) -> str:
@@ -119,15 +120,15 @@ def _describe(found: UnreadableRecords) -> str:
     )
 
 
-def _check_size(told: str, aside: Sequence[KafkaPartitionSplit]) -> None:
+def _check_size(description: str, aside: Sequence[KafkaPartitionSplit]) -> None:
     records = sum(each.offset_span for each in aside)
     ranges: dict[TopicPartition, int] = {}
     for each in aside:
         ranges[each.topic_partition] = ranges.get(each.topic_partition, 0) + 1
     if records > _MOST_RECORDS or max(ranges.values()) > _MOST_RANGES:
         msg = (
-            f"{told} Such records and those between them span {records} offsets in {len(aside)} ranges of the batch; "
-            f"the limit for reading without Spark is {_MOST_RECORDS} offsets in {_MOST_RANGES} ranges per topic "
+            f"{description} Such records and those between them span {records} offsets in {len(aside)} ranges of the "
+            f"batch; the limit for reading without Spark is {_MOST_RECORDS} offsets in {_MOST_RANGES} ranges per topic "
             f"partition. Nothing of the batch was written. Set max_records_per_batch to {_MOST_RECORDS} or less until "
             "these records are written"
         )

@@ -87,7 +87,7 @@ class Asked:
     secrets: Sequence[str]
 
     def not_found(
-        self, question: Question, *, status: int | None = None, code: int | None = None, said: str | None = None
+        self, question: Question, *, status: int | None = None, code: int | None = None, message: str | None = None
     ) -> SchemaNotFoundError:
         """The error about a schema that the registry doesn't have.
 
@@ -95,7 +95,7 @@ class Asked:
             question: What was asked.
             status: The answer's HTTP status.
             code: The registry's error code.
-            said: The registry's own words.
+            message: The registry's own words.
         """
         if question.guid is not None:
             advice = "Check that it is the registry that the records' producers use; not every registry knows guids"
@@ -104,7 +104,8 @@ class Asked:
         else:
             advice = "Check the subject's name, letter by letter, and that it is the registry that the producers use"
         return SchemaNotFoundError(
-            f"the schema registry at {self.url} does not have {question}{self._quoted(status, code, said)}. {advice}",
+            f"the schema registry at {self.url} does not have {question}{self._quoted(status, code, message)}. "
+            f"{advice}",
             status=status,
             code=code,
             schema_id=question.schema_id,
@@ -146,9 +147,9 @@ class Asked:
         return self.nonsense(question, f"that can't be read ({type(error).__name__})")
 
     def _answered(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
-        status, code, said = _answer(error)
+        status, code, message = _answer(error)
         where = f"the schema registry at {self.url}"
-        quoted = self._quoted(status, code, said)
+        quoted = self._quoted(status, code, message)
         if status == _UNAUTHORIZED:
             return SchemaRegistryLoginError(
                 f"{where} refused the login of {self.login}{quoted} in the request for {question}. {_LOGIN}",
@@ -170,7 +171,7 @@ class Asked:
                 code=code,
             )
         if (code is not None and code // 100 == _NOT_FOUND) or (question.guid is not None and status == _NOT_FOUND):
-            return self.not_found(question, status=status, code=code, said=said)
+            return self.not_found(question, status=status, code=code, message=message)
         if status in _PASSING:
             advice = (
                 f"This may be temporary, but it persisted for {_times(tries)}: check the registry's log, then run again"
@@ -189,9 +190,9 @@ class Asked:
         cause = error.__context__
         if isinstance(cause, Exception) and (_tls_error(cause) is not None or is_transport(cause)):
             return self._unanswered("the server of OAuth tokens", "oauth_token_url", cause, question, tries)
-        said = self._hidden(str(cause if cause is not None else error))
+        message = self._hidden(str(cause if cause is not None else error))
         return SchemaRegistryLoginError(
-            f"{self.login} got no token from oauth_token_url ({said}), so the schema registry at {self.url} was not "
+            f"{self.login} got no token from oauth_token_url ({message}), so the schema registry at {self.url} was not "
             f"asked for {question}. Correct oauth_token_url, oauth_client_id, oauth_client_secret or oauth_scope"
         )
 
@@ -213,10 +214,10 @@ class Asked:
             "NO_PROXY), and that the server runs, then run again"
         )
 
-    def _quoted(self, status: int | None, code: int | None, said: str | None) -> str:
+    def _quoted(self, status: int | None, code: int | None, message: str | None) -> str:
         parts = [f"HTTP {status}"] if status is not None else []
         parts += [f"code {code}"] if code is not None else []
-        words = "" if said is None else self._hidden(said)
+        words = "" if message is None else self._hidden(message)
         return f" ({', '.join(parts)}{': ' if words else ''}{words})" if parts else ""
 
     def _hidden(self, text: str) -> str:
@@ -285,12 +286,12 @@ def _is_a(error: BaseException, name: str) -> bool:
 
 
 def _answer(error: BaseException) -> tuple[int, int | None, str | None]:
-    status, code, said = (getattr(error, name) for name in ("http_status_code", "error_code", "error_message"))
+    status, code, message = (getattr(error, name) for name in ("http_status_code", "error_code", "error_message"))
     # The client's -1 means an answer that is not JSON, and its message quotes all of it. Apicurio's 0 means nothing.
     return (
         status,
         code if isinstance(code, int) and code > 0 else None,
-        said if isinstance(said, str) and code != -1 else None,
+        message if isinstance(message, str) and code != -1 else None,
     )
 
 
@@ -309,16 +310,16 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def _tls_advice(said: str) -> str:
-    if "WRONG_VERSION_NUMBER" in said:
+def _tls_advice(message: str) -> str:
+    if "WRONG_VERSION_NUMBER" in message:
         return "The server does not use TLS on this port: write http://, or use the https port"
-    if "mismatch" in said or "not valid for" in said:
+    if "mismatch" in message or "not valid for" in message:
         return "Use a host name from the server's certificate in url"
-    if "expired" in said and "ALERT" not in said.upper():
+    if "expired" in message and "ALERT" not in message.upper():
         return "Renew the server's certificate"
-    if "CERTIFICATE_VERIFY_FAILED" in said:
+    if "CERTIFICATE_VERIFY_FAILED" in message:
         return "Set ssl_ca_location to a PEM file with the CA certificate that signed the server's"
-    if "ALERT" in said.upper():
+    if "ALERT" in message.upper():
         return (
             "The server refuses this client: set ssl_certificate_location and ssl_key_location to a certificate that "
             "it trusts"

@@ -41,8 +41,10 @@ def find_java() -> Path:
     output = _version_output(executable)
     version = _feature_version(output)
     if version is None:
-        said = " ".join(output.split()) or "nothing"
-        raise JavaNotFoundError(f"{executable} ({origin}) does not report its version; output: {said}. {_NEXT_STEP}")
+        output_text = " ".join(output.split()) or "nothing"
+        raise JavaNotFoundError(
+            f"{executable} ({origin}) does not report its version; output: {output_text}. {_NEXT_STEP}"
+        )
     if version < MINIMUM_VERSION:
         raise JavaNotFoundError(f"{executable} ({origin}) is Java {version}, which is too old. {_NEXT_STEP}")
     return executable

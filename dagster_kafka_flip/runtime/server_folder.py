@@ -288,7 +288,7 @@ class ServerFolder:
             text = self.log_path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return f"There is no log in {self.log_path}."
-        return f"Last relevant lines of {self.log_path}:\n{telling_lines(text)}"
+        return f"Last relevant lines of {self.log_path}:\n{error_lines(text)}"
 
     @property
     def _state_path(self) -> Path:
@@ -411,7 +411,7 @@ def process_start(pid: int) -> str | None:
     return None if not started or state.startswith("Z") else " ".join(started.split())
 
 
-def telling_lines(text: str) -> str:
+def error_lines(text: str) -> str:
     """Extracts the errors of a log; its last lines if it has none, and all of a short one.
 
     Args:
@@ -420,5 +420,5 @@ def telling_lines(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "Picked up "))]
     marks = (" ERROR ", " FATAL ", "Exception", "Error:", "Error occurred")
     errors = [line for line in lines if any(mark in line for mark in marks)]
-    told = lines if len(lines) <= _SHOWN_LINES else errors or lines
-    return "\n".join(f"  {line}" for line in told[-_SHOWN_LINES:])
+    shown = lines if len(lines) <= _SHOWN_LINES else errors or lines
+    return "\n".join(f"  {line}" for line in shown[-_SHOWN_LINES:])

@@ -267,12 +267,12 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         for key, value in settings.items():
             session.conf.set(key, value)
     except Exception as error:
-        said = without_parameters(str(error), remote)
+        reason = without_parameters(str(error), remote)
         msg = (
-            f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: {said}; check the "
+            f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: {reason}; check the "
             "address and the server"
         )
-        if said != str(error):
+        if reason != str(error):
             # A traceback would show the cause's text, which repeats the token.
             raise SparkSessionError(msg) from None
         raise SparkSessionError(msg) from error

@@ -46,15 +46,15 @@ def _records_of(context: Any, session: Any, tag: str) -> int | None:
     # Data of Spark's own job and query pages, not a public interface. The public one for stages, the UI's REST API,
     # does not include running tasks with a local master.
     jobs, queries = context._jsc.sc().statusStore(), session._jsparkSession.sharedState().statusStore()  # noqa: SLF001
-    told: list[int] = []
+    counts: list[int] = []
     for number in context.statusTracker().getActiveJobsIds():
         found = jobs.jobWithAssociatedSql(number)
         job, query = found.productElement(0), found.productElement(1)
         if tag in job.jobTags().mkString(" ") and query.isDefined():
             counted = queries.executionMetrics(query.get())
             values = [counted.get(counter) for counter in _counters(queries.planGraph(query.get()))]
-            told += [int(value.get().replace(",", "")) for value in values if value.isDefined()]
-    return sum(told) if told else None
+            counts += [int(value.get().replace(",", "")) for value in values if value.isDefined()]
+    return sum(counts) if counts else None
 
 
 def _counters(plan: Any) -> set[int]:

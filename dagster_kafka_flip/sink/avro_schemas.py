@@ -98,7 +98,7 @@ def _type(found: DataType, name: str, path: str) -> Any:
 
 
 class _Place(NamedTuple):
-    """Where a part of the schema stands.
+    """Path of a part of the schema.
 
     Attributes:
         what: The schema's name in an error.

@@ -182,28 +182,28 @@ class _Log:
             schema_ids: The last run's schemas of key and value.
         """
         of_key, of_value = schema_ids
-        told: list[str] = []
+        differences: list[str] = []
         for count, what, number in (
             (self._foreign_keys, "a key", of_key),
             (self._foreign_values, "a value", of_value),
         ):
             if count:
-                told.append(
+                differences.append(
                     f"{count} records have {what} that is not of the last run's schema, {number}, so they can't be "
                     "compared with rows"
                 )
         # With foreign records nothing is compared at all.
         if self._earlier and not self.is_foreign:
-            told.append(
+            differences.append(
                 f"the last records of {len(self._earlier)} keys are not of the last run's schema, {of_value}, so only "
                 "the other keys were compared"
             )
         if self._moved:
-            told.append(
+            differences.append(
                 f"{len(self._moved)} keys have records in several topic partitions, so it is unknown which one is the "
                 "last"
             )
-        return told
+        return differences
 
 
 class TopicComparison:
@@ -354,21 +354,21 @@ class TopicComparison:
     def _compare_keys(self, expected: DataFrame, log: _Log, found: Comparison) -> None:
         from pyspark.sql import functions as f
 
-        told = self._spark.createDataFrame(
+        published = self._spark.createDataFrame(
             [(key, digest, not log.is_unclear(key)) for key, (digest, _) in log.keys.items()],
             "log_key binary, log_digest string, is_known boolean",
         )
         same = f.col("key").eqNullSafe(f.col("log_key"))
         if not found.is_whole:
             # Few keys, so that Spark does not sort the table by all its keys.
-            expected = expected.join(f.broadcast(told), same, "left_semi")
+            expected = expected.join(f.broadcast(published), same, "left_semi")
         of_table = expected.groupBy("key").agg(
             f.count("*").alias("rows"),
             f.first("value").alias("value"),
             f.first("digest").alias("digest"),
             f.first("has_problem").alias("has_problem"),
         )
-        both = of_table.join(told, same, "full" if found.is_whole else "right")
+        both = of_table.join(published, same, "full" if found.is_whole else "right")
         has_row, has_record = f.col("rows").isNotNull(), f.col("is_known").isNotNull()
         # A row that can't be serialized has no value either, but nothing is equal to it.
         can_be = ~f.coalesce("has_problem", f.lit(False))
@@ -427,13 +427,13 @@ class TopicComparison:
         if self._source.skip_change_commits:
             found.unknown.append("skip_change_commits: the table may have rows that the sink never had to publish")
             return
-        told = self._spark.createDataFrame(
+        published = self._spark.createDataFrame(
             [(key, digest, count) for (key, digest), count in log.items()],
             "log_key binary, log_digest string, log_rows bigint",
         )
         of_table = expected.groupBy("key", "digest").agg(f.count("*").alias("rows"))
         same = f.col("key").eqNullSafe(f.col("log_key")) & f.col("digest").eqNullSafe(f.col("log_digest"))
-        both = of_table.join(told, same, "full" if found.is_whole else "right")
+        both = of_table.join(published, same, "full" if found.is_whole else "right")
         rows, records = f.coalesce("rows", f.lit(0)), f.coalesce("log_rows", f.lit(0))
         key = f.coalesce("key", "log_key").alias("key")
         judged = both.select(key, (rows - records).alias("more"), records.alias("records"))

@@ -88,7 +88,7 @@ def _of(kind: DataType, *, is_null: bool) -> dict[str, Any]:
 
 
 class _Place(NamedTuple):
-    """Where a part of the schema stands.
+    """Path of a part of the schema.
 
     Attributes:
         what: The schema's name in an error.

@@ -173,7 +173,7 @@ class Lane:
             progress: The lane's progress with these records.
 
         Raises:
-            KafkaFlipError: Nothing was committed, or that is unknown: the progress topic tells.
+            KafkaFlipError: Nothing was committed, or that is unknown: see the progress topic.
         """
         key = self._sink.transactional_id(self.number).encode()
         if not self._is_exact:

@@ -136,16 +136,17 @@ class LaneFailures:
             "fails again, check the brokers' logs"
         )
 
-    def unreachable(self, what: str, said: str) -> ClusterUnreachableError:
+    def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
         """Creates the error about brokers that do not answer.
 
         Args:
             what: What failed.
-            said: librdkafka's reason, unless a broker had an error.
+            reason: librdkafka's reason, unless a broker had an error.
         """
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not accept {what} of the lane {self._id} in time: "
-            f"{self._broker_errors.reason(said)}. {self._invisible}. Check the brokers and the network, then run again"
+            f"{self._broker_errors.reason(reason)}. {self._invisible}. Check the brokers and the network, then run "
+            "again"
         )
 
     def too_large(self, row: object, topic: str, size: int) -> RowTooLargeError:

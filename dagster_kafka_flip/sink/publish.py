@@ -133,7 +133,7 @@ class _Run:
                 raise TopicNotFoundError(msg)
         topic_id = described[sink.topic].topic_id
         self._topic.prepare()
-        # Not yet the owner, so this may be outdated. It only tells that there is nothing to do: progress never goes
+        # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes
         # back.
         found = self._topic.read(is_owner=False)
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)

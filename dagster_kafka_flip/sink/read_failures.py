@@ -38,7 +38,7 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
         VersionsGoneError: Files of the versions are gone.
         ChangeDataFeedError: The table recorded no changes in them.
         IncompatibleVersionsError: Their schemas are too different to be read together.
-        ConfigurationError: The transform changed what tells the change.
+        ConfigurationError: The transform changed a column that says what the change is.
     """
     try:
         yield

@@ -96,7 +96,7 @@ class RegistrySerializer(Serializer):
 
     @abstractmethod
     def whole(self, columns: StructType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
-        """The struct of content and problem (see `serialized`), and what stands between id and content.
+        """The struct of content and problem (see `serialized`), and what lies between id and content.
 
         Args:
             columns: The columns.

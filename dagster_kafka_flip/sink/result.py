@@ -65,8 +65,8 @@ class PublishResult:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the run tells where it was scheduled, by the keys of docs/metadata.md."""
-        told: dict[str, Any] = {
+        """What the scheduler's metadata shows, by the keys of docs/metadata.md."""
+        values: dict[str, Any] = {
             "kafka/idle": self.first_version is None,
             "kafka/records_written": self.records,
             "kafka/bytes_written": self.bytes,
@@ -83,7 +83,7 @@ class PublishResult:
             "delta/lag_versions": self.lag_versions,
             "spark/started": self.spark_seconds is not None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def known_json(self) -> dict[str, dict[str, int]]:

@@ -49,7 +49,7 @@ class Encoded(NamedTuple):
 
     Attributes:
         whole: A struct of the bytes without a frame, `content`, and of why there are none, `problem`. See `serialized`.
-        frame: What stands before the content.
+        frame: The bytes before the content.
         schema_id: Id of the schema in the frame; None without one.
     """
 

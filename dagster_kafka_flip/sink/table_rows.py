@@ -87,7 +87,7 @@ class SegmentRows:
     Attributes:
         columns: The table's columns that the rows are serialized with.
         rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
-        frames: What stands before each key and each value.
+        frames: The bytes before each key and each value.
         schema_ids: Ids of the registered schemas of key and value.
 
     Raises:

@@ -39,13 +39,13 @@ class BrokerErrors:
 
     def add(self, error: confluent_kafka.KafkaError) -> None:
         """Takes an error from librdkafka's callback."""
-        name, said = error.name(), error.str()
+        name, text = error.name(), error.str()
         summary = name == "_ALL_BROKERS_DOWN"
-        _logger.debug("librdkafka: %s: %s", name, said)
-        self._errors.setdefault((name, "" if summary else _address(said)), (time.monotonic(), said))
+        _logger.debug("librdkafka: %s: %s", name, text)
+        self._errors.setdefault((name, "" if summary else _address(text)), (time.monotonic(), text))
         # "All brokers are down" only summarizes earlier, more specific errors.
         if not summary or self._last is None:
-            self._last = said
+            self._last = text
 
     def forget(self) -> None:
         """Clears earlier errors after an answer: they can't explain later failures."""
@@ -82,7 +82,7 @@ class BrokerErrors:
             (_is_another_protocol, _NOBODY_SECONDS),
         )
         for hopeless, patience in hopeless_ones:
-            met = [(since, said) for (name, _), (since, said) in self._errors.items() if hopeless(name, said)]
+            met = [(since, text) for (name, _), (since, text) in self._errors.items() if hopeless(name, text)]
             if not met:
                 continue
             waited = time.monotonic() - min(since for since, _ in met)
@@ -92,44 +92,44 @@ class BrokerErrors:
         if silent is not None and len(self._errors) == 1 and time.monotonic() - silent[0] > _NOBODY_SECONDS:
             raise self._hung_up()
 
-    def _hopeless(self, said: str, *, refused: bool) -> KafkaFlipError:
+    def _hopeless(self, text: str, *, refused: bool) -> KafkaFlipError:
         where = f"Kafka at {self._connection.bootstrap_servers}"
-        if _is_another_protocol("", said):
+        if _is_another_protocol("", text):
             return ClusterUnreachableError(
-                f"{where}: {who_answers(said)}. Nothing was written. Check the port in bootstrap_servers and any "
+                f"{where}: {who_answers(text)}. Nothing was written. Check the port in bootstrap_servers and any "
                 "proxy in front of the broker, then run again"
             )
         if not refused:
             return ClusterUnreachableError(
-                f"{where}: the host name can't be resolved: {_reason(said)}. Nothing was written. Check "
+                f"{where}: the host name can't be resolved: {_reason(text)}. Nothing was written. Check "
                 "bootstrap_servers and DNS, then run again"
             )
-        if "SSL" not in said:
+        if "SSL" not in text:
             user, protocol = self._connection.sasl_username, self._connection.security_protocol
-            if _reason(said).endswith("supported mechanisms:"):
+            if _reason(text).endswith("supported mechanisms:"):
                 plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
                 return ClusterAccessError(
                     f"{where}: this listener does not use SASL, but security_protocol is {protocol}. Nothing was "
                     f"written. Set security_protocol to {plain}, or use the port of a SASL listener"
                 )
             return ClusterAccessError(
-                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
+                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(text)}. Nothing "
                 "was written. Correct sasl_mechanism, sasl_username or sasl_password, then run again"
             )
         from dagster_kafka_flip.source.handshake import explain_failed_handshake, speaks_tls
 
-        address = _address(said)
+        address = _address(text)
         explained = explain_failed_handshake(self._connection, address)
         if explained is None and speaks_tls(address) is False:
             protocol = self._connection.security_protocol
             plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
             explained = f"the listener does not use TLS, but security_protocol is {protocol}; set it to {plain}"
-        if explained is None and "alert" in said and self._connection.ssl_certificate_location is None:
+        if explained is None and "alert" in text and self._connection.ssl_certificate_location is None:
             explained = (
-                f"the broker requires a client certificate ({_reason(said)}); set ssl_certificate_location and "
+                f"the broker requires a client certificate ({_reason(text)}); set ssl_certificate_location and "
                 "ssl_key_location"
             )
-        reason = explained or f"{_reason(said)}; check security_protocol and the ssl_ fields"
+        reason = explained or f"{_reason(text)}; check security_protocol and the ssl_ fields"
         return ClusterAccessError(f"{where}: TLS connection to {address} failed: {reason}. Nothing was written")
 
     def _hung_up(self) -> KafkaFlipError:
@@ -149,41 +149,41 @@ class BrokerErrors:
         )
 
 
-def _is_refusal(name: str, said: str) -> bool:
+def _is_refusal(name: str, text: str) -> bool:
     return name in {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"} or (
-        name == "_TRANSPORT" and "SSL" in _reason(said)
+        name == "_TRANSPORT" and "SSL" in _reason(text)
     )
 
 
-def _is_unknown_name(name: str, said: str) -> bool:
-    del said
+def _is_unknown_name(name: str, text: str) -> bool:
+    del text
     return name == "_RESOLVE"
 
 
-def _is_another_protocol(name: str, said: str) -> bool:
+def _is_another_protocol(name: str, text: str) -> bool:
     del name
-    return "Invalid response size" in said
+    return "Invalid response size" in text
 
 
-def who_answers(said: str) -> str:
+def who_answers(text: str) -> str:
     """From "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": identifies a non-Kafka server.
 
     The size is the first four bytes of the answer. librdkafka's own advice is to allow larger answers.
     """
-    size = re.search(r"Invalid response size (-?\d+)", said)
+    size = re.search(r"Invalid response size (-?\d+)", text)
     first = b"" if size is None else (int(size[1]) % 2**32).to_bytes(4, "big")
     if first == b"HTTP":
-        return f"{_address(said)} is an HTTP server, not a Kafka broker"
+        return f"{_address(text)} is an HTTP server, not a Kafka broker"
     if first[:2] == b"\x15\x03":
-        return f"{_address(said)} uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"
-    return f"{_address(said)} does not speak the Kafka protocol (its answer begins with {first!r})"
+        return f"{_address(text)} uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"
+    return f"{_address(text)} does not speak the Kafka protocol (its answer begins with {first!r})"
 
 
-def _address(said: str) -> str:
+def _address(text: str) -> str:
     """Host and port from "sasl_ssl://localhost:9093/bootstrap: SSL handshake failed: ..."."""
-    return said.partition(": ")[0].partition("://")[2].partition("/")[0] or said.partition("/")[0]
+    return text.partition(": ")[0].partition("://")[2].partition("/")[0] or text.partition("/")[0]
 
 
-def _reason(said: str) -> str:
+def _reason(text: str) -> str:
     """The message without the address prefix and the duration suffix."""
-    return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", said.partition(": ")[2] or said)
+    return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", text.partition(": ")[2] or text)

@@ -412,13 +412,13 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        told = self._verified_highest(partitions)
-        first = self.offsets_for_times(dict.fromkeys(told, 0), READ_UNCOMMITTED)
+        highest = self._verified_highest(partitions)
+        first = self.offsets_for_times(dict.fromkeys(highest, 0), READ_UNCOMMITTED)
         # A broker before Kafka 3.0 treats the request as a lookup by timestamp and returns the log's first record.
-        suspects = [tp for tp, found in told.items() if tp in first and first[tp] >= found.offset]
+        suspects = [tp for tp, found in highest.items() if tp in first and first[tp] >= found.offset]
         if suspects:
-            told |= self._highest(suspects)
-        return {tp: found for tp, found in told.items() if found.timestamp_ms >= 0}
+            highest |= self._highest(suspects)
+        return {tp: found for tp, found in highest.items() if found.timestamp_ms >= 0}
 
     def _verified_highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
@@ -436,8 +436,8 @@ class KafkaCluster:
 
         # End offsets first: records before them existed when the highest timestamp was requested.
         ends = self.end_offsets(partitions, READ_UNCOMMITTED)
-        told = self._verified_highest(partitions)
-        later = look_up({tp: max(0, found.timestamp_ms + 1) for tp, found in told.items()})
+        highest = self._verified_highest(partitions)
+        later = look_up({tp: max(0, found.timestamp_ms + 1) for tp, found in highest.items()})
         wrong = {tp: found for tp, found in later.items() if found.offset < ends[tp]}
         if wrong:
             _logger.info(
@@ -445,8 +445,8 @@ class KafkaCluster:
                 "with lookups by timestamp",
                 self._connection.bootstrap_servers,
             )
-            told |= highest_times(wrong, look_up)
-        return told
+            highest |= highest_times(wrong, look_up)
+        return highest
 
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str
@@ -601,9 +601,9 @@ class KafkaCluster:
                 # Without an ACL on the group no coordinator is found, and only the consumer's events contain the
                 # reason.
                 event = consumer.poll(0)
-                told = None if event is None else event.error()
-                if told is not None and told.name() in REFUSED_RIGHTS:
-                    raise self._error(told, asked) from None
+                failure = None if event is None else event.error()
+                if failure is not None and failure.name() in REFUSED_RIGHTS:
+                    raise self._error(failure, asked) from None
                 if left <= patience or error.args[0].name() != "_TIMED_OUT":
                     raise self._error(error.args[0], asked) from None
             patience *= 2

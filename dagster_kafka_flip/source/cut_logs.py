@@ -58,11 +58,11 @@ def cut_offsets(
             try:
                 came = next_message(consumer, deadline - time.monotonic(), left)
             except ReadFailedError as failed:
-                told = _CUT_AT.search(failed.error.str())
-                if told is None:
+                match = _CUT_AT.search(failed.error.str())
+                if match is None:
                     raise
                 tp = failed.topic_partition
-                cut[tp] = None if int(told[1]) < 0 else int(told[1])
+                cut[tp] = None if int(match[1]) < 0 else int(match[1])
             else:
                 if came is None:
                     if time.monotonic() < deadline:

@@ -272,13 +272,13 @@ def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[st
         shared: Settings of both clients, by the Java consumer's names.
         librdkafka_only: Settings of only librdkafka, by its names.
     """
-    told = {
+    converted = {
         _TRANSLATIONS[name]: _translate(_TRANSLATIONS[name], value)
         for name, value in shared.items()
         if name in _TRANSLATIONS
     }
-    _order_backoffs(told)
-    return told | {_LIBRDKAFKA_ALIASES.get(name, name): value for name, value in librdkafka_only.items()}
+    _order_backoffs(converted)
+    return converted | {_LIBRDKAFKA_ALIASES.get(name, name): value for name, value in librdkafka_only.items()}
 
 
 def _translate(name: str, value: str) -> str:
@@ -294,16 +294,16 @@ def _translate(name: str, value: str) -> str:
     return value
 
 
-def _order_backoffs(told: dict[str, str]) -> None:
+def _order_backoffs(converted: dict[str, str]) -> None:
     # As in the Java client: the first backoff is at most the maximum, whose default is the first backoff if that is
     # set. librdkafka would refuse to start.
-    if _BACKOFF in told:
-        told.setdefault(_MAX_BACKOFF, told[_BACKOFF])
-    if _MAX_BACKOFF in told:
-        first = told.get(_BACKOFF, _DEFAULT_BACKOFF)
-        longest = told[_MAX_BACKOFF]
+    if _BACKOFF in converted:
+        converted.setdefault(_MAX_BACKOFF, converted[_BACKOFF])
+    if _MAX_BACKOFF in converted:
+        first = converted.get(_BACKOFF, _DEFAULT_BACKOFF)
+        longest = converted[_MAX_BACKOFF]
         if first.isdecimal() and longest.isdecimal():
-            told[_BACKOFF] = str(min(int(first), int(longest)))
+            converted[_BACKOFF] = str(min(int(first), int(longest)))
 
 
 def _is_java(name: str) -> bool:

@@ -142,14 +142,14 @@ class RequestFailures:
             f"{name}. {nothing}Grant {asked.right(kind)}{or_else}, then run again"
         )
 
-    def unreachable(self, what: str, said: str) -> ClusterUnreachableError:
+    def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
         """Creates the error about an answer that did not come.
 
         Args:
             what: The requested data.
-            said: librdkafka's reason, unless a broker had an error.
+            reason: librdkafka's reason, unless a broker had an error.
         """
-        why = self._broker_errors.reason(said)
+        why = self._broker_errors.reason(reason)
         advice = (
             "no process listens on this port: start the broker, or correct bootstrap_servers"
             if "Connection refused" in why

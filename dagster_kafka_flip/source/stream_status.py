@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LogStanding:
+class LogStatus:
     """Result of the comparison.
 
     Attributes:
@@ -48,7 +48,7 @@ class LogStanding:
         return sum(self.lag.values())
 
 
-def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) -> LogStanding:
+def log_status(source: KafkaSource, cluster: Cluster, state: EnumeratorState) -> LogStatus:
     """Requests the cluster's id, the topic ids, and the start and end offsets of the logs.
 
     Args:
@@ -74,7 +74,7 @@ def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) 
     try:
         check_cluster(state, cluster_id)
     except ClusterChangedError as error:
-        return LogStanding(cluster_id, len(topics), {}, {}, {}, (*changed, error))
+        return LogStatus(cluster_id, len(topics), {}, {}, {}, (*changed, error))
     others = recreated_topics(state, topics, source.subscription)
     partitions = [tp for topic in topics.values() if topic.name not in others for tp in topic.partitions]
     lag: dict[TopicPartition, int] = {}
@@ -101,4 +101,4 @@ def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) 
         for tp in sorted(state.position)
         if tp not in there and tp.topic not in others and source.subscription.may_read(tp)
     )
-    return LogStanding(cluster_id, len(topics), lag, lost, beyond, (*changed, *others.values()), held_back, gone)
+    return LogStatus(cluster_id, len(topics), lag, lost, beyond, (*changed, *others.values()), held_back, gone)

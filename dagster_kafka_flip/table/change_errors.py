@@ -114,29 +114,29 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
 _TOLD = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([^\n]*?) \[end\]")
 
 
-def unless(is_wrong: Column, mark: str, told: Column) -> Column:
+def unless(is_wrong: Column, mark: str, description: Column) -> Column:
     """A condition that always holds; it fails the query on a row that is wrong.
 
     Args:
         is_wrong: Whether the row is wrong.
         mark: What is wrong.
-        told: Which row it is.
+        description: Which row it is.
     """
     from pyspark.sql import functions as f
 
-    message = f.concat(f.lit(f"[dagster-kafka-flip: {mark}] "), told, f.lit(" [end]"))
+    message = f.concat(f.lit(f"[dagster-kafka-flip: {mark}] "), description, f.lit(" [end]"))
     return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
 
 
-def raising(kind: str, mark: str, *told: str) -> str:
+def raising(kind: str, mark: str, *description: str) -> str:
     """SQL that fails the query.
 
     Args:
         kind: The type that SQL expects there.
         mark: What is wrong.
-        told: SQL of the texts that say which row it is.
+        description: SQL of the texts that say which row it is.
     """
-    parts = ", ".join((literal(f"[dagster-kafka-flip: {mark}] "), *told, literal(" [end]")))
+    parts = ", ".join((literal(f"[dagster-kafka-flip: {mark}] "), *description, literal(" [end]")))
     return f"CAST(raise_error(concat({parts})) AS {kind})"
 
 

@@ -263,7 +263,7 @@ class Changes:
         """Returns the last change of each key.
 
         Its execution fails on what `checked` refuses, on a record with several rows of one key, and on a key in two
-        topic partitions of which nothing tells the last. A deleted row that stays gets the values of the change before.
+        topic partitions whose last offset is unknown. A deleted row that stays gets the values of the change before.
         """
         from pyspark.sql import functions as f
 
@@ -333,9 +333,9 @@ class Changes:
         names = [*self.values(), *(name for name in (UNRESOLVED, BEGAN) if name in rows.columns)]
         order = () if self.order_by is None else (self.order_by,)
         origin = f.struct(*(f.col(quoted(name)) for name in (*self.columns[:3], *order)))
-        told = f.when(~deleted, f.struct(origin.alias("origin"), *(f.col(quoted(name)) for name in names)))
+        known_values = f.when(~deleted, f.struct(origin.alias("origin"), *(f.col(quoted(name)) for name in names)))
         whole = self._newest_first().rowsBetween(Window.currentRow, Window.unboundedFollowing)
-        rows = rows.withColumn(_VALUES, f.first(told, ignorenulls=True).over(whole))
+        rows = rows.withColumn(_VALUES, f.first(known_values, ignorenulls=True).over(whole))
         return rows.select(
             *(
                 f.when(deleted, f.col(_VALUES)[name]).otherwise(f.col(quoted(name))).alias(name)

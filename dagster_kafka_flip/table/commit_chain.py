@@ -88,7 +88,7 @@ class Continuity:
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _State:
     """State of the comparison at a version of the table.
 
     Attributes:
@@ -114,53 +114,53 @@ def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersion
         stream: Id of the stream.
         restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
-    standing = _Standing()
-    at: dict[int, _Standing] = {}
+    current = _State()
+    at: dict[int, _State] = {}
     own = compared = restores = changes = 0
     for index, commit in reversed(list(enumerate(commits))):
         document = commit.document()
         effect = effect_of(commit)
         if document is not None and document.stream == stream:
             own += 1
-            compared += standing.document is not None
-            breaks = (*standing.breaks, *_compared(standing, commit, document))
-            standing = _Standing(commit.version, document, breaks=breaks)
+            compared += current.document is not None
+            breaks = (*current.breaks, *_compared(current, commit, document))
+            current = _State(commit.version, document, breaks=breaks)
         elif document is not None:
             pass
         elif effect is Effect.RESTORES:
             restores += 1
-            standing = _restored(commit, commits[index + 1 :], at, restored) or _Standing(breaks=standing.breaks)
+            current = _restored(commit, commits[index + 1 :], at, restored) or _State(breaks=current.breaks)
         elif effect is Effect.CHANGES_ROWS:
             changes += 1
-        elif effect in {Effect.REPLACES, Effect.UNKNOWN} and standing.document is not None:
-            standing = replace(standing, doubt=standing.doubt or commit)
-        at[commit.version] = standing
-    doubted = () if standing.doubt is None else (_doubted(standing, standing.doubt, None),)
+        elif effect in {Effect.REPLACES, Effect.UNKNOWN} and current.document is not None:
+            current = replace(current, doubt=current.doubt or commit)
+        at[commit.version] = current
+    doubted = () if current.doubt is None else (_doubted(current, current.doubt, None),)
     return Continuity(
         from_version=commits[-1].version if commits else None,
         to_version=commits[0].version if commits else None,
         commits=own,
         compared=compared,
-        breaks=(*standing.breaks, *doubted),
+        breaks=(*current.breaks, *doubted),
         restores=restores,
         changes=changes,
     )
 
 
 def _restored(
-    restore: Commit, older: Sequence[Commit], at: dict[int, _Standing], restored: RestoredVersions | None
-) -> _Standing | None:
+    restore: Commit, older: Sequence[Commit], at: dict[int, _State], restored: RestoredVersions | None
+) -> _State | None:
     """The state that a RESTORE restored; None if unknown."""
     version = restore.restored_version
     versions: Collection[int] = () if version is None else (version,)
     if version is None and restored is not None:
         versions = restored(restore, older)
-    found = [at.get(each, _Standing()) for each in versions]
+    found = [at.get(each, _State()) for each in versions]
     # The exact version does not matter if all candidates agree.
     return found[0] if found and all(each == found[0] for each in found) else None
 
 
-def _compared(before: _Standing, commit: Commit, document: CommitDocument) -> Iterator[Break]:
+def _compared(before: _State, commit: Commit, document: CommitDocument) -> Iterator[Break]:
     if before.document is None:
         return
     reason = _reason(document)
@@ -197,8 +197,8 @@ def _compared(before: _Standing, commit: Commit, document: CommitDocument) -> It
         yield Break(commit.version, what, skipped, repeated, reason)
 
 
-def _doubted(standing: _Standing, doubt: Commit, reason: str | None) -> Break:
-    what = f"a {doubt.operation}; rows that the stream wrote up to version {standing.version} may be gone"
+def _doubted(current: _State, doubt: Commit, reason: str | None) -> Break:
+    what = f"a {doubt.operation}; rows that the stream wrote up to version {current.version} may be gone"
     return Break(doubt.version, what, reason=reason)
 
 

@@ -146,9 +146,9 @@ def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
         if is_not_there(error):
             return None
         raise
-    told = {row["col_name"]: row["data_type"] for row in rows}
-    if (told.get("Provider") or "").lower() == "delta":
+    described = {row["col_name"]: row["data_type"] for row in rows}
+    if (described.get("Provider") or "").lower() == "delta":
         return None
-    if "Provider" not in told or "VIEW" in (told.get("Type") or ""):
+    if "Provider" not in described or "VIEW" in (described.get("Type") or ""):
         return "a view"
-    return f"a table in the format {told['Provider']}"
+    return f"a table in the format {described['Provider']}"

@@ -648,7 +648,7 @@ class DeltaTable:
                 look(list(_take_while_after(self.commits(), base_version)))
             try:
                 run_interruptibly(session or self._spark, write, write_tag(attempt), lock)
-            except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
+            except Exception as error:  # noqa: BLE001 - whatever went wrong, only the history shows whether the commit exists
                 failure = error
                 _logger.info("the write ended with %s; checking whether it was committed", type(error).__name__)
             begin = time.monotonic()

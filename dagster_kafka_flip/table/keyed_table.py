@@ -59,7 +59,7 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
     Args:
         target: The table and the stream.
         mode: The table's mode.
-        where: Where this is told, for the message.
+        where: Where it is used, for the message.
 
     Raises:
         TableModeError: It has another one.

@@ -47,7 +47,7 @@ class TableDetails(NamedTuple):
 _LEAVES_POSITION = frozenset({Effect.APPENDS, Effect.KEEPS_ROWS, Effect.CHANGES_ROWS})
 
 
-def standing_at(
+def version_if_still_valid(
     location: str, stream: str, state: EnumeratorState, anchor_version: int, table_version: int, table_rows: int | None
 ) -> tuple[int, int | None] | None:
     """Returns the newest version of a table and its rows, if a stream's recorded position is still valid.

@@ -99,8 +99,8 @@ def kind_of(mode: Mode) -> dict[str, Any]:
         mode: The mode.
     """
     if isinstance(mode, Upsert):
-        told = {"order_by": mode.order_by, "soft_delete": mode.soft_delete}
-        return {name: value for name, value in told.items() if value}
+        settings = {"order_by": mode.order_by, "soft_delete": mode.soft_delete}
+        return {name: value for name, value in settings.items() if value}
     return {"history": True} if isinstance(mode, Scd2) else {}
 
 

@@ -164,11 +164,11 @@ def telling_line(error: BaseException) -> str:
         from_python = [number for number, line in enumerate(lines) if number and _END_OF_TRACEBACK.match(line)]
         from_java = [number for number, line in enumerate(lines) if line.startswith("Caused by:")]
         chosen = (from_python or from_java or [min(1, len(lines) - 1)])[-1]
-    told = [lines[chosen].removeprefix(": ").removeprefix("Caused by: ")]
-    if told[0].endswith(":"):
+    parts = [lines[chosen].removeprefix(": ").removeprefix("Caused by: ")]
+    if parts[0].endswith(":"):
         # Delta lists the values of a row that violates a constraint after the sentence.
-        told += itertools.takewhile(lambda line: line.startswith("- "), lines[chosen + 1 :])
-    return f"{type(error).__name__}: {' '.join(told)}"
+        parts += itertools.takewhile(lambda line: line.startswith("- "), lines[chosen + 1 :])
+    return f"{type(error).__name__}: {' '.join(parts)}"
 
 
 def _names(error: BaseException) -> set[str | None]:

@@ -41,7 +41,7 @@ _FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")
 
 
 def with_advice(error: BaseException, otherwise: str = "") -> str:
-    """The error's telling line, and what to do.
+    """The line that explains the error, and what to do.
 
     Args:
         error: Spark's error.
@@ -59,4 +59,4 @@ def _advice(error: BaseException) -> str | None:
     text = str(error)
     if not _FROM_A_STORE.search(text):
         return None
-    return next((told for pattern, told in _ADVICE.items() if re.search(pattern, text)), None)
+    return next((advice for pattern, advice in _ADVICE.items() if re.search(pattern, text)), None)

@@ -72,19 +72,21 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
         raise ConfigurationError(msg)
     rows = kept_rows(changes.checked())
     left_out = f.col(quoted(columns.unavailable))
-    told = {str(name).lower(): str(name) for (name,) in rows.select(f.explode(left_out)).distinct().collect() if name}
-    if not told:
+    left_out_names = {
+        str(name).lower(): str(name) for (name,) in rows.select(f.explode(left_out)).distinct().collect() if name
+    }
+    if not left_out_names:
         return replace(changes, rows=rows.drop(columns.unavailable, columns.previous_key))
     landed = changes.landed.columns
     if changes.order_by is not None:
         msg = (
-            f"the connector left out the value of {', '.join(told.values())}, and with order_by an older change may be "
-            "read later, so the unchanged value is unknown. Nothing was written. Make the connector send all values "
-            "(REPLICA IDENTITY FULL in PostgreSQL), or remove order_by: a connector writes all records of a key to "
-            "one topic partition"
+            f"the connector left out the value of {', '.join(left_out_names.values())}, and with order_by an older "
+            "change may be read later, so the unchanged value is unknown. Nothing was written. Make the connector "
+            "send all values (REPLICA IDENTITY FULL in PostgreSQL), or remove order_by: a connector writes all records "
+            "of a key to one topic partition"
         )
         raise ConfigurationError(msg)
-    unknown = [told[name] for name in sorted(told.keys() - {name.lower() for name in landed})]
+    unknown = [left_out_names[name] for name in sorted(left_out_names.keys() - {name.lower() for name in landed})]
     if unknown:
         msg = (
             f"the connector left out the value of {', '.join(unknown)}, but the rows have no column with this name "
@@ -93,7 +95,7 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
             "example with array_remove"
         )
         raise ConfigurationError(msg)
-    names = [name for name in landed if name.lower() in told]
+    names = [name for name in landed if name.lower() in left_out_names]
     lives = kept_rows(_lives(changes, rows, names))
     answers = _under_previous_keys(changes, lives, names, table_rows)
     found = [f"_dagster_kafka_flip_found_{index}" for index in range(len(names))]

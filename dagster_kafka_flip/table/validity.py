@@ -103,9 +103,9 @@ def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) ->
     )
     named = {name: f.col(quoted(name)) for name in changes.key}
     kinds = {field.name: field.dataType for field in added.schema.fields}
-    told = {**named, columns.offset: before["offset"], VALID_TO: f.col(_SINCE), ENDS: f.lit(True)}
+    values = {**named, columns.offset: before["offset"], VALID_TO: f.col(_SINCE), ENDS: f.lit(True)}
     ended = fresh.where(is_first & f.coalesce(before["is_current"], f.lit(False))).select(
-        *(told.get(name, f.lit(None).cast(kinds[name])).alias(name) for name in added.columns)
+        *(values.get(name, f.lit(None).cast(kinds[name])).alias(name) for name in added.columns)
     )
     (counted,) = fresh.agg(
         f.count(f.when(~deleted, 1)),

@@ -134,7 +134,7 @@ def test_a_dag_scheduled_by_time_waits_and_lands_each_record_once(server: Airflo
     assert extras[-1]["delta/version"] == landed.version(lake / "flights")
 
 
-def test_a_dag_scheduled_by_the_tables_event_is_told_what_was_landed(server: AirflowServer):
+def test_a_dag_scheduled_by_the_tables_event_gets_what_was_landed(server: AirflowServer):
     (run, *_) = server.wait(lambda: server.ended("flights_seen"), "a run by an event")
     assert (run["run_type"], run["state"]) == ("asset_triggered", "success")
     told = server.returned("flights_seen", run["dag_run_id"], "tell")

@@ -153,14 +153,14 @@ def test_a_connection_says_where_spark_is():
             of_spark(kind, **fields)
 
 
-def test_airflow_is_told_of_the_connections_fields_by_their_names():
+def test_airflow_gets_the_connections_fields_by_their_names():
     (told,) = provider_info()["connection-types"]
     taken = {"bootstrap_servers", "sasl_username", "sasl_password", "client_id", "request_timeout", "read_timeout"}
     assert {*told["conn-fields"]} == {*KafkaConnection.model_fields} - taken
     assert (told["connection-type"], told["hook-name"]) == (KafkaFlipHook.conn_type, KafkaFlipHook.hook_name)
 
 
-def test_what_airflow_is_told_is_as_it_wants_it():
+def test_airflow_gets_extras_in_its_own_form():
     info = provider_info()
     schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
     jsonschema.validate(info, schema)

@@ -105,7 +105,7 @@ def test_table_and_topic_are_the_assets_of_a_task_that_publishes():
     assert publisher(kafka_conn_id="{{ params.cluster }}").outlets == []
 
 
-def test_an_event_tells_the_rows_that_were_left_out():
+def test_an_event_reports_the_rows_that_were_left_out():
     def extra(**found: Any) -> dict[str, Any]:
         result = PublishResult("/lake/orders", "id", "orders_out", 1, last_version=1, newest_version=1, **found)
         told = json.loads(json.dumps(sink_extra(result, SINK)))
@@ -142,7 +142,7 @@ def test_openlineage_knows_a_table_by_its_place(table: str, namespace: str, name
     assert table_names(DeltaTarget.of(table)) == (DatasetName(namespace, name),)
 
 
-def test_openlineage_is_told_what_a_task_read_and_wrote():
+def test_openlineage_gets_what_a_task_read_and_wrote():
     topics = topic_names(KafkaConnection(bootstrap_servers="b1:9092,b2:9092"), ["orders", "returns"])
     assert table_names(DeltaTarget.of("sales.orders")) == ()
     told = Lineage(topics, (DatasetName("file", "/lake/orders"),), rows=4, version=7).facets()
@@ -188,7 +188,7 @@ def test_topics_and_table_are_the_tasks_assets_besides_the_users():
     assert pattern.inlets == []
 
 
-def test_what_is_only_known_in_a_run_is_no_asset():
+def test_templated_names_are_not_assets():
     task = operator(source="{{ params.topic }}", table="{{ var.value.lake }}/orders")
     assert (task.inlets, task.outlets) == ([], [])
     assert operator(kafka_conn_id="{{ params.cluster }}").inlets == []

@@ -167,7 +167,7 @@ def test_each_starting_offset_is_the_number_that_it_means(kafka, connection, spa
     assert committed.offset == 10
 
 
-def test_what_compaction_has_left_is_landed(kafka, land, table, topic):
+def test_records_left_by_compaction_are_landed(kafka, land, table, topic):
     kafka.create(topic, cleanup_policy="compact", segment_ms="60000", min_cleanable_dirty_ratio="0.001")
     for offset, key in enumerate("aabbacad"):
         kafka.produce(topic, [(key, str(offset))], timestamp=1000 * (offset + 1))

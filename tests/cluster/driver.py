@@ -59,8 +59,8 @@ class Driver(OrderedProcess):
     def __init__(
         self, folder: Path, name: str, address: str, bootstrap_servers: str, settings: dict[str, str] | None = None
     ) -> None:
-        told = json.dumps(settings or {})
-        super().__init__(folder / f"{name}.log", "tests.cluster.driver", address, bootstrap_servers, told)
+        reported = json.dumps(settings or {})
+        super().__init__(folder / f"{name}.log", "tests.cluster.driver", address, bootstrap_servers, reported)
         self._unanswered = 0
 
     @property
@@ -87,10 +87,10 @@ class Driver(OrderedProcess):
 
     def answer(self) -> dict[str, Any]:
         """What the oldest order that was not answered yet came to."""
-        told = self._answers.get(timeout=PATIENCE_SECONDS)
-        assert told is not None, f"it ended:\n{self.log()}"
+        reported = self._answers.get(timeout=PATIENCE_SECONDS)
+        assert reported is not None, f"it ended:\n{self.log()}"
         self._unanswered -= 1
-        return told
+        return reported
 
     def log(self) -> str:
         """What it wrote to standard error."""
@@ -205,7 +205,7 @@ def _assets(order: dict[str, Any]) -> list[AssetsDefinition]:
 
 
 def _outcome(order: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"rows": {}, "errors": {}}
+    reported: dict[str, Any] = {"rows": {}, "errors": {}}
     with DagsterInstance.ephemeral() as instance:
         for asset in _assets(order):
             is_dated = asset.partitions_def is not None
@@ -220,14 +220,14 @@ def _outcome(order: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]
                 assert event.asset_key is not None
                 counted = "dagster/partition_row_count" if is_dated else "delta/rows_written"
                 rows = event.materialization.metadata.get(counted)
-                told["rows"][event.asset_key.to_user_string()] = None if rows is None else rows.value
+                reported["rows"][event.asset_key.to_user_string()] = None if rows is None else rows.value
             for event in done.all_events:
                 error = event.step_failure_data.error if event.is_step_failure else None
                 if error is not None:
                     # Dagster's own error is around the one that says why.
                     error = error.cause or error
-                    told["errors"][asset.op.name] = [error.cls_name, error.message]
-    return told
+                    reported["errors"][asset.op.name] = [error.cls_name, error.message]
+    return reported
 
 
 def main(address: str, bootstrap_servers: str, settings: str) -> None:

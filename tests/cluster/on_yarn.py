@@ -92,13 +92,13 @@ def test_an_executor_that_is_killed_costs_a_run_no_record(hadoop, drivers, kafka
     assert rows(f"{lake}/stream", *COLUMNS) == records()
 
 
-def test_of_two_runs_at_once_one_lands_the_records_and_hdfs_needs_nothing_for_that(hadoop, drivers, kafka, rows, topic):
+def test_two_runs_at_once_on_hdfs_land_the_records_once(hadoop, drivers, kafka, rows, topic):
     fill(kafka, topic)
     lake = f"{hadoop.url}/{topic}"
     for _ in range(3):
         for driver in drivers:
             driver.order("stream", topic, lake)
-        told = [driver.answer() for driver in drivers]
-        for answer in told:
-            assert all(name == "ConcurrentIngestionError" for name, _ in answer["errors"].values()), told
+        reported = [driver.answer() for driver in drivers]
+        for answer in reported:
+            assert all(name == "ConcurrentIngestionError" for name, _ in answer["errors"].values()), reported
     assert rows(f"{lake}/stream", *COLUMNS) == records()

@@ -82,9 +82,9 @@ def _run(
             killed += 1
             cluster.heal()
             last = time.monotonic()
-    told = driver.answer()
-    if told != {"rows": {"stream": each * _PARTITIONS}, "errors": {}}:
-        sys.exit(f"the run came to {told}:\n{driver.log()[-4000:]}")
+    reported = driver.answer()
+    if reported != {"rows": {"stream": each * _PARTITIONS}, "errors": {}}:
+        sys.exit(f"the run came to {reported}:\n{driver.log()[-4000:]}")
     return killed, time.monotonic() - started
 
 
@@ -102,9 +102,9 @@ def _compare(table: Path, each: int) -> list[str]:
     )
     wanted = [(partition, each, each, 0, each - 1, 0) for partition in range(_PARTITIONS)]
     return [
-        f"topic partition, rows, offsets, first, last, wrong values: {told} instead of {right}"
-        for told, right in zip(found, wanted, strict=False)
-        if told != right
+        f"topic partition, rows, offsets, first, last, wrong values: {reported} instead of {right}"
+        for reported, right in zip(found, wanted, strict=False)
+        if reported != right
     ] + ([] if len(found) == len(wanted) else [f"{len(found)} topic partitions instead of {len(wanted)}"])
 
 

@@ -58,7 +58,7 @@ class _Daemon:
                 },
             )
 
-    def told(self, pattern: re.Pattern[str]) -> str:
+    def reported(self, pattern: re.Pattern[str]) -> str:
         """What the log tells: the first group of a pattern."""
         found: list[str] = []
 
@@ -97,7 +97,7 @@ class StandaloneCluster(Servers):
     @property
     def url(self) -> str:
         """The master's URL."""
-        return self._master.told(_MASTER)
+        return self._master.reported(_MASTER)
 
     def heal(self) -> None:
         """Starts as many workers as are missing, and waits for them."""
@@ -112,7 +112,7 @@ class StandaloneCluster(Servers):
             )
             self._workers.append(fresh[-1])
         for worker in fresh:
-            worker.told(_REGISTERED)
+            worker.reported(_REGISTERED)
 
     def executors(self) -> list[Process]:
         """All executors that are running."""

@@ -91,8 +91,8 @@ class Mariadb:
 
     def rows(self, columns: str, table: str) -> list[tuple[Any, ...]]:
         """A table's rows, as JSON has their values, sorted."""
-        told = self.run(f"SELECT json_array({columns}) FROM {table}")
-        return sorted(tuple(json.loads(line)) for line in told.splitlines())
+        reported = self.run(f"SELECT json_array({columns}) FROM {table}")
+        return sorted(tuple(json.loads(line)) for line in reported.splitlines())
 
     @property
     def address(self) -> dict[str, str]:

@@ -143,12 +143,12 @@ class Session:
         assert read is not None
         write.write(f"{statement};\n\\echo {self._END}\n")
         write.flush()
-        told: list[str] = []
+        reported: list[str] = []
         for line in read:
             if line.rstrip() == self._END:
-                return "".join(told)
-            told.append(line)
-        raise AssertionError(f"{statement}: {''.join(told)}")
+                return "".join(reported)
+            reported.append(line)
+        raise AssertionError(f"{statement}: {''.join(reported)}")
 
     def close(self) -> None:
         """Ends the connection; what is not committed is rolled back."""

@@ -179,7 +179,7 @@ def test_the_table_equals_the_database_whatever_happens(database, connect, follo
     assert landed.version(table) == before
 
 
-def test_a_value_that_can_not_be_told_stops_the_connector(database, connect):
+def test_a_value_without_an_encoding_stops_the_connector(database, connect):
     """By default it would be told as null: a TIME can be longer than a day."""
     database.run("INSERT INTO customers (region, id, clock) VALUES ('x', 1, '25:00:00')")
     wait_until(lambda: connect.state() == "FAILED", seconds=120)

@@ -73,9 +73,9 @@ class ConnectIngester(OrderedProcess):
 
     def answer(self) -> dict[str, Any]:
         """What the oldest order that was not answered yet came to."""
-        told = self._answers.get(timeout=PATIENCE_SECONDS)
-        assert told is not None, f"it ended:\n{self._log.read_text(encoding='utf-8', errors='replace')[-4000:]}"
-        return told
+        reported = self._answers.get(timeout=PATIENCE_SECONDS)
+        assert reported is not None, f"it ended:\n{self._log.read_text(encoding='utf-8', errors='replace')[-4000:]}"
+        return reported
 
     def log(self) -> str:
         """What it wrote to standard error."""
@@ -135,7 +135,7 @@ def main() -> None:
             continue
         files = order.get("stop_at_first")
         try:
-            told = outcome(
+            reported = outcome(
                 lambda order=order, files=files, session=session: summary(
                     ingest(
                         KafkaSource(topics=(order["topic"],), java_properties=order.get("java_properties", {})),
@@ -150,8 +150,8 @@ def main() -> None:
                 )
             )
         except KeyboardInterrupt:
-            told = {"error": "KeyboardInterrupt"}
-        print(f"@{json.dumps(told)}", flush=True)
+            reported = {"error": "KeyboardInterrupt"}
+        print(f"@{json.dumps(reported)}", flush=True)
 
 
 if __name__ == "__main__":

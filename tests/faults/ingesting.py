@@ -374,7 +374,7 @@ def main(bootstrap_servers: str, note: str, remote: str | None = None) -> None:
         victim = {WRITING: os.getpid(), JVM_WRITING: java}.get(deadly)
         steps.deadly = deadly if victim is None else None
         steps.arrive(STARTING)
-        told = outcome(
+        reported = outcome(
             lambda source=source, table=table, victim=victim, order=order: land(
                 order.get("kind", STREAM),
                 source,
@@ -387,7 +387,7 @@ def main(bootstrap_servers: str, note: str, remote: str | None = None) -> None:
             )
         )
         steps.arrive(DONE)
-        print(f"@{json.dumps(told)}", flush=True)
+        print(f"@{json.dumps(reported)}", flush=True)
 
 
 if __name__ == "__main__":

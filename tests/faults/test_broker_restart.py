@@ -130,8 +130,8 @@ def test_a_broker_that_stays_away_ends_the_run_with_nothing_written(
         pytest.raises(ClusterUnreachableError),
     ):
         ingest(source, table, spark=spark_of, connection=connection, transform=_kill_while_spark_reads(pid, dead))
-    told = [record.getMessage() for record in caplog.records if "retrying in" in record.getMessage()]
-    assert [text.partition("; ")[0] for text in told] == [
+    reported = [record.getMessage() for record in caplog.records if "retrying in" in record.getMessage()]
+    assert [text.partition("; ")[0] for text in reported] == [
         f"the write to {table} failed with a transient error (try {number} of 5)" for number in range(1, 5)
     ]
     assert landed.count(table) == 0

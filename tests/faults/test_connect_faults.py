@@ -104,7 +104,7 @@ def _next_after_a_killed_one(clients, kafka, broker, topic, table, files):
     return other
 
 
-def test_of_several_clients_of_one_server_one_lands_each_record_and_the_others_lose_or_find_nothing(
+def test_several_clients_of_one_server_land_each_record_once(
     clients, kafka, broker, connection, spark_of, landed, operations, topic, table
 ):
     kafka.create(topic)
@@ -114,11 +114,11 @@ def test_of_several_clients_of_one_server_one_lands_each_record_and_the_others_l
         kafka.produce(topic, [(None, "x")] * _RECORDS)
         for client in running:
             client.order(broker, topic, table)
-        told = [client.answer() for client in running]
+        reported = [client.answer() for client in running]
 
-        winners = [outcome for outcome in told if outcome["error"] is None and not outcome["is_idle"]]
-        assert [winner["rows"] for winner in winners] == [_RECORDS], told
-        for loser in (outcome for outcome in told if outcome not in winners):
+        winners = [outcome for outcome in reported if outcome["error"] is None and not outcome["is_idle"]]
+        assert [winner["rows"] for winner in winners] == [_RECORDS], reported
+        for loser in (outcome for outcome in reported if outcome not in winners):
             assert loser["error"] == "ConcurrentIngestionError" or loser.get("is_idle"), loser
 
     end = _ROUNDS * _RECORDS
@@ -129,7 +129,7 @@ def test_of_several_clients_of_one_server_one_lands_each_record_and_the_others_l
     assert last.state.position == {TopicPartition(topic, 0): end}
 
 
-def test_what_the_server_commits_for_a_client_that_was_killed_is_found_by_the_next_run(
+def test_the_next_run_finds_what_the_server_committed_for_a_killed_client(
     clients, kafka, broker, landed, operations, topic, table, files
 ):
     other = _next_after_a_killed_one(clients, kafka, broker, topic, table, files)
@@ -143,7 +143,7 @@ def test_what_the_server_commits_for_a_client_that_was_killed_is_found_by_the_ne
     assert operations() == ["CREATE TABLE", "WRITE"]
 
 
-def test_what_the_server_still_writes_for_a_client_that_was_killed_is_refused_once_the_next_run_has_landed_it(
+def test_a_late_commit_for_a_killed_client_is_refused_after_the_next_run(
     clients, server, kafka, broker, landed, operations, topic, table, files
 ):
     other = _next_after_a_killed_one(clients, kafka, broker, topic, table, files)
@@ -194,9 +194,9 @@ def test_a_server_that_is_killed_ends_the_run_and_the_next_one_lands_each_record
         assert 20 < client.answer()["patience"] < 40
         _writing(client, broker, topic, table, files)
         server.kill()
-        told = client.answer()
-    assert told["error"] == "CommitUnknownError", told
-    assert "Spark may have died. Nothing is lost" in told["message"]
+        reported = client.answer()
+    assert reported["error"] == "CommitUnknownError", reported
+    assert "Spark may have died. Nothing is lost" in reported["message"]
     assert operations() == ["CREATE TABLE"]
 
     (other,) = clients(1)
@@ -219,9 +219,9 @@ def test_a_network_that_is_cut_between_client_and_server_while_the_server_commit
         files[1].touch()
         wait_until((Path(table) / "_delta_log" / "00000000000000000001.json").exists, seconds=120)
         network.heal()
-        told = client.answer()
-    assert told["error"] is None, told
-    assert told["rows"] == _RECORDS
+        reported = client.answer()
+    assert reported["error"] is None, reported
+    assert reported["rows"] == _RECORDS
     assert landed() == _each_once(_RECORDS)
     assert operations() == ["CREATE TABLE", "WRITE"]
 
@@ -235,7 +235,7 @@ def test_a_network_that_is_cut_while_the_server_reads_and_heals_costs_no_record(
     kafka.close()
     (client,) = clients(1)
     reading, release = files
-    told = len(client.log())
+    reported = len(client.log())
     client.order(
         distant.distant_servers,
         topic,
@@ -247,7 +247,7 @@ def test_a_network_that_is_cut_while_the_server_reads_and_heals_costs_no_record(
     wait_until(reading.exists, seconds=120)
     distant.network.cut()
     release.touch()
-    wait_until(lambda: "(try 1 of 5); retrying in" in client.log()[told:], seconds=120)
+    wait_until(lambda: "(try 1 of 5); retrying in" in client.log()[reported:], seconds=120)
     distant.network.heal()
     assert client.answer()["rows"] == RECORDS
     assert landed() == _each_once(RECORDS)

@@ -128,7 +128,7 @@ def _produce(kafka, topic, batches):
     kafka.produce(topic, [(None, "x")] * (batches * _BATCH))
 
 
-def test_what_others_do_in_the_middle_of_each_write_neither_loses_nor_doubles_a_record(
+def test_other_writers_in_the_middle_of_each_write_neither_lose_nor_double_a_record(
     kafka, spark, land, offsets, topic, table, tmp_path
 ):
     kafka.create(topic)
@@ -152,9 +152,7 @@ def test_what_others_do_in_the_middle_of_each_write_neither_loses_nor_doubles_a_
     assert land().is_idle
 
 
-def test_what_delta_rs_changes_in_the_tables_description_does_not_stop_the_stream(
-    kafka, spark, land, offsets, topic, table
-):
+def test_delta_rs_changing_the_tables_description_does_not_stop_the_stream(kafka, spark, land, offsets, topic, table):
     kafka.create(topic)
     _produce(kafka, topic, 1)
     land()

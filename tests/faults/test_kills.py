@@ -196,12 +196,12 @@ def test_a_run_whose_jvm_is_killed_fails_and_the_next_one_lands_each_record_once
         _produce(kafka, topic, _EARLIER, end)
         ingester.wait_until_ready()
         ingester.order(topic, table, deadly_step=JVM_WRITING)
-        told = ingester.answer()
+        reported = ingester.answer()
 
-    assert told is not None, ingester.log()
+    assert reported is not None, ingester.log()
     # Spark is gone, and with it all that could tell whether the commit is there: an error of ours has to say so.
-    assert told["error"] in vars(errors), told
-    assert "nothing of it was committed" not in told["message"]
+    assert reported["error"] in vars(errors), reported
+    assert "nothing of it was committed" not in reported["message"]
     assert operations() == ["CREATE TABLE", "WRITE"]
     assert landed() == _records(_EARLIER)
 

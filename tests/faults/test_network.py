@@ -71,11 +71,11 @@ class _Healer(logging.Handler):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self._network = network
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if "retrying in" in record.getMessage():
-            self.told.append(record.getMessage())
+            self.reported.append(record.getMessage())
             self._network.heal()
 
 
@@ -120,7 +120,7 @@ def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
             logger=log,
         )
     # More than one only where the machine is so slow that the second one ran into its timeouts too.
-    assert healer.told[0].startswith(f"the write to {table} failed with a transient error (try 1 of 5)")
+    assert healer.reported[0].startswith(f"the write to {table} failed with a transient error (try 1 of 5)")
     assert result.rows == RECORDS
     assert result.state.position == {TopicPartition(topic, 0): RECORDS}
     assert _offsets(table) == list(range(RECORDS))

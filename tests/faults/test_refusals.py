@@ -49,7 +49,7 @@ def test_a_session_that_can_not_write_delta_is_refused():
         check_session(_PlainSession())  # type: ignore[arg-type]
 
 
-def test_what_a_broker_refuses_to_tell_is_named():
+def test_a_request_that_a_broker_refuses_is_named():
     # Nothing listens on port 1, and nothing is asked of it.
     cluster = KafkaCluster(KafkaConnection(bootstrap_servers="127.0.0.1:1"))
     asked = Asked("the end offsets")
@@ -67,7 +67,7 @@ def test_what_a_broker_refuses_to_tell_is_named():
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, topic, table):
+def test_refused_options_change_no_table(kafka, spark, spark_of, connection, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a")] * 3)
     source = KafkaSource(topics=(topic,), group_id=f"{topic}-nobody")

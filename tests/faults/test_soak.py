@@ -20,7 +20,7 @@ def test_kills_at_any_moment_neither_lose_nor_double_a_record(spark, tmp_path):
     assert found.zeros == dict.fromkeys(found.zeros, 0), found.to_text()
 
 
-def test_the_comparison_tells_what_is_lost_doubled_aborted_and_out_of_order():
+def test_the_comparison_finds_lost_doubled_aborted_and_misordered_rows():
     committed = {(0, 0): "1", (0, 1): "2", (0, 3): "4", (1, 0): "3"}
     found = Outcome()
     compare(committed, [((0, 0), "1"), ((0, 1), "2"), ((0, 3), "4"), ((1, 0), "3")], found)
@@ -30,7 +30,7 @@ def test_the_comparison_tells_what_is_lost_doubled_aborted_and_out_of_order():
     assert (found.lost, found.doubled, found.aborted, found.wrong, found.disordered) == (1, 1, 1, 1, 2)
 
 
-def test_the_comparison_of_changes_tells_what_is_lost_doubled_and_out_of_order():
+def test_the_comparison_of_changes_finds_lost_doubled_and_misordered_rows():
     first, second = (1, "a"), (2, "b")
     found = Outcome()
     compare_changes({(0, 0): [first, None, second]}, {(0, 0): [first, None, second]}, found)
@@ -40,7 +40,7 @@ def test_the_comparison_of_changes_tells_what_is_lost_doubled_and_out_of_order()
     assert (found.lost, found.doubled, found.disordered) == (1, 1, 1)
 
 
-def test_of_each_key_the_last_change_is_wanted_unless_it_deletes():
+def test_each_keys_last_change_is_expected_unless_it_deletes():
     numbers = enumerate((1, 2, SLOTS + 1, SLOTS + 2, SLOTS + 3, 3))
     changes = {(0, offset): f"{number:012d} plain" for offset, number in numbers}
     elsewhere = {(1, 0): "000000000001 committed"}

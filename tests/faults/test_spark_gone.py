@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.spark]
 
 
-def test_a_session_whose_jvm_has_ended_is_told_to_whoever_asks_for_it():
+def test_asking_for_a_session_whose_jvm_has_ended_is_an_error():
     run = subprocess.run(
         [sys.executable, "-m", "tests.faults.gone_spark"],
         cwd=Path(__file__).parents[2],
@@ -20,7 +20,7 @@ def test_a_session_whose_jvm_has_ended_is_told_to_whoever_asks_for_it():
         timeout=120,
         check=True,
     )
-    told = [line for line in run.stdout.splitlines() if line.startswith("the Spark session of this process")]
-    assert len(told) == 3, run.stdout + run.stderr
+    reported = [line for line in run.stdout.splitlines() if line.startswith("the Spark session of this process")]
+    assert len(reported) == 3, run.stdout + run.stderr
     assert run.stdout.endswith("ended\n")
-    assert all("has ended: its JVM stopped" in line and "Run again: a new process" in line for line in told)
+    assert all("has ended: its JVM stopped" in line and "Run again: a new process" in line for line in reported)

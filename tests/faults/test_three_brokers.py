@@ -65,11 +65,11 @@ def test_a_leader_that_is_killed_in_the_middle_of_a_read_costs_no_record(brokers
     three.create(topic)
     three.produce(topic, [(None, bytes(RECORD_BYTES))] * RECORDS)
     reading, release = tmp_path / "reading", tmp_path / "release"
-    told = []
+    reported = []
     # Fetched in small pieces, so that most of it has to come from the next leader.
     options = {"java_properties": {"max.partition.fetch.bytes": "300000", "max.poll.records": "10"}}
     thread = threading.Thread(
-        target=lambda: told.append(run(topic, table, transform=stopping(str(reading), str(release)), **options))
+        target=lambda: reported.append(run(topic, table, transform=stopping(str(reading), str(release)), **options))
     )
     thread.start()
     wait_until(lambda: reading.exists() or not thread.is_alive(), seconds=120)
@@ -77,7 +77,7 @@ def test_a_leader_that_is_killed_in_the_middle_of_a_read_costs_no_record(brokers
     brokers.kill(leader)
     release.touch()
     thread.join(300)
-    assert [result.rows for result in told] == [RECORDS]
+    assert [result.rows for result in reported] == [RECORDS]
     assert landed.values(table, "kafka_offset") == [*range(RECORDS)]
     brokers.start(leader)
     # Another leader alone is nothing to stop for.
@@ -161,7 +161,7 @@ def test_a_coordinator_and_a_leader_that_die_in_mid_publication_cost_and_double_
     assert published.texts() == {key: [f"a{key}", f"b{key}"] for key in range(9)}
 
 
-def test_records_that_an_unclean_election_took_are_told_whatever_is_at_their_offsets_now(
+def test_records_that_an_unclean_election_took_are_reported_whatever_is_at_their_offsets_now(
     brokers, three, run, topic, tmp_path
 ):
     """Broker 1 alone has the last records, and dies; broker 2, which was behind, becomes the leader without them."""

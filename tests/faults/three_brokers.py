@@ -129,8 +129,8 @@ class ThreeBrokers(Servers):
 
     def _wait_for_brokers(self) -> None:
         def are_there() -> bool:
-            told: Any = self._admin.describe_cluster(request_timeout=2).result()
-            return {node.id for node in told.nodes} == set(self._running)
+            reported: Any = self._admin.describe_cluster(request_timeout=2).result()
+            return {node.id for node in reported.nodes} == set(self._running)
 
         wait_until(lambda: self._asked(are_there), seconds=_PATIENCE_SECONDS)
 
@@ -159,13 +159,13 @@ class ThreeBrokers(Servers):
         first = self._folder / "broker-1"
         tool = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", "server.properties")
         subprocess.run(self._command(*tool), cwd=first, check=True, capture_output=True)
-        told = (first / "data" / "meta.properties").read_text()
+        reported = (first / "data" / "meta.properties").read_text()
         for number in (2, 3):
             data = self._folder / f"broker-{number}" / "data"
             shutil.copytree(first / "data", data)
             lines = [
                 f"node.id={number}" if line.startswith("node.id=") else line
-                for line in told.splitlines()
+                for line in reported.splitlines()
                 # A broker gives its folder an id if it has none.
                 if not line.startswith("directory.id=")
             ]

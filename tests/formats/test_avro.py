@@ -128,7 +128,7 @@ def test_records_of_several_schemas_are_read_as_one(spark):
 
 
 @spark_test
-def test_what_is_rejected_and_why(spark):
+def test_rejected_values_and_their_reasons(spark):
     def price(data):
         return _zigzag(1) + _zigzag(1) + b"a" + _zigzag(len(data)) + data
 
@@ -204,7 +204,7 @@ def test_a_guid_in_a_header(spark):
 
 
 @spark_test
-def test_without_a_registry_nothing_stands_before_the_content(spark):
+def test_without_a_registry_the_content_has_no_frame(spark):
     form = AvroFormat(V1)
     assert _landed(spark, form, [ONE, ONE[:-1], b""]) == [
         ({"id": 1, "note": "a", "price": Decimal("1.25")}, None),
@@ -214,7 +214,7 @@ def test_without_a_registry_nothing_stands_before_the_content(spark):
 
 
 @spark_test
-def test_a_schema_that_is_no_record_is_one_column(spark):
+def test_a_schema_other_than_a_record_is_one_column(spark):
     assert _landed(spark, AvroFormat("long"), [_zigzag(7), b"", _zigzag(7) + b"\x00"]) == [
         ({"kafka_value": 7}, None),
         ({"kafka_value": None}, "it does not fit the schema, or is truncated"),
@@ -423,7 +423,7 @@ def _record_types(draw, depth=2):
 @spark_test
 @settings(max_examples=8)
 @given(data=st.data())
-def test_what_fastavro_writes_is_landed(spark, data):
+def test_records_written_by_fastavro_are_landed(spark, data):
     schema, values = data.draw(_record_types())
     wanted = data.draw(st.lists(values, min_size=1, max_size=8))
     cut = data.draw(st.integers(1, 3))

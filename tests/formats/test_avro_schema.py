@@ -73,7 +73,7 @@ def test_a_primitive_may_stand_without_quotes():
         '{"type": "record", "name": "dagster_kafka_flip_end", "fields": [{"name": "a", "type": "int"}]}',
     ],
 )
-def test_what_is_no_schema(text):
+def test_invalid_schemas(text):
     with pytest.raises(ConfigurationError, match="invalid Avro schema"):
         AvroSchema.of(text)
 
@@ -96,7 +96,7 @@ def test_what_is_no_schema(text):
     ],
     ids=["itself", "in an array", "empty", "empty inside", "decimal", "null", "nulls", "case", "members"],
 )
-def test_what_makes_no_columns(schema, named):
+def test_schemas_without_columns(schema, named):
     with pytest.raises(ConfigurationError, match=named):
         _schema(schema).check_columns("the schema")
 
@@ -140,7 +140,7 @@ _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
     ],
     ids=lambda field: json.dumps(field[1:])[:60],
 )
-def test_what_can_be_read(writer, reader):
+def test_schemas_that_can_be_read(writer, reader):
     assert isinstance(fitted(_schema(_record(writer)), _schema(_record(reader))), AvroSchema)
 
 
@@ -175,7 +175,7 @@ def test_what_can_be_read(writer, reader):
     ],
     ids=lambda field: json.dumps(field[1:])[:60] if isinstance(field, tuple) else None,
 )
-def test_what_can_not_be_read(writer, reader, named):
+def test_schemas_that_can_not_be_read(writer, reader, named):
     problem = fitted(_schema(_record(writer)), _schema(_record(reader)))
     assert isinstance(problem, str)
     assert named in problem

@@ -129,7 +129,7 @@ def test_characters_of_the_format_are_chosen(spark):
 
 
 @spark_test
-def test_a_null_is_what_the_null_literal_says_and_nothing_else(spark):
+def test_only_the_null_literal_is_a_null(spark):
     schema = "a STRING, n INT, r STRING NOT NULL"
     cases = {
         'NULL,"NULL",x': (None, None, "x"),
@@ -247,7 +247,7 @@ def test_as_a_key_it_is_one_struct_and_as_a_value_its_columns(spark):
 @spark_test
 def test_a_named_record_says_which_field_or_how_many(spark):
     records = _records(spark, ("1", "x,1"), ("x", "1,1"), ("1", '"a,b",2,3'), ("1", "1"))
-    told = str(rejected_records(records, Decoder(CsvFormat("k INT"), CsvFormat("n INT, m INT"), KafkaColumns())))
+    reported = str(rejected_records(records, Decoder(CsvFormat("k INT"), CsvFormat("n INT, m INT"), KafkaColumns())))
     for offset, reason in enumerate(
         [
             "the value of n does not fit INT",
@@ -256,7 +256,7 @@ def test_a_named_record_says_which_field_or_how_many(spark):
             "has 1 fields, but 2 are declared",
         ]
     ):
-        assert f"t-3 offset {offset}: {reason}" in told
+        assert f"t-3 offset {offset}: {reason}" in reported
 
 
 # --- Python's csv module as the oracle -----------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def _read(text):
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
     escape=st.sampled_from([None, "\\"]),
 )
-def test_what_python_writes_is_read_as_it_was(spark, rows, delimiter, quoting, escape):
+def test_csv_written_by_python_is_read_back_unchanged(spark, rows, delimiter, quoting, escape):
     dialect = {"delimiter": delimiter, "quoting": quoting}
     if escape is not None:
         dialect |= {"escapechar": escape, "doublequote": False, "quoting": csv.QUOTE_ALL}
@@ -307,7 +307,7 @@ def test_what_python_writes_is_read_as_it_was(spark, rows, delimiter, quoting, e
 @spark_test
 @settings(max_examples=3, suppress_health_check=_LARGE)
 @given(texts=st.lists(st.text(st.sampled_from('ab ,"\n\r\\\x00\t'), max_size=12), min_size=200, max_size=250))
-def test_what_is_accepted_is_what_python_reads(spark, texts):
+def test_accepted_csv_has_the_values_that_python_reads(spark, texts):
     for text, found in zip(texts, _outcomes(spark, CsvFormat(_TWO), texts), strict=True):
         # A reason, or exactly what another parser sees in it.
         assert isinstance(found, str) or [list(found)] == _read(text), text

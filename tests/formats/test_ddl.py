@@ -60,12 +60,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_spark_takes_is_taken(text):
+def test_schemas_that_spark_accepts_are_accepted(text):
     check_ddl(text)
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
-def test_a_mistake_is_told_where_the_schema_is_defined_with_its_field(text, message):
+def test_a_mistake_is_reported_where_the_schema_is_defined_with_its_field(text, message):
     with pytest.raises(ConfigurationError) as error:
         JsonFormat(text)
     assert message in str(error.value)

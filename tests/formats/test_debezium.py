@@ -177,7 +177,7 @@ def event_names(value):
     if value is None:
         return "tombstone"
     names = {"status": "transaction", "ddl": "schema change", "message": "message"}
-    return next((told for name, told in names.items() if name in value), "heartbeat")
+    return next((reported for name, reported in names.items() if name in value), "heartbeat")
 
 
 @spark_test
@@ -236,10 +236,10 @@ def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(spark):
     }
     found = reasons(spark, form, *wrong.values())
     assert len(found) == len(wrong)
-    for told, expected in zip(found, wrong, strict=True):
+    for reported, expected in zip(found, wrong, strict=True):
         # Where the digits show only in the text, the path is that in the text.
-        assert told is not None
-        assert told.replace("payload.", "").replace("after.", "") == expected.replace("payload.", "").replace(
+        assert reported is not None
+        assert reported.replace("payload.", "").replace("after.", "") == expected.replace("payload.", "").replace(
             "after.", ""
         )
     almost = [

@@ -57,7 +57,7 @@ def test_a_built_in_decoder_is_rebuilt_from_its_settings(value_format):
     assert decoder_of(_described(decoder), current) == decoder
 
 
-def test_a_format_of_somebody_elses_is_only_recognized_and_its_secrets_are_masked():
+def test_a_users_own_format_is_only_recognized_and_its_secrets_are_masked():
     def lookup() -> None: ...
 
     described = _described(_decoder(_Own(password=SecretStr("hunter2"), lookup=lookup)))
@@ -106,7 +106,7 @@ def test_an_object_in_the_place_of_one_that_is_gone_is_another():
     assert len({json.dumps(each) for each in described}) == 50
 
 
-def test_what_an_error_quotes_changes_no_decoder():
+def test_showing_values_in_errors_does_not_change_the_decoder():
     quiet, quoting = (Decoder.of(None, JsonFormat("n INT", show_values=shown), None) for shown in (False, True))
     assert describe_decoder(quiet) == describe_decoder(quoting)
 

@@ -20,12 +20,12 @@ def test_a_field_of_several_batches_was_never_seen_if_none_of_them_has_it():
     assert together([FieldsSeen(0)]) == FieldsSeen(0)
 
 
-def test_of_which_fields_a_batch_has_nothing_is_known_if_one_batch_is_unknown():
+def test_one_unknown_batch_makes_the_fields_of_all_unknown():
     assert together([FieldsSeen(3, ("a",)), None]) is None
     assert together([]) is None
 
 
-def test_keys_whose_schema_fits_nothing_are_told_beside_values_whose_schema_fits():
+def test_keys_that_match_no_field_are_reported_even_if_values_match():
     values = FieldsSeen(5, undeclared=("x",))
     seen = of_values_and_keys([values, FieldsSeen(3, ("key.a",), ("key.A",), is_any=False)])
     assert seen == FieldsSeen(5, ("key.a",), ("x", "key.A"), is_any=False)
@@ -56,7 +56,7 @@ def test_optional_fields_that_are_left_out_make_no_schema_wrong(seen, is_suspici
     assert check.passed is not is_suspicious
 
 
-def test_the_check_shows_the_names_and_does_not_pass_where_nobody_knows_them():
+def test_the_check_shows_the_names_and_does_not_pass_if_they_are_unknown():
     seen = FieldsSeen(5, never=("a", "b"), undeclared=("A", "c"))
     (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0, fields=seen))
     assert check.description == "none of 5 records has a, b; undeclared fields: A, c."

@@ -351,11 +351,13 @@ def test_two_columns_of_one_name_are_refused_whatever_their_case(records):
     ):
         with pytest.raises(ConfigurationError) as error:
             _decode(given, value_format, fields=fields, prefix=prefix)
-        told = f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename the "
+        reported = (
+            f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename the "
+        )
         ways = "field, choose another prefix in KafkaColumns, or leave the field out of KafkaColumns.fields"
         if name == "kafka_error":
             ways = "field, or choose another prefix in KafkaColumns"
-        assert str(error.value) == told + ways
+        assert str(error.value) == reported + ways
 
 
 def test_a_field_is_named_once_and_known():
@@ -574,10 +576,10 @@ def test_an_error_quotes_values_only_where_it_may(records):
     schema, long = "n INT, m INT", "x" * 41
     rejected = records((None, f'{{"n": "4 2", "m": {{"a": "{long}"}}}}'.encode()))
     quoting = Decoder(RawFormat(), JsonFormat(schema, show_values=True), KafkaColumns())
-    told = str(rejected_records(rejected, quoting))
-    assert "the value of n does not fit INT: 4 2, the value of m does not fit INT: {" in told
-    assert f'{{"a":"{"x" * 34}...' in told
-    assert "x" * 35 not in told
+    reported = str(rejected_records(rejected, quoting))
+    assert "the value of n does not fit INT: 4 2, the value of m does not fit INT: {" in reported
+    assert f'{{"a":"{"x" * 34}...' in reported
+    assert "x" * 35 not in reported
     assert "4 2" not in str(rejected_records(rejected, Decoder(RawFormat(), JsonFormat(schema), KafkaColumns())))
 
 

@@ -90,7 +90,7 @@ _SOME_SECONDS = st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**14), 10**14
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 @given(values=st.lists(_SOME_DAY | _SOME_TIME | _SOME_SECONDS, min_size=300, max_size=300))
-def test_no_value_depends_on_the_day_of_the_run_or_overflows(spark, values):
+def test_values_neither_depend_on_the_day_of_the_run_nor_overflow(spark, values):
     for field in ("t TIMESTAMP", "n TIMESTAMP_NTZ", "d DATE", "ts ARRAY<TIMESTAMP>"):
         name = field.split()[0]
         texts = [json.dumps({name: [each] if name == "ts" else each}) for each in values]

@@ -131,7 +131,7 @@ def test_records_without_a_row_are_counted_by_what_they_are(spark):
 
 
 @spark_test
-def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
+def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
     wrong = "is unknown (expected"
     for form, values, kind, kinds in (
         (

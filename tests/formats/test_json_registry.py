@@ -95,7 +95,7 @@ def test_framed_json_is_what_the_same_json_is_without_a_frame(spark, values):
     assert _landed(spark, _framed(where="headers"), values, header) == plain
 
 
-def test_what_is_rejected_and_why(spark):
+def test_rejected_values_and_their_reasons(spark):
     value = b'{"id": 1}'
     cases = [
         (None, None),
@@ -172,7 +172,7 @@ def test_without_a_registry_nothing_is_done_about_frames(spark):
     assert "octet_length" not in plan
 
 
-def test_the_schema_of_a_rejected_record_is_told_if_it_is_the_readers(spark):
+def test_the_schema_of_a_rejected_record_is_named_if_it_is_the_readers(spark):
     from pyspark.sql import functions as f
 
     text = json.dumps(SCHEMA)

@@ -246,12 +246,12 @@ def _nested(depth):
         "surrogate", "case", "other", "pointer", "number", "dynamic", "array", "loop", "recursive", "doubling", "deep",
     ],
 )  # fmt: skip
-def test_what_can_not_be_columns_is_refused(schema, message):
+def test_schemas_that_can_not_become_columns_are_refused(schema, message):
     with pytest.raises(ConfigurationError, match=f"^the schema: .*{message}"):
         _columns(schema)
 
 
-def test_what_is_no_json_is_refused():
+def test_invalid_json_is_refused():
     with pytest.raises(ConfigurationError, match="the JsonFormat's JSON Schema: invalid JSON: "):
         JsonFormat('{"type": "object",}')
     with pytest.raises(ConfigurationError, match="the JSON Schema of a JsonFormat is not JSON, or nested too deeply: "):

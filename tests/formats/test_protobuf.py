@@ -621,7 +621,7 @@ def _comparable(value: Any) -> Any:
 @spark_test
 @settings(max_examples=3, suppress_health_check=_LARGE)
 @given(made=st.lists(_messages(), min_size=50, max_size=100))
-def test_what_protobuf_writes_is_landed(spark, made):
+def test_messages_written_by_protobuf_are_landed(spark, made):
     kind = _class(ALL, "shop.All")
     messages = [kind(**each) for each in made]
     rows = _landed(spark, _format(ALL), [message.SerializeToString() for message in messages])

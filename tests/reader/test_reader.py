@@ -46,7 +46,7 @@ def _sasl(address):
     )
 
 
-def test_spark_is_handed_numbers_and_told_not_to_lose_anything():
+def test_spark_gets_numbers_and_fails_on_data_loss():
     options = _options(_SPLITS, _SOURCE, _PLAIN)
     assert json.loads(options["assign"]) == {"a": [0, 12], "b": [0]}
     assert json.loads(options["startingOffsets"]) == {"a": {"0": 5, "12": 0}, "b": {"0": 7}}

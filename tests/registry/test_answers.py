@@ -129,7 +129,7 @@ def test_an_id_that_no_registry_gives_is_not_asked_for(server: HttpServer):
     assert server.requests == []
 
 
-def test_what_refers_to_itself_ends(server: HttpServer):
+def test_a_schema_that_refers_to_itself_is_read_once(server: HttpServer):
     server.says(200, {"schema": "{}", "references": [{"name": "a", "subject": "s", "version": 1}]})
     assert ask(server.url).references == (("a", "{}"),)
 
@@ -176,13 +176,13 @@ def test_a_status_becomes_an_error_of_its_own(
         {"schema": "x", "references": [{"name": "a", "version": 1}]},
     ],
 )
-def test_what_is_no_registry_s_answer_is_reported(server: HttpServer, body: Any):
+def test_answers_that_are_not_a_registrys_are_reported(server: HttpServer, body: Any):
     server.says(200, body)
     assert "not a schema registry" in str(refused(SchemaRegistryError, server.url))
     assert len(server.requests) == 1
 
 
-def test_what_was_not_found_is_in_the_error(server: HttpServer):
+def test_the_error_names_what_was_not_found(server: HttpServer):
     server.says(404, {"error_code": 40401, "message": "no"})
     with SchemaRegistry(url=server.url).schemas() as schemas:
         asked = [lambda: schemas.by_id(7, "s"), lambda: schemas.by_guid(GUID), lambda: schemas.latest("s")]
@@ -215,7 +215,7 @@ def guarded(expected: str) -> Any:
     return reply
 
 
-def test_a_user_gets_in_with_the_right_password_alone(server: HttpServer, caplog: pytest.LogCaptureFixture):
+def test_a_user_is_accepted_only_with_the_right_password(server: HttpServer, caplog: pytest.LogCaptureFixture):
     basic = base64.b64encode(f"ann:{SECRET}".encode()).decode()
     server.reply = guarded(f"Basic {basic}")
     with caplog.at_level(logging.DEBUG):
@@ -296,7 +296,7 @@ def closed_port() -> int:
         return free.getsockname()[1]
 
 
-def test_an_address_where_nobody_listens_is_told_within_seconds():
+def test_an_address_without_a_listener_is_reported_within_seconds():
     url = f"http://{HOST}:{closed_port()}"
     error = refused(SchemaRegistryUnreachableError, url, username="ann", password=SECRET)
     assert (error.status, error.code) == (None, None)
@@ -304,7 +304,7 @@ def test_an_address_where_nobody_listens_is_told_within_seconds():
     assert "4 tries" in str(error)
 
 
-def test_a_host_that_does_not_exist_is_told_within_seconds():
+def test_a_host_that_does_not_exist_is_reported_within_seconds():
     refused(SchemaRegistryUnreachableError, "http://nowhere.invalid", max_retries=1)
 
 
@@ -337,7 +337,7 @@ def test_only_what_may_pass_is_asked_again(server: HttpServer, status: int, trie
     assert len(server.requests) == tries
 
 
-def test_what_passes_is_not_told(server: HttpServer):
+def test_temporary_answers_are_retried(server: HttpServer):
     server.reply = lambda _: (503, "") if len(server.requests) < 3 else (200, json.dumps({"schema": '"long"'}))
     assert ask(server.url).text == '"long"'
     assert len(server.requests) == 3
@@ -353,6 +353,6 @@ def test_retries_end_with_the_timeout(server: HttpServer):
     assert len(server.requests) <= 3
 
 
-def test_another_url_of_the_registry_stands_in(server: HttpServer):
+def test_another_url_of_the_registry_is_used(server: HttpServer):
     server.says(200, {"schema": '"long"'})
     assert ask(f"http://{HOST}:{closed_port()},{server.url}").text == '"long"'

@@ -142,11 +142,11 @@ def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, p
     schemas = json.loads(landed.history(table, 1)[0]["userMetadata"])["schemas"]["value"]
     assert len(schemas) == 3
     # Only V2 is neither the latest nor met before.
-    (told,) = [record.getMessage() for record in caplog.records if "named schemas" in record.getMessage()]
-    assert re.search(r"reading the batch again: its values named schemas .*: (\d+)$", told)
+    (reported,) = [record.getMessage() for record in caplog.records if "named schemas" in record.getMessage()]
+    assert re.search(r"reading the batch again: its values named schemas .*: (\d+)$", reported)
     assert read_again == [1]
     assert sum(batch.read_and_write_seconds for batch in result.batches) > HOUR, "what was read in vain counts"
-    assert f"00{int(told.split()[-1]):08X}" in schemas
+    assert f"00{int(reported.split()[-1]):08X}" in schemas
 
 
 def test_a_schema_that_is_registered_while_a_run_starts_loses_no_field(
@@ -214,7 +214,7 @@ def test_a_new_field_needs_schema_evolution(kafka, topic, table, produce, run):
     assert landed.count(table) == 1
 
 
-def test_what_the_registry_refuses_and_what_it_lets_through(kafka, topic, table, client, registry, produce, run):
+def test_schemas_that_the_registry_refuses_and_accepts(kafka, topic, table, client, registry, produce, run):
     subject = f"{topic}-value"
     kafka.create(topic)
     produce(V1, {"id": 1})
@@ -264,7 +264,7 @@ defs = Definitions(
 """
 
 
-def test_a_plan_tells_what_records_would_be_read_as(kafka, topic, table, registry, broker, produce, tmp_path):
+def test_a_plan_reports_what_records_would_be_read_as(kafka, topic, table, registry, broker, produce, tmp_path):
     kafka.create(topic)
     path = tmp_path / f"project_{topic.replace('-', '_')}.py"
     path.write_text(PROJECT.format(topic=topic, table=table, broker=broker, url=registry.url))
@@ -276,9 +276,9 @@ def test_a_plan_tells_what_records_would_be_read_as(kafka, topic, table, registr
     assert missing.exit_code == 1
     assert f"{topic}-value" in missing.output
     produce(V1, {"id": 1})
-    told = json.loads(plan("--json").stdout)
-    assert told["formats"] == {"key": "RawFormat", "value": "AvroFormat"}
-    assert told["reader_schemas"]["value"].startswith(f"{topic}-value version 1 (schema ")
+    reported = json.loads(plan("--json").stdout)
+    assert reported["formats"] == {"key": "RawFormat", "value": "AvroFormat"}
+    assert reported["reader_schemas"]["value"].startswith(f"{topic}-value version 1 (schema ")
     assert re.search(rf"value format +AvroFormat, read as {topic}-value version 1", " ".join(plan().stdout.split()))
 
 

@@ -228,7 +228,7 @@ def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(
     kafka.produce(topic, [(None, b"?")])
     with pytest.raises(RecordsRejectedError) as caught:
         follow(Append())
-    told = str(caught.value)
+    reported = str(caught.value)
     for offset, reason in enumerate(
         (
             "not an event of Debezium: its op is unknown",
@@ -237,9 +237,9 @@ def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(
             "can't be read as the reader schema: source: the writer lacks this field",
         )
     ):
-        assert f"{topic}-0 offset {offset}: " in told
-        assert reason in told
-    assert told.startswith("5 records can't be decoded")
+        assert f"{topic}-0 offset {offset}: " in reported
+        assert reason in reported
+    assert reported.startswith("5 records can't be decoded")
 
     client.register_schema("flat", _schema({"type": "record", "name": "A", "fields": [{"name": "id", "type": "int"}]}))
     with pytest.raises(ConfigurationError, match="the latest of the subject 'flat' is not that of Debezium's events"):
@@ -274,15 +274,15 @@ def test_types_and_events_as_connectors_write_them(kafka, topic, table, produce,
     kafka.produce(topic, [(None, b"\x00\x7f\xff\xff\xff\x00")])
     with pytest.raises(RecordsRejectedError) as caught:
         follow()
-    told = str(caught.value)
-    assert told.startswith("3 records can't be decoded")
+    reported = str(caught.value)
+    assert reported.startswith("3 records can't be decoded")
     for offset, reason in (
         (4, "before.at: a io.debezium.time.Timestamp would be read as a io.debezium.time.MicroTimestamp"),
         (5, "before.price: no branch of the reader's union matches string"),
         (7, "the registry has no schema 2147483647"),
     ):
-        assert f"{topic}-0 offset {offset}: " in told
-        assert reason in told
+        assert f"{topic}-0 offset {offset}: " in reported
+        assert reason in reported
 
     # PostgreSQL's money, and any number without a precision.
     money = semantic("bytes", "org.apache.kafka.connect.data.Decimal", logicalType="decimal", scale=2, precision=64)

@@ -61,8 +61,8 @@ def test_the_pages_registry_ends_with_its_process_even_if_that_is_killed(tmp_pat
         text=True,
     ) as user:
         assert user.stdout is not None
-        said = user.stdout.readline()
-        assert re.fullmatch(r"The registry is http://127\.0\.0\.1:\d+/apis/ccompat/v7\n", said)
+        output = user.stdout.readline()
+        assert re.fullmatch(r"The registry is http://127\.0\.0\.1:\d+/apis/ccompat/v7\n", output)
         pid = int((tmp_path / ".registry" / "registry.pid").read_text(encoding="utf-8"))
         assert process_start(pid) is not None
         os.kill(user.pid, signal.SIGKILL)

@@ -213,9 +213,9 @@ def test_records_that_can_not_be_read_become_dead_letters(
         (4, f"schema {of_other} is a shop.Refund here, but the reader schema is shop.Order"),
         (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string, not int64"),
     ]
-    told = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
+    reported = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
     ids = ("2147483647", None, str(of_whole), str(of_other), str(number))
-    assert sorted(told) == [
+    assert sorted(reported) == [
         (offset, text, schema_id)
         for offset, text, schema_id in zip(range(1, 6), (None, None, V1, OTHER, MISFIT), ids, strict=True)
     ]
@@ -233,7 +233,7 @@ def test_a_kept_record_has_nulls_and_its_bytes(kafka, topic, table, serialized, 
     assert rows == [(0, 1, "x", None), (1, None, None, whole[:-1])]
 
 
-def test_what_confluents_python_client_registers_by_itself(kafka, topic, table, client, run):
+def test_schemas_that_confluents_python_client_registers(kafka, topic, table, client, run):
     kafka.create(topic)
     kind = class_of(V2)
     make: Any = ProtobufSerializer

@@ -69,7 +69,7 @@ def test_values_may_come_from_the_environment(values: dict[str, Any], monkeypatc
         ({"url": "http://a", "passwort": SECRET}, "did you mean password"),
     ],
 )
-def test_a_mistake_is_told_when_definitions_are_loaded(values: dict[str, Any], named: str):
+def test_a_mistake_is_reported_when_definitions_are_loaded(values: dict[str, Any], named: str):
     with pytest.raises(ConfigurationError, match=named) as refused:
         SchemaRegistryResource(**values)
     assert SECRET not in str(refused.value)
@@ -81,7 +81,7 @@ def test_it_has_no_parameters_without_a_name():
     assert SECRET not in str(refused.value)
 
 
-def test_an_asset_gets_it_as_a_resource(instance: Any):
+def test_an_asset_gets_the_registry_as_a_resource(instance: Any):
     @asset
     def uses(registry: SchemaRegistryResource) -> str:
         return registry.registry().url

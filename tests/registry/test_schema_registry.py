@@ -20,7 +20,7 @@ OAUTH: dict[str, Any] = {
 }
 
 
-def test_a_plain_registry_is_told_to_the_client_without_its_endless_waits():
+def test_a_plain_registry_is_passed_to_the_client_without_its_endless_waits():
     registry = SchemaRegistry(url=" http://a:8081/ , https://b/apis/ccompat/v7/ ", request_timeout=3)
     assert registry.url == "http://a:8081,https://b/apis/ccompat/v7"
     assert registry.client_config() == {
@@ -32,7 +32,7 @@ def test_a_plain_registry_is_told_to_the_client_without_its_endless_waits():
 
 
 @pytest.mark.parametrize(
-    ("login", "told"),
+    ("login", "reported"),
     [
         ({"username": "ann", "password": SECRET}, {"basic.auth.user.info": f"ann:{SECRET}"}),
         ({"username": "ann", "password": ""}, {"basic.auth.user.info": "ann:"}),
@@ -58,9 +58,9 @@ def test_a_plain_registry_is_told_to_the_client_without_its_endless_waits():
         ),
     ],
 )
-def test_each_login_is_told_in_the_client_s_words(login: dict[str, Any], told: dict[str, str]):
+def test_each_login_is_translated_for_the_client(login: dict[str, Any], reported: dict[str, str]):
     plain = SchemaRegistry(url="https://a").client_config()
-    assert SchemaRegistry(url="https://a", **login).client_config() == plain | told
+    assert SchemaRegistry(url="https://a", **login).client_config() == plain | reported
 
 
 def test_a_login_in_the_url_becomes_fields():
@@ -112,7 +112,7 @@ def test_a_login_in_the_url_becomes_fields():
         ({"url": "http://a", "passwort": SECRET}, "did you mean password"),
     ],
 )
-def test_what_can_not_work_is_refused_by_name_and_shows_no_secret(fields: dict[str, Any], named: str):
+def test_invalid_options_are_refused_by_name_without_secrets(fields: dict[str, Any], named: str):
     with pytest.raises(ConfigurationError) as refused:
         SchemaRegistry(**fields)
     assert named in str(refused.value)
@@ -120,7 +120,7 @@ def test_what_can_not_work_is_refused_by_name_and_shows_no_secret(fields: dict[s
     assert refused.value.__cause__ is None
 
 
-def test_no_secret_is_shown():
+def test_secrets_are_never_shown():
     fields: dict[str, Any] = {"ssl_certificate_location": "c.pem", "ssl_key_password": SECRET}
     logins: list[dict[str, Any]] = [
         {"url": f"https://ann:{SECRET}@a"},

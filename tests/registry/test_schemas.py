@@ -74,7 +74,7 @@ def test_the_kind_of_a_schema_is_reported(
     assert (found.kind, found.text) == (kind, text)
 
 
-def test_what_a_schema_refers_to_comes_before_it_and_once(client: SchemaRegistryClient, schemas: Schemas, topic: str):
+def test_referenced_schemas_come_first_and_once(client: SchemaRegistryClient, schemas: Schemas, topic: str):
     amount, line = record("Amount", cents="long"), record("Line", price="shop.Amount")
     order = record("Order", line="shop.Line", total="shop.Amount")
     of_amount = SchemaReference("shop.Amount", f"{topic}-amount", 1)
@@ -104,8 +104,8 @@ def test_another_path_of_the_server_is_not_a_registry(registry: SchemaRegistry, 
     url = registry.url.replace("/apis/ccompat/v7", path)
     with (
         SchemaRegistry(url=url).schemas() as schemas,
-        pytest.raises(SchemaRegistryError, match="/apis/ccompat/v7") as told,
+        pytest.raises(SchemaRegistryError, match="/apis/ccompat/v7") as reported,
     ):
         schemas.latest("anything")
-    assert type(told.value) is SchemaRegistryError
-    assert told.value.status == 404
+    assert type(reported.value) is SchemaRegistryError
+    assert reported.value.status == 404

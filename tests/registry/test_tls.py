@@ -101,7 +101,7 @@ def test_a_failed_handshake_is_reported_at_once_with_what_to_set(
     assert server.requests == []
 
 
-def test_a_server_without_tls_is_told_as_one(folder: Path):
+def test_a_server_without_tls_is_reported_as_such(folder: Path):
     with http_server() as server, pytest.raises(SchemaRegistryError, match="http://"):
         ask(server.url.replace("http", "https"), folder)
 

@@ -246,7 +246,7 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     assert f"assets that publish a table: kafka/{published.topic}" in shown(asset="other", code=1)
 
 
-def test_of_two_repositories_with_the_same_key_the_last_one_counts(tmp_path):
+def test_the_last_of_two_repositories_with_the_same_key_counts(tmp_path):
     file = tmp_path / "project.py"
     lines = [_DEFINITIONS.format(table="/nowhere/t", topic="t", broker="127.0.0.1:1").partition("defs =")[0]]
     lines.append("from dagster import repository, with_resources")

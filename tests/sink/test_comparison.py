@@ -36,7 +36,7 @@ def _asset(content: Any = "changes", **options: Any):
         ({"value": JsonSerializer(columns=("id", "_commit_version"))}, "has _commit_version"),
     ],
 )
-def test_records_that_are_no_rows_are_refused(options, told):
+def test_records_that_are_not_rows_are_refused(options, told):
     with pytest.raises(ConfigurationError, match=told):
         delta_kafka_checks(_asset(**options))
 
@@ -151,7 +151,7 @@ def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, 
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_rows_that_were_left_out_are_told_and_are_no_loss(published, instance, resources):
+def test_rows_that_were_left_out_are_reported_and_not_counted_as_lost(published, instance, resources):
     published.create("id int, p int")
     published.sql("INSERT INTO {t} VALUES (1, 0), (2, 9)")
     sink = KafkaSink(

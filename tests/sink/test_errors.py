@@ -254,7 +254,7 @@ def test_a_tombstone_without_a_key_is_an_error(published):
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_updates_are_no_appended_rows(published):
+def test_updates_are_not_appended_rows(published):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
     published.sql("UPDATE {t} SET v = 'b'")
@@ -267,7 +267,7 @@ def test_updates_are_no_appended_rows(published):
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_an_open_transaction_in_the_progress_topic_is_never_taken_for_no_progress(published, broker):
+def test_an_open_transaction_in_the_progress_topic_does_not_mean_no_progress(published, broker):
     published.create()
     published.run()
     other = Producer({"bootstrap.servers": broker, "transactional.id": f"{published.topic}-other", **QUIET})

@@ -157,7 +157,7 @@ def test_a_run_that_another_one_overtook_is_fenced_and_adds_nothing(published):
     assert result.lag_versions == 0
 
 
-def test_a_fence_that_shows_while_a_run_waits_for_rows_is_told(published):
+def test_a_fence_that_shows_while_a_run_waits_for_rows_is_reported(published):
     old, new = (Lane(published.connection, published.sink, 0) for _ in range(2))
     try:
         old.open()

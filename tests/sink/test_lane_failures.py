@@ -48,7 +48,7 @@ def test_each_failure_has_its_class_and_its_advice(code, age, error, said):
     assert said in str(found)
 
 
-def test_what_has_no_class_of_its_own_is_told_with_its_name():
+def test_an_unknown_broker_error_is_reported_by_its_name():
     found = _failure(KafkaError.POLICY_VIOLATION)
     assert type(found) is PublishFailedError
     assert "POLICY_VIOLATION" in str(found)

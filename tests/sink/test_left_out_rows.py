@@ -64,7 +64,7 @@ def test_the_size_of_a_record(key, value, headers, size):
     assert batch_bytes(key, value, headers) == size
 
 
-def test_what_is_surely_within_a_limit_is_not_larger():
+def test_a_record_that_is_surely_within_a_limit_is_not_larger():
     texts = [None, *(b"x" * length for length in (0, 63, 64, 8191, 8192, 1_048_575, 1_048_576))]
     for key in texts:
         for value in texts:

@@ -32,7 +32,7 @@ def test_progress_is_what_was_written():
 
 
 @pytest.mark.parametrize("record", [b"", b"\xff", b"{}", b"[]", b'{"dagster-kafka-flip-sink": 1}'])
-def test_what_is_no_progress_is_refused(record):
+def test_invalid_progress_is_refused(record):
     with pytest.raises(SinkProgressError, match="p-0 offset 1: the record is not a sink's progress"):
         Progress.from_bytes(record, "p-0 offset 1")
 
@@ -88,7 +88,7 @@ def test_progress_behind_an_earlier_run_is_refused():
         ([at(3), at(5)], 4, [Segment(4, 4, columns=("id",))]),
     ],
 )
-def test_what_is_read(found, last, planned):
+def test_planned_segments(found, last, planned):
     assert plan_segments(found, Origin(3, snapshot=True), last) == planned
 
 

@@ -145,7 +145,7 @@ _UNTOUCHED = (
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_what_another_run_could_not_repeat_is_refused_and_nothing_is_published(published):
+def test_unrepeatable_functions_are_refused_and_nothing_is_published(published):
     changes = published.spark.createDataFrame(
         [(1, "a", "insert", 1), (2, "b", "insert", 1)], "id int, v string, _change_type string, _commit_version bigint"
     )

@@ -60,6 +60,6 @@ def test_a_refusal_is_reported_soon_and_once(secured, caplog, capfd, what, error
 
 
 @pytest.mark.parametrize("way", ["tls", "tls_encrypted", "plain", "scram"])
-def test_who_has_the_right_credentials_gets_in(secured, way):
+def test_the_right_credentials_are_accepted(secured, way):
     cluster = KafkaCluster(KafkaConnection(**secured.connections()[way]))
     assert cluster.cluster_id() is not None

@@ -87,7 +87,7 @@ def test_one_topic_partition_a_day_ahead_is_read_evenly_over_successive_runs():
     assert abs(watermark - (39 * HOUR - 60_000)) <= HOUR // 64
 
 
-def test_an_idle_topic_partition_holds_nobody_back():
+def test_an_idle_topic_partition_does_not_hold_others_back():
     cluster = ClusterModel({T0: LogModel([0]), T1: LogModel([DAY, 2 * DAY]), T2: LogModel()})
     first = _run(cluster)
     assert [str(split) for split in first.splits] == ["t-0 [0, 1)"]

@@ -58,7 +58,7 @@ def test_a_group_can_be_asked_for_on_a_broker_that_never_had_one(tmp_path):
     assert (asked.returncode, asked.stdout.strip()) == (0, "{}"), asked.stderr
 
 
-def test_no_answer_in_time_is_not_taken_for_no_record(kafka, hasty, topic):
+def test_a_timeout_does_not_mean_that_there_are_no_records(kafka, hasty, topic):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 3)
     tp = TopicPartition(topic, 0)

@@ -56,7 +56,7 @@ def test_a_plain_connection_gives_both_clients_the_same_address():
         ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
     ],
 )
-def test_sasl_credentials_are_told_to_both_clients_in_their_own_words(mechanism, module):
+def test_sasl_credentials_are_translated_for_both_clients(mechanism, module):
     connection = _sasl(sasl_mechanism=mechanism, client_id="me")
     assert connection.librdkafka_config() == {
         "bootstrap.servers": "a:1",
@@ -457,7 +457,7 @@ def test_a_connection_does_not_change():
         connection.bootstrap_servers = "b:1"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_no_value_of_a_property_of_a_resource_is_shown():
+def test_values_of_a_resources_properties_are_never_shown():
     values: dict[str, Any] = {
         "bootstrap_servers": "k:9092",
         "security_protocol": "SASL_SSL",
@@ -470,7 +470,7 @@ def test_no_value_of_a_property_of_a_resource_is_shown():
         assert "sasl.jaas.config" in text
 
 
-def test_no_token_of_a_connect_address_and_no_spark_setting_is_shown():
+def test_connect_tokens_and_spark_settings_are_never_shown():
     remote = f"sc://me:{SECRET}@spark:15002/;token={SECRET};use_ssl=true"
     spark = SparkResource(remote=remote, config={"spark.hadoop.fs.s3a.secret.key": SECRET})
     for text in (repr(spark), str(spark)):

@@ -234,7 +234,7 @@ def test_a_missing_topic_is_named(cluster, broker, history):
     )
 
 
-def test_an_address_where_nobody_listens_is_reported():
+def test_an_address_without_a_listener_is_reported():
     with socket.socket() as held:
         # Bound and not listening, so that nobody else can take the port meanwhile.
         held.bind(("127.0.0.1", 0))

@@ -214,7 +214,7 @@ def test_a_partition_that_appears_later_starts_at_its_beginning_whatever_the_ini
     assert second.discovered == (T1,)
 
 
-def test_a_partition_that_vanished_is_told_and_keeps_its_position():
+def test_a_partition_that_vanished_is_reported_and_keeps_its_position():
     state = EnumeratorState({T0: 2, T2: 9}, "cluster", {"t": "topic-id", "gone": "other-id"})
     plan = _plan(ClusterModel({T0: _log(3)}), state)
     assert plan.removed == (T2,)
@@ -223,10 +223,10 @@ def test_a_partition_that_vanished_is_told_and_keeps_its_position():
     assert plan.lag_after == {T0: 0}
 
 
-@pytest.mark.parametrize("told", ["now", "then", "never"])
-def test_without_ids_a_topic_with_fewer_partitions_counts_as_recreated(told):
-    cluster = ClusterModel({T0: _log(3), T1: _log(2)}, topic_id="topic-id" if told == "now" else None)
-    state = EnumeratorState({T0: 3, T1: 2, T2: 9}, "cluster", {"t": "topic-id"} if told == "then" else {})
+@pytest.mark.parametrize("reported", ["now", "then", "never"])
+def test_without_ids_a_topic_with_fewer_partitions_counts_as_recreated(reported):
+    cluster = ClusterModel({T0: _log(3), T1: _log(2)}, topic_id="topic-id" if reported == "now" else None)
+    state = EnumeratorState({T0: 3, T1: 2, T2: 9}, "cluster", {"t": "topic-id"} if reported == "then" else {})
     with pytest.raises(
         TopicRecreatedError, match=r"^the topic t was deleted and recreated: the position includes t-2, "
     ):
@@ -309,7 +309,7 @@ def test_a_stop_beyond_the_end_is_the_end():
     assert [str(split) for split in plan.splits] == ["t-0 [0, 10)"]
 
 
-def test_what_the_cluster_does_not_tell_is_unknown_and_not_another():
+def test_an_id_that_the_cluster_does_not_report_is_unknown_and_not_different():
     cluster = ClusterModel({T0: _log(3)}, id=None, topic_id=None)
     plan = _plan(cluster, EnumeratorState({T0: 1}, "cluster", {"t": "topic-id"}))
     assert [str(split) for split in plan.splits] == ["t-0 [1, 3)"]
@@ -448,7 +448,7 @@ def test_committed_offsets_without_a_commit_and_a_reset_are_refused():
         _plan(ClusterModel({T0: _log(3)}), starting_offsets=OffsetsInitializer.committed_offsets())
 
 
-def test_retention_that_moves_while_the_plan_is_made_makes_no_split_run_backwards():
+def test_retention_during_planning_never_makes_a_split_run_backwards():
     class Moving(ClusterModel):
         def end_offsets(self, partitions, isolation_level):
             found = super().end_offsets(partitions, isolation_level)
@@ -489,7 +489,7 @@ def test_a_timestamp_means_a_record_and_no_marker_or_aborted_record():
     assert _plan(cluster, starting_offsets=OffsetsInitializer.timestamp(60)).splits == ()
 
 
-def test_no_open_transaction_is_told_of_where_records_come_while_the_plan_is_made():
+def test_records_that_arrive_during_planning_are_not_reported_as_an_open_transaction():
     class Busy(ClusterModel):
         def end_offsets(self, partitions, isolation_level):
             found = super().end_offsets(partitions, isolation_level)
@@ -525,13 +525,13 @@ class _BusyCluster(ClusterModel):
         return super().end_offsets(partitions, isolation_level)
 
 
-def test_what_arrives_while_a_plan_is_made_is_not_held_back_by_an_open_transaction():
+def test_records_that_arrive_during_planning_are_not_held_back_by_an_open_transaction():
     plan = _plan(_BusyCluster({T0: _log(4), T1: _log(2)}))
     assert plan.held_back == {}
     assert all(plan.high_watermarks[tp] >= end for tp, end in plan.end_offsets.items())
 
 
-def test_what_an_open_transaction_holds_back_while_records_arrive_is_reported():
+def test_records_held_back_by_an_open_transaction_are_reported_while_others_arrive():
     log = _log(4)
     log.open_from = 2
     plan = _plan(_BusyCluster({T0: log, T1: _log(2)}))
@@ -555,7 +555,7 @@ def test_after_a_commit_the_ids_of_what_was_read_are_compared_in_two_requests(ma
     assert cluster.requests - before == 2
 
 
-def test_an_id_that_is_not_told_after_a_commit_is_not_compared_and_another_cluster_is_reported():
+def test_an_id_that_is_missing_after_a_commit_is_not_compared_and_another_cluster_is_reported():
     cluster = ClusterModel({T0: _log(4)})
     enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
     plan = enumerator.start()

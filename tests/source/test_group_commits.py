@@ -25,7 +25,7 @@ def _committed(connection, topic, group):
     }
 
 
-def test_without_a_group_id_there_is_nobody_to_commit_to():
+def test_without_a_group_id_no_offsets_are_committed():
     with pytest.raises(ConfigurationError) as error:
         KafkaSource.builder().set_topics("t").set_commit_offsets().build()
     assert str(error.value) == ("invalid KafkaSource: committing offsets needs a group id; call set_group_id")
@@ -33,7 +33,7 @@ def test_without_a_group_id_there_is_nobody_to_commit_to():
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_group_is_told_after_each_commit_and_only_if_it_is_to_be(kafka, connection, spark_of, topic, table):
+def test_the_groups_offsets_are_committed_after_each_batch_if_requested(kafka, connection, spark_of, topic, table):
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [(None, "x")] * 5)
     kafka.produce(topic, [(None, "x")] * 5, partition=1)
@@ -83,8 +83,8 @@ def test_a_group_with_active_members_is_left_alone_and_the_run_goes_on(
             result = ingest(source, table, spark=spark_of, connection=connection)
         assert (result.rows, result.group_commit_failures) == (5, 1)
         assert result_metadata(result, None)["kafka/group_commit_failures"] == 1
-        (told,) = [record.getMessage() for record in caplog.records]
-        assert told == (
+        (reported,) = [record.getMessage() for record in caplog.records]
+        assert reported == (
             f"the batch is committed, but committing to the consumer group failed: the consumer group {topic} has 1 "
             "active "
             "members, so its offsets were not committed; give the source its own group id"

@@ -84,7 +84,7 @@ def test_keywords_make_the_same_source_as_the_builder():
         KafkaSource(topcs=("a",))  # pyright: ignore[reportCallIssue]
 
 
-def test_each_client_is_told_who_and_where_it_is_and_what_it_knows():
+def test_each_client_gets_its_id_its_rack_and_its_own_settings():
     source = (
         _BUILDER.set_client_id_prefix("night")
         .set_client_rack("eu-1a")
@@ -362,7 +362,7 @@ def test_a_source_of_some_topics_keeps_the_specific_offsets_of_these_alone():
         assert only.with_overrides() == only
 
 
-def test_a_source_none_of_whose_topics_has_a_specific_offset_starts_at_the_reset_and_reads_nothing_up_to_a_stop():
+def test_a_source_without_any_specific_offset_starts_at_the_reset_and_reads_nothing_up_to_a_stop():
     a, c = TopicPartition("a", 0), TopicPartition("c", 0)
     start = OffsetsInitializer.specific_offsets({a: 1}, OffsetResetStrategy.LATEST)
     source = KafkaSource(topics=("a", "c"), starting_offsets=start).only(["c"])
@@ -374,7 +374,7 @@ def test_a_source_none_of_whose_topics_has_a_specific_offset_starts_at_the_reset
     )
 
 
-def test_no_value_of_a_property_is_shown():
+def test_values_of_properties_are_never_shown():
     source = KafkaSource(
         topics=("a",), properties={"fetch.min.bytes": "31337"}, java_properties={"check.crcs": "s3cret"}
     )

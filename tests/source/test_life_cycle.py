@@ -41,7 +41,7 @@ def _texts(assignment):
     return [str(split) for split in assignment.plan.splits]
 
 
-def test_a_state_is_there_from_the_start_on_and_moves_with_each_assignment():
+def test_the_state_exists_from_the_start_and_moves_with_each_assignment():
     enumerator = _enumerator(ClusterModel({T0: _log(6), T1: _log(2)}))
     assert enumerator.snapshot_state() is None
     assert enumerator.assign(ALL) is None, "nothing is planned before the start"
@@ -68,7 +68,7 @@ def test_a_stream_that_begins_at_the_end_is_assigned_one_batch_without_splits():
     assert enumerator.assign(ALL) is None
 
 
-def test_what_is_handed_back_is_assigned_again_just_as_it_was():
+def test_returned_splits_are_assigned_again_unchanged():
     cluster = ClusterModel({T0: _log(6), T1: _log(2)})
     enumerator = _enumerator(cluster)
     enumerator.start()
@@ -188,7 +188,7 @@ def test_discovery_asks_for_the_topics_alone():
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_in_bytes_goes_by_what_is_known_of_the_records():
+def test_a_limit_in_bytes_uses_known_record_sizes():
     context = SplitEnumeratorContext(record_bytes=100)
     enumerator = _enumerator(ClusterModel({T0: _log(60)}), context=context)
     enumerator.start()
@@ -197,7 +197,7 @@ def test_a_limit_in_bytes_goes_by_what_is_known_of_the_records():
     assert _texts(batch) == ["t-0 [0, 10)"]
 
 
-def test_a_limit_in_bytes_goes_by_a_sample_where_nothing_is_known_and_samples_once():
+def test_a_limit_in_bytes_samples_once_if_record_sizes_are_unknown():
     cluster = ClusterModel({T0: _log(60)}, record_bytes=50)
     context = SplitEnumeratorContext()
     enumerator = _enumerator(cluster, context=context)

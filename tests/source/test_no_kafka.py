@@ -48,7 +48,7 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "reported"),
     [
         (1213486160, "a:1 is an HTTP server, not a Kafka broker"),
         (352518912, "a:1 uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"),
@@ -56,6 +56,6 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
         (-2, "a:1 does not speak the Kafka protocol (its answer begins with b'\\xff\\xff\\xff\\xfe')"),
     ],
 )
-def testwho_answers_is_told_by_the_first_four_bytes(size, told):
-    said = f"a:1/bootstrap: Receive failed: Invalid response size {size} (0..100000000): increase receive.message.max"
-    assert who_answers(said) == told
+def test_the_first_four_bytes_show_who_answers(size, reported):
+    output = f"a:1/bootstrap: Receive failed: Invalid response size {size} (0..100000000): increase receive.message.max"
+    assert who_answers(output) == reported

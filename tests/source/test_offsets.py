@@ -257,7 +257,7 @@ def test_the_end_is_read_before_a_time_is_looked_up(kind):
         (TimestampedOffset(50, 1234), 50),
     ],
 )
-def test_a_start_by_time_does_not_believe_that_there_is_no_record_if_there_is_one(highest, start):
+def test_a_start_by_time_does_not_miss_an_existing_record(highest, start):
     found = OffsetsInitializer.timestamp(1234).starting_offsets([A0, A1], Retriever(highest))
     assert found == {A0: 30, A1: start}
     # A stop may be too late, but not too early: nothing is left out for good.

@@ -47,7 +47,7 @@ def test_an_old_broker_aligns_and_spreads_by_time_as_a_new_one_does(kafka, old_k
     }
     partitions = [TopicPartition(topic, number) for number in range(5)]
     caplog.set_level(logging.INFO, "dagster_kafka_flip.source.cluster")
-    told = []
+    reported = []
     for broker in (kafka, old_kafka):
         broker.create(topic, 5)
         write(broker, topic, logs)
@@ -68,8 +68,8 @@ def test_an_old_broker_aligns_and_spreads_by_time_as_a_new_one_does(kafka, old_k
         late = builder.set_starting_offsets(OffsetsInitializer.timestamp(_BASE + 6 * _HOUR)).build()
         with closing(late.create_enumerator(SplitEnumeratorContext())) as enumerator:
             starts = splits_of(enumerator.start())
-        told.append((highest, splits_of(plan), plan.state.watermark, cuts, starts, len(messages)))
-    new, old = told
+        reported.append((highest, splits_of(plan), plan.state.watermark, cuts, starts, len(messages)))
+    new, old = reported
     assert new[0] == {
         tp: (times.index(max(times)), max(times))
         for tp, times in ((tp, logs.get(tp.partition)) for tp in partitions)

@@ -32,6 +32,6 @@ def test_looking_twice_finds_nothing_new_the_second_time(fetched, known):
     assert (again.new, again.removed) == ((), first.removed)
 
 
-def test_what_a_first_look_finds_is_not_new():
+def test_the_first_observation_finds_nothing_new():
     assert get_partition_change([T1, T0], [], initial_discovery=True) == PartitionChange((T0, T1), (), (), ())
     assert get_partition_change([T1, T2], [T0, T1], initial_discovery=False) == PartitionChange((), (T2,), (T0,), (T1,))

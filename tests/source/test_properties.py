@@ -72,21 +72,21 @@ def test_librdkafka_takes_the_ends_of_each_range_and_nothing_beyond(name, limits
     java = next(java for java, other in properties._TRANSLATIONS.items() if other == name)
     for given_value in (-(2**31), limits[0], limits[1], 2**62):
         # Two invalid settings in a row: the one that is named first was refused first, and no client starts.
-        told = librdkafka_properties({java: f" {given_value} "}, {})
-        assert int(told[name]) == min(max(given_value, limits[0]), limits[1])
-        assert "no.such" in (_refusal_of_librdkafka({name: told[name], "no.such": ""}) or "")
+        reported = librdkafka_properties({java: f" {given_value} "}, {})
+        assert int(reported[name]) == min(max(given_value, limits[0]), limits[1])
+        assert "no.such" in (_refusal_of_librdkafka({name: reported[name], "no.such": ""}) or "")
     assert librdkafka_properties({java: "soon"}, {})[name] == "soon"
 
 
 @pytest.mark.parametrize("name", ["enable.metrics.push", "sasl.oauthbearer.assertion.claim.jti.include"])
 def test_librdkafka_takes_a_truth_value_as_java_writes_it(name):
-    told = librdkafka_properties({name: " TRUE "}, {})
-    assert told == {name: "true"}
-    assert "no.such" in (_refusal_of_librdkafka({**told, "no.such": ""}) or "")
+    reported = librdkafka_properties({name: " TRUE "}, {})
+    assert reported == {name: "true"}
+    assert "no.such" in (_refusal_of_librdkafka({**reported, "no.such": ""}) or "")
 
 
 @pytest.mark.parametrize(
-    ("shared", "told"),
+    ("shared", "reported"),
     [
         ({"receive.buffer.bytes": "-1"}, {"socket.receive.buffer.bytes": "0"}),
         ({"send.buffer.bytes": "65536"}, {"socket.send.buffer.bytes": "65536"}),
@@ -108,9 +108,9 @@ def test_librdkafka_takes_a_truth_value_as_java_writes_it(name):
         ({"fetch.max.bytes": "1", "max.poll.records": "1", "allow.auto.create.topics": "true"}, {}),
     ],
 )
-def test_a_shared_setting_is_told_to_librdkafka_in_its_own_words(shared, told):
+def test_a_shared_setting_is_translated_for_librdkafka(shared, reported):
     check_properties(shared, Client.BOTH, connection=True)
-    assert librdkafka_properties(shared, {}) == told
+    assert librdkafka_properties(shared, {}) == reported
     assert java_properties(shared, {}) == shared
 
 
@@ -120,9 +120,9 @@ def test_a_shared_setting_is_told_to_librdkafka_in_its_own_words(shared, told):
     )
 )
 def test_librdkafka_takes_any_two_backoffs(shared):
-    told = librdkafka_properties(shared, {})
-    if told:
-        assert 0 <= int(told["reconnect.backoff.ms"]) <= int(told["reconnect.backoff.max.ms"]) <= 3_600_000
+    reported = librdkafka_properties(shared, {})
+    if reported:
+        assert 0 <= int(reported["reconnect.backoff.ms"]) <= int(reported["reconnect.backoff.max.ms"]) <= 3_600_000
 
 
 def test_a_clients_own_settings_win():
@@ -214,13 +214,13 @@ def test_a_name_that_can_not_be_in_a_connection_is_refused_with_the_way_out(name
         ("max.poll.records", Client.BOTH),
     ],
 )
-def test_a_connection_may_have_what_has_no_other_place(name, client):
+def test_a_connection_takes_properties_that_have_no_field(name, client):
     assert _refusal(name, client, connection=True) is None
 
 
 @pytest.mark.parametrize("client", Client)
 @pytest.mark.parametrize("connection", [False, True])
-def test_no_known_name_is_called_unknown(client, connection):
+def test_known_property_names_are_not_called_unknown(client, connection):
     for name in KNOWN[client]:
         refusal = _refusal(name, client, connection=connection) or ""
         assert "unknown" not in refusal

@@ -174,7 +174,7 @@ def test_a_secret_belongs_to_the_resource_and_is_not_shown(name):
     assert "hunter2" not in str(error.value)
 
 
-def test_what_the_source_itself_refuses_it_refuses_here_too():
+def test_the_sources_own_rules_apply_here_too():
     with pytest.raises(ConfigurationError, match="is after the stop"):
         KafkaSource.from_options(
             {

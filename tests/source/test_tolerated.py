@@ -124,7 +124,7 @@ def test_a_source_without_any_topic_is_still_an_error():
         _enumerator({T0: _log(1)}, None, TopicNotFoundError, topics=("u",)).start()
 
 
-def test_what_is_not_named_ends_the_run():
+def test_an_error_that_is_not_tolerated_ends_the_run():
     logs = {T0: _log(9, beginning=7), T1: _log(9)}
     others = {EndBeforePositionError, TopicRecreatedError, ClusterChangedError, TopicNotFoundError}
     with pytest.raises(RetentionOvertookPositionError):
@@ -140,7 +140,7 @@ def test_a_second_plan_of_the_run_continues_from_there():
 
 
 @pytest.mark.parametrize("error", [WriteFailedError, KafkaFlipError, ValueError])
-def test_what_can_not_be_tolerated_is_reported_before_anything_runs(error):
+def test_an_intolerable_error_class_is_reported_before_anything_runs(error):
     source = KafkaSource.builder().set_topics("t").set_bootstrap_servers("nowhere:1").build()
     with pytest.raises(ConfigurationError) as refused:
         ingest(source, "t", spark=pytest.fail, tolerate=[error])

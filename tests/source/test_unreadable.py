@@ -65,7 +65,7 @@ class _Logs:
     ("timestamp", "expected"),
     [(LATEST_MS, True), (LATEST_MS + 1, False), (2**63 - 1, False), (-1, True), (-LATEST_MS, True), (-(2**63), False)],
 )
-def test_spark_holds_microseconds_in_64_bits(timestamp, expected):
+def test_spark_has_microseconds_in_64_bits(timestamp, expected):
     assert is_readable(timestamp) is expected
     assert (-(2**63) <= timestamp * 1000 < 2**63) is expected
 
@@ -107,7 +107,7 @@ def _offsets(ranges):
 
 
 @given(splits=_SPLITS, ranges=_RANGES)
-def test_what_is_set_aside_and_what_is_around_it_are_the_splits(splits, ranges):
+def test_records_set_aside_and_their_neighbours_make_up_the_splits(splits, ranges):
     aside, pieces = within(ranges, splits), around(splits, ranges)
     assert sorted(_offsets(aside) + _offsets(pieces)) == sorted(_offsets(splits))
     assert set(_offsets(aside)) <= set(_offsets(ranges))

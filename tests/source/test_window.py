@@ -135,7 +135,7 @@ def test_a_window_has_the_key_and_the_time_that_it_had_before(windows, landed):
         check_keys(windows, landed, "t")
 
 
-def test_no_window_is_refused():
+def test_an_empty_list_of_windows_is_refused():
     with pytest.raises(ConfigurationError, match="no windows given"):
         contiguous_groups([])
 

@@ -164,14 +164,14 @@ def test_brokers_that_set_the_time_are_trusted_to_ten_seconds():
         (None, {}),
     ],
 )
-def test_producers_may_be_as_late_as_is_said(settings, changes):
+def test_producers_may_be_as_late_as_the_option_allows(settings, changes):
     plan = _plan(_cluster(_EACH_HALF_HOUR, settings), **changes)
     assert plan.windows[0].stops == {T0: 6}
     assert plan.set_by_broker == frozenset()
 
 
 @pytest.mark.parametrize(("lateness", "expected"), [(0, (4, 6)), (1, (2, 8)), (100, (0, 12)), (None, (0, 12))])
-def test_where_the_value_tells_the_time_the_start_is_widened_too(lateness, expected):
+def test_if_the_value_has_the_time_the_start_is_widened_too(lateness, expected):
     assert _ranges(_plan(_EACH_HALF_HOUR, 2, lateness=lateness, event_time="at")) == [expected]
 
 
@@ -185,13 +185,13 @@ class _Growing(ClusterModel):
 
 
 @pytest.mark.parametrize("rules", [{"lateness": 1}, {"lateness": None}, {"mode": "offset"}])
-def test_what_comes_while_the_plan_is_made_is_not_in_it(rules):
+def test_records_that_arrive_during_planning_are_not_in_the_plan(rules):
     plan = _plan(_Growing({T0: _log(0.5, 1.5)}), **rules)
     assert _ranges(plan) == [(1, 2)]
     assert plan.end_offsets == plan.high_watermarks == {T0: 2}
 
 
-def test_the_start_of_a_window_that_has_no_record_before_the_end_is_the_end():
+def test_a_window_without_records_before_the_end_starts_at_the_end():
     assert _ranges(_plan(_Growing({T0: _log(0.5)}))) == [(1, 1)]
 
 
@@ -281,7 +281,7 @@ def test_offset_windows_are_over_at_their_end():
         _plan(_log(0.5, 1.5), mode="offset", now=1.9)
 
 
-def test_what_is_there_of_a_window_that_is_not_over_is_landed_if_that_is_tolerated():
+def test_an_unfinished_window_lands_its_present_records_if_tolerated():
     plan = _plan(_log(0.5, 1.5, 2.5), 1, 3, now=3.2, tolerated=[WindowNotCompleteError])
     assert _completeness(plan) == [True, False, False]
     assert _ranges(plan) == [(1, 3), (2, 3), (3, 3)]
@@ -292,7 +292,7 @@ def test_what_is_there_of_a_window_that_is_not_over_is_landed_if_that_is_tolerat
     assert incident.message.endswith("The run wrote the records so far.")
 
 
-def test_an_open_transaction_holds_back_the_windows_it_may_have_records_of():
+def test_an_open_transaction_holds_back_the_windows_that_it_may_write_to():
     log = _log(0.5, 1.5, 2.5, 3.5, open_from=3)
     # The first record from hour 2 on is at offset 2, and from hour 3 on at offset 3, where the transaction begins.
     assert _completeness(_plan(log, 1, lateness=0)) == [True]
@@ -393,7 +393,7 @@ def test_only_what_is_left_is_landed_if_that_is_tolerated():
         (None, True),
     ],
 )
-def test_of_a_log_that_was_trimmed_to_its_end_only_the_retention_tells(mode, settings, is_lost):
+def test_a_fully_trimmed_log_is_judged_by_its_retention(mode, settings, is_lost):
     cluster = _cluster(_log(1.5, 2.5, beginning=2), settings)
     if not is_lost:
         assert _plan(cluster, mode=mode).splits == ()
@@ -406,7 +406,7 @@ def test_of_a_log_that_was_trimmed_to_its_end_only_the_retention_tells(mode, set
 
 
 @pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_a_record_from_the_future_is_no_stop(mode):
+def test_a_record_from_the_future_is_not_a_stop(mode):
     log = _log(0.5, 1.1, 1001, 1.2, 1.3)
     with pytest.raises(
         RecordsFromFutureError,
@@ -438,7 +438,7 @@ def test_only_the_topic_partition_with_the_future_in_it_is_read_to_its_end():
     assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(1, 4)], [(1, 2)])
 
 
-def test_a_record_from_the_future_behind_the_stop_is_none_of_the_windows_business():
+def test_a_record_from_the_future_after_the_stop_does_not_concern_the_windows():
     assert _plan(_log(0.5, 1.1, 3, 1001, 1.2)).incidents == ()
 
 
@@ -449,7 +449,7 @@ def test_without_a_limit_to_lateness_the_future_does_not_matter():
 # --- what transactions leave ----------------------------------------------------------------------------------------
 
 
-def test_what_an_import_in_transactions_leaves_is_no_stop():
+def test_gaps_of_transactional_imports_are_not_stops():
     # Records of years ago that are written now, in two transactions: each ends with a marker that the broker dates.
     log = _log(0.5, 1.1, 900, 1.2, 1.3, 900, markers={2, 5})
     assert _ranges(_plan(log)) == [(1, 6)]
@@ -459,16 +459,16 @@ def test_what_an_import_in_transactions_leaves_is_no_stop():
 
 
 @pytest.mark.parametrize(("isolation_level", "stop"), [("read_committed", 5), ("read_uncommitted", 2)])
-def test_an_aborted_record_is_no_stop_for_those_who_do_not_see_it(isolation_level, stop):
+def test_an_aborted_record_is_not_a_stop_for_committed_reads(isolation_level, stop):
     log = _log(0.5, 1.1, 900, 1.2, 1.3, aborted={2})
     assert _ranges(_plan(log, isolation_level=isolation_level)) == [(1, stop)]
 
 
-def test_a_marker_at_the_end_of_the_log_is_no_stop_either():
+def test_a_marker_at_the_end_of_the_log_is_not_a_stop_either():
     assert _ranges(_plan(_log(0.5, 1.1, 900, markers={2}))) == [(1, 3)]
 
 
-def test_a_marker_that_is_dated_like_the_records_around_it_is_no_stop_either():
+def test_a_marker_dated_like_the_records_around_it_is_not_a_stop_either():
     log = _log(0.5, 1.1, 2.1, 3.9, 4, 5, markers={3})
     assert _ranges(_plan(log)) == [(1, 4)]
 
@@ -512,7 +512,7 @@ def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
     assert _ranges(_plan(log, mode="offset")) == [(0, 5)]
 
 
-def test_an_aborted_record_before_an_open_transaction_tells_nothing_of_what_that_holds():
+def test_an_aborted_record_before_an_open_transaction_shows_nothing_about_its_records():
     log = _log(1.1, 5, 1.2, 1.3, aborted={1}, open_from=2)
     with pytest.raises(WindowNotCompleteError, match="an open transaction holds back 2 offsets from 2,"):
         _plan(log)
@@ -541,7 +541,7 @@ def test_a_look_up_that_misses_records_of_a_trimmed_log_loses_none(mode):
     ]
 
 
-def test_a_marker_that_is_dated_ahead_of_the_clock_is_no_record_from_the_future():
+def test_a_marker_dated_ahead_of_the_clock_is_not_a_record_from_the_future():
     plan = _plan(_log(0.5, 1.1, 1001, 1.2, markers={2}))
     assert _ranges(plan) == [(1, 4)]
     assert plan.incidents == ()
@@ -573,7 +573,7 @@ def test_without_a_limit_a_log_whose_broker_sets_the_times_waits_only_for_its_se
 
 
 @pytest.mark.parametrize("beginning", [0, 1])
-def test_a_time_beyond_the_calendar_is_told_in_milliseconds(beginning):
+def test_a_time_beyond_the_calendar_is_reported_in_milliseconds(beginning):
     log = LogModel([_at(0.5), _at(1.1), _at(1.2) * 1000], beginning)
     with pytest.raises((RecordsFromFutureError, WindowBeyondRetentionError)):
         _plan(log)
@@ -687,7 +687,7 @@ def test_a_bound_that_is_recorded_may_be_trimmed_away():
     assert _plan(log, 1, mode="offset", recorded=empty).splits == ()
 
 
-def test_what_is_recorded_stays_and_what_is_looked_up_lies_between():
+def test_recorded_offsets_stay_and_looked_up_ones_lie_between():
     log = LogModel()
     third = _recorded(_plan(log, 3, mode="offset"))
     log.timestamps += [_at(0.5)]
@@ -753,7 +753,7 @@ def test_a_repair_waits_for_nothing_because_the_stream_lands_what_is_still_to_co
 
 
 @pytest.mark.parametrize(("position", "splits"), [(0, []), (1, []), (2, ["t-0 [1, 2)"]), (99, ["t-0 [1, 4)"])])
-def test_a_repair_ends_where_the_stream_stands_or_where_the_window_does(position, splits):
+def test_a_repair_ends_at_the_streams_position_or_at_the_windows_end(position, splits):
     plan = _plan(_log(0.5, 1.5, 1.6, 2.5, 3.5), repair=True, cut_at={T0: position})
     assert [str(split) for split in plan.splits] == splits
 
@@ -860,7 +860,7 @@ def test_late_records_count_once_for_a_part_of_several_windows():
     assert [(part.starts[T0], part.stops[T0]) for part in parts] == [(4, 16), (12, 24)]
 
 
-def test_what_came_too_late_is_counted_by_the_first_part_only():
+def test_late_records_are_counted_by_the_first_part_only():
     plan = _plan(_log(0.5, 1.5, 2.5, 0.6, 3.5, 4.5), 1, 3, now=4.6, tolerated=[WindowNotCompleteError])
     assert plan.stragglers_from == {T0: 2}
     first, second, third = plan.batches(1)

@@ -120,7 +120,7 @@ def test_records_that_are_later_than_allowed_are_in_no_wrong_window_and_are_coun
 
 @settings(max_examples=100)
 @given(st.data(), _latenesses, _contiguous())
-def test_what_an_import_in_transactions_leaves_hides_no_record(data, lateness, windows):
+def test_gaps_of_transactional_imports_hide_no_record(data, lateness, windows):
     log = data.draw(_logs(lateness))
     # Old records that are written now: the broker dates the markers long after all of them.
     for number, at in enumerate(sorted(data.draw(st.sets(st.integers(0, log.high_watermark), max_size=3)))):
@@ -325,7 +325,7 @@ def test_exact_windows_hold_what_a_look_at_every_record_finds_alone_together_and
 
 @settings(max_examples=80)
 @given(st.data(), _latenesses, _contiguous())
-def test_what_an_open_transaction_may_hold_of_a_window_keeps_it_from_being_complete(data, lateness, windows):
+def test_a_window_that_an_open_transaction_may_write_to_is_incomplete(data, lateness, windows):
     log = data.draw(_transactional_logs())
     assume(log.open_from is not None)
     plan = _enumerator({T0: log}, lateness, tolerated=[WindowNotCompleteError]).plan(windows)
@@ -339,7 +339,7 @@ def test_what_an_open_transaction_may_hold_of_a_window_keeps_it_from_being_compl
 
 @settings(max_examples=80)
 @given(st.data(), _contiguous(min_size=2))
-def test_offset_windows_lie_between_the_records_that_a_look_at_every_record_finds(data, windows):
+def test_offset_windows_match_a_search_through_every_record(data, windows):
     logs = {T0: data.draw(_transactional_logs()), T1: data.draw(_transactional_logs())}
     plan = _enumerator(logs, mode="offset", tolerated=[WindowNotCompleteError]).plan(windows)
     for planned in plan.windows:

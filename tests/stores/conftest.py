@@ -32,9 +32,9 @@ class S3(OrderedProcess):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "s3.log", "tests.stores.s3")
-        told = self._answers.get(timeout=PATIENCE_SECONDS)
-        assert told is not None, self._log.read_text(errors="replace")
-        self.endpoint: str = told["endpoint"]
+        reported = self._answers.get(timeout=PATIENCE_SECONDS)
+        assert reported is not None, self._log.read_text(errors="replace")
+        self.endpoint: str = reported["endpoint"]
         import boto3
 
         client = boto3.client(
@@ -50,9 +50,9 @@ class S3(OrderedProcess):
     def requests(self) -> int:
         """How many it has accepted."""
         self._write({})
-        told = self._answers.get(timeout=PATIENCE_SECONDS)
-        assert told is not None, self._log.read_text(errors="replace")
-        return told["requests"]
+        reported = self._answers.get(timeout=PATIENCE_SECONDS)
+        assert reported is not None, self._log.read_text(errors="replace")
+        return reported["requests"]
 
     def end(self) -> None:
         """Ends it in any case."""
@@ -93,9 +93,9 @@ class Lander(OrderedProcess):
 
     def wait_until_ready(self) -> None:
         """Waits for its Spark."""
-        told = self.answer()
-        assert told is not None, self._log.read_text(errors="replace")[-4000:]
-        self.command = told["command"]
+        reported = self.answer()
+        assert reported is not None, self._log.read_text(errors="replace")[-4000:]
+        self.command = reported["command"]
 
     def order(self, do: str, **order: Any) -> None:
         """Tells it what to do."""
@@ -108,9 +108,9 @@ class Lander(OrderedProcess):
     def do(self, do: str, **order: Any) -> dict[str, Any]:
         """Tells it what to do, and waits."""
         self.order(do, **order)
-        told = self.answer()
-        assert told is not None, self._log.read_text(errors="replace")[-4000:]
-        return told
+        reported = self.answer()
+        assert reported is not None, self._log.read_text(errors="replace")[-4000:]
+        return reported
 
     def end(self) -> None:
         """Ends it in any case."""

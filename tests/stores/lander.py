@@ -129,11 +129,13 @@ class Lander:
         with DagsterInstance.get() as instance:
             done = materialize([asset], instance=instance, resources=resources)
             (event,) = done.asset_materializations_for_node(name)
-            told = {key: value.value for key, value in event.metadata.items() if isinstance(value.value, (str, int))}
+            reported = {
+                key: value.value for key, value in event.metadata.items() if isinstance(value.value, (str, int))
+            }
             records = "\n".join(map(str, instance.all_logs(done.run_id)))
         with (self._folder / "events.txt").open("a") as file:
             file.write(records)
-        return {"metadata": told}
+        return {"metadata": reported}
 
     def _sql(self, statements: list[str]) -> dict[str, Any]:
         rows = [self._session.sql(statement).collect() for statement in statements]

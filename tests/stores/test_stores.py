@@ -58,24 +58,24 @@ def test_each_kind_of_table_is_landed_in_a_bucket_and_equals_its_topic(kafka, fi
 
     keyed = f"s3a://lake/{topic}-keyed"
     changes = [(0, number) for number in range(12) if number % DELETES]
-    told = first.do("land", topic=topic, table=keyed, kind=KEYED, single_writer=True)
-    assert (told["error"], told["rows"]) == (None, 2 * len(changes)), told
+    reported = first.do("land", topic=topic, table=keyed, kind=KEYED, single_writer=True)
+    assert (reported["error"], reported["rows"]) == (None, 2 * len(changes)), reported
     first.do("sql", statements=[f"DELETE FROM delta.`{keyed}` WHERE slot > 5"])
-    told = first.do("rebuild", topic=topic, table=keyed, staging=f"{keyed}-staging")
-    assert (told["error"], told["rows"]) == (None, 2 * len(changes)), told
+    reported = first.do("rebuild", topic=topic, table=keyed, staging=f"{keyed}-staging")
+    assert (reported["error"], reported["rows"]) == (None, 2 * len(changes)), reported
     assert landed.rows(keyed, "kafka_partition", "slot") == sorted(
         (partition, slot) for partition in (0, 1) for _, slot in changes
     )
 
     windows = f"s3a://lake/{topic}-windows"
-    told = first.do("land", topic=topic, table=windows, kind=WINDOWS, windows=2, single_writer=True)
-    assert (told["error"], told["rows"]) == (None, 16), told
+    reported = first.do("land", topic=topic, table=windows, kind=WINDOWS, windows=2, single_writer=True)
+    assert (reported["error"], reported["rows"]) == (None, 16), reported
     assert _offsets(windows) == _records(8)
 
     letters = f"s3a://lake/{topic}-letters"
     kafka.produce(topic, [(None, b"\xff")])
-    told = first.do("land", topic=topic, table=letters, kind=LETTERS, single_writer=True)
-    assert (told["error"], told["rows"]) == (None, 24), told
+    reported = first.do("land", topic=topic, table=letters, kind=LETTERS, single_writer=True)
+    assert (reported["error"], reported["rows"]) == (None, 24), reported
     assert _offsets(letters) == _records(12)
     assert _offsets(f"{letters}-letters") == [(0, 12)]
 
@@ -84,13 +84,13 @@ def test_an_asset_lands_in_a_bucket_and_its_idle_run_asks_no_store_and_no_secret
     kafka.create(topic, partitions=2)
     _produce(kafka, topic, 0, 2)
     order = {"topic": topic, "table": f"s3a://lake/{topic}", "name": "landed"}
-    told = first.do("asset", **order)
-    assert told["metadata"]["dagster/uri"] == f"s3a://lake/{topic}", told
-    assert told["metadata"]["dagster/row_count"] == 4, told
+    reported = first.do("asset", **order)
+    assert reported["metadata"]["dagster/uri"] == f"s3a://lake/{topic}", reported
+    assert reported["metadata"]["dagster/row_count"] == 4, reported
     requests = s3.requests
-    told = first.do("asset", **order)
+    reported = first.do("asset", **order)
     assert s3.requests == requests, "it trusts Dagster's record, which no log can confirm without Spark"
-    assert "dagster/row_count" not in told["metadata"], told
+    assert "dagster/row_count" not in reported["metadata"], reported
 
     files = [file for file in first.folder.rglob("*") if file.is_file()]
     everything = b"".join(file.read_bytes() for file in files)
@@ -115,8 +115,8 @@ def test_a_run_that_dies_at_any_step_leaves_all_or_nothing_and_the_next_one_land
     for number, step in enumerate(steps, start=1):
         _produce(kafka, topic, 2 * number, 2 * (number + 1))
         assert first.do("land", **order, step=step) == {"error": "died"}
-        told = first.do("land", **order)
-        assert told["rows"] == (0 if step in (COMMITTED, CONFIRMED) else 4), told
+        reported = first.do("land", **order)
+        assert reported["rows"] == (0 if step in (COMMITTED, CONFIRMED) else 4), reported
     assert _offsets(table) == _records(10)
 
 
@@ -126,9 +126,9 @@ def test_without_a_coordinator_in_the_table_itself_two_writers_are_refused(kafka
     order = {"topic": topic, "table": f"s3a://lake/{topic}"}
 
     def refused():
-        told = first.do("land", **order)
-        assert told["error"] == "UnsafeStoreError", told
-        return told["message"]
+        reported = first.do("land", **order)
+        assert reported["error"] == "UnsafeStoreError", reported
+        return reported["message"]
 
     assert "does not exist yet" in refused()
     assert first.do("land", **order, single_writer=True)["rows"] == 2
@@ -161,8 +161,8 @@ def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_a
     }
     for name, value in coordinator.items():
         first.do("conf", name=f"{_DEFAULTS}.{name}", value=value)
-    told = first.do("land", **order)
-    assert (told["error"], "does not exist yet" in told["message"]) == ("UnsafeStoreError", True), told
+    reported = first.do("land", **order)
+    assert (reported["error"], "does not exist yet" in reported["message"]) == ("UnsafeStoreError", True), reported
     assert first.do("land", **order, single_writer=True)["rows"] == 8
     # The table has it from now on.
     for name in coordinator:
@@ -173,9 +173,9 @@ def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_a
     for lander in landers:
         lander.order("land", **order)
     outcomes = [lander.answer() or {} for lander in landers]
-    assert sorted(told["rows"] for told in outcomes if told.get("error") is None)[-1:] == [8], outcomes
-    for told in outcomes:
-        assert told.get("error") in (None, "ConcurrentIngestionError"), outcomes
+    assert sorted(reported["rows"] for reported in outcomes if reported.get("error") is None)[-1:] == [8], outcomes
+    for reported in outcomes:
+        assert reported.get("error") in (None, "ConcurrentIngestionError"), outcomes
     assert _rows(first, table) == [(topic, *offsets) for offsets in _records(8)]
 
     # Two streams, each with several commits.
@@ -183,8 +183,8 @@ def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_a
     first.order("land", **order, max_records=2)
     second.order("land", topic=other, table=table, stream="other", max_records=2)
     outcomes = [lander.answer() or {} for lander in landers]
-    told = [(answer.get("error"), answer.get("rows"), answer.get("batches")) for answer in outcomes]
-    assert told == [(None, 8, 4)] * 2, outcomes
+    reported = [(answer.get("error"), answer.get("rows"), answer.get("batches")) for answer in outcomes]
+    assert reported == [(None, 8, 4)] * 2, outcomes
     history = first.do("sql", statements=[f"DESCRIBE HISTORY delta.`{table}`"])["rows"]
     assert len(history) == 1 + 1 + 1 + 4 + 4
 
@@ -209,21 +209,21 @@ def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_a
         ("elsewhere", "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint"),
     ],
 )
-def test_what_is_set_wrong_about_a_store_is_said_in_a_line_with_what_to_do(kafka, first, topic, bucket, advice):
+def test_wrong_store_settings_give_one_line_with_advice(kafka, first, topic, bucket, advice):
     kafka.create(topic)
-    told = first.do("land", topic=topic, table=f"s3a://{bucket}/t", single_writer=True)
-    assert told["error"] == "TableError", told
-    assert advice in told["message"]
-    assert len(told["message"].splitlines()) == 1
+    reported = first.do("land", topic=topic, table=f"s3a://{bucket}/t", single_writer=True)
+    assert reported["error"] == "TableError", reported
+    assert advice in reported["message"]
+    assert len(reported["message"].splitlines()) == 1
 
 
-def test_a_table_by_name_is_the_one_of_the_catalog_and_lasts(kafka, first, topic, tmp_path):
+def test_a_table_by_name_is_the_catalogs_and_persists(kafka, first, topic, tmp_path):
     kafka.create(topic, partitions=2)
     _produce(kafka, topic, 0, 2)
-    told = first.do("land", topic=topic, table="nowhere.flights")
-    assert told["error"] == "TableError", told
-    assert "SCHEMA_NOT_FOUND" in told["message"]
-    assert "Create the schema (CREATE SCHEMA `nowhere`)" in told["message"]
+    reported = first.do("land", topic=topic, table="nowhere.flights")
+    assert reported["error"] == "TableError", reported
+    assert "SCHEMA_NOT_FOUND" in reported["message"]
+    assert "Create the schema (CREATE SCHEMA `nowhere`)" in reported["message"]
 
     no_folder = tmp_path / "no-folder"
     first.do("sql", statements=["CREATE SCHEMA lake", f"CREATE SCHEMA full LOCATION '{no_folder.as_uri()}'"])
@@ -231,9 +231,9 @@ def test_a_table_by_name_is_the_one_of_the_catalog_and_lasts(kafka, first, topic
     no_folder.rmdir()
     no_folder.touch()
     assert first.do("land", topic=topic, table="lake.flights")["rows"] == 4
-    told = first.do("asset", topic=topic, table="spark_catalog.Lake.FLIGHTS", name="flights")
-    assert told["metadata"]["delta/rows_written"] == 0, "two names of one table"
-    assert told["metadata"]["dagster/table_name"] == "spark_catalog.lake.flights"
+    reported = first.do("asset", topic=topic, table="spark_catalog.Lake.FLIGHTS", name="flights")
+    assert reported["metadata"]["delta/rows_written"] == 0, "two names of one table"
+    assert reported["metadata"]["dagster/table_name"] == "spark_catalog.lake.flights"
     ((_, path, _),) = [
         row
         for row in first.do("sql", statements=["DESCRIBE TABLE EXTENDED lake.flights"])["rows"]
@@ -244,17 +244,17 @@ def test_a_table_by_name_is_the_one_of_the_catalog_and_lasts(kafka, first, topic
     first.do("sql", statements=["CREATE TABLE lake.made USING delta AS SELECT * FROM lake.flights LIMIT 0"])
     assert first.do("land", topic=topic, table="lake.made")["rows"] == 4, "a table that was there before"
 
-    told = first.do("land", topic=topic, table="full.flights")
-    assert told["error"] == "TableError", told
-    assert "the table full.flights can't be created: " in told["message"]
+    reported = first.do("land", topic=topic, table="full.flights")
+    assert reported["error"] == "TableError", reported
+    assert "the table full.flights can't be created: " in reported["message"]
 
 
 def test_a_table_by_name_in_a_bucket_is_not_even_created_by_two_writers(kafka, first, topic):
     kafka.create(topic, partitions=2)
     _produce(kafka, topic, 0, 2)
     first.do("sql", statements=["CREATE SCHEMA bucket LOCATION 's3a://lake/schema'"])
-    told = first.do("land", topic=topic, table="bucket.flights")
-    assert told["error"] == "UnsafeStoreError", told
+    reported = first.do("land", topic=topic, table="bucket.flights")
+    assert reported["error"] == "UnsafeStoreError", reported
     assert first.do("sql", statements=["SHOW TABLES IN bucket"])["rows"] == []
     assert first.do("land", topic=topic, table="bucket.flights", single_writer=True)["rows"] == 4
     _produce(kafka, topic, 2, 4)
@@ -270,5 +270,5 @@ def test_a_table_by_name_that_was_dropped_is_another_one_when_it_is_recreated(ka
     assert first.do("asset", **order)["metadata"]["dagster/row_count"] == 4
     first.do("sql", statements=["DROP TABLE dropped.flights"])
     _produce(kafka, topic, 2, 3)
-    told = first.do("asset", **order)
-    assert told["metadata"]["dagster/row_count"] == told["metadata"]["delta/rows_written"] == 6, told
+    reported = first.do("asset", **order)
+    assert reported["metadata"]["dagster/row_count"] == reported["metadata"]["delta/rows_written"] == 6, reported

@@ -48,7 +48,7 @@ def test_commits_that_begin_where_the_one_before_ended_join():
     assert (found.from_version, found.to_version, found.commits) == (0, 3, 2)
 
 
-def test_what_is_skipped_and_what_is_repeated_is_counted():
+def test_skipped_and_repeated_offsets_are_counted():
     assert breaks(lands(1, 0, 10), lands(2, 13, 15)) == (Break(2, "3 offsets skipped since version 1, on t-0", 3, 0),)
     assert breaks(lands(1, 0, 10), lands(2, 8, 15)) == (Break(2, "2 offsets repeated since version 1, on t-0", 0, 2),)
 
@@ -71,14 +71,14 @@ def test_a_topic_partition_that_came_later_starts_where_it_likes_and_one_that_is
     assert found.what == "no longer has a position of t-1"
 
 
-def test_who_moved_the_position_by_hand_or_told_a_run_where_to_start_is_reported():
+def test_manual_moves_and_start_overrides_are_reported():
     (set_by_hand,) = breaks(lands(1, 0, 10), lands(2, 20, 20, overrides_start=True, reason="bad batch"))
     assert (set_by_hand.skipped, set_by_hand.reason) == (10, "position moved manually: bad batch")
     (started,) = breaks(lands(1, 0, 10), lands(2, 0, 20, overrides_start=True))
     assert (started.repeated, started.reason) == (10, "start was overridden")
 
 
-def test_what_a_run_was_told_to_go_on_in_spite_of_is_a_reason_if_it_moves_the_position():
+def test_a_tolerated_error_that_moves_the_position_is_its_reason():
     gone = tolerated("RetentionOvertookPositionError")
     (found,) = breaks(lands(1, 0, 10), lands(2, 15, 20, incidents=gone))
     assert found.reason == "tolerated: RetentionOvertookPositionError"
@@ -114,21 +114,21 @@ def test_a_break_that_a_restore_has_taken_back_is_none():
     assert len(breaks(*gap, unknown)) == 1, "it may be there still"
 
 
-def test_a_restore_to_before_what_is_known_begins_anew():
+def test_a_restore_to_before_the_known_commits_starts_again():
     assert breaks(lands(6, 50, 60), restore(7, to=3), lands(8, 20, 30), lands(9, 30, 31)) == ()
 
 
 def test_a_restore_to_a_timestamp_counts_where_the_files_tell_which_version_it_was():
     landed = [create(), lands(1, 0, 10), append(2), lands(3, 10, 20)]
     back = foreign(4, "RESTORE", version=None, timestamp="2026-01-01 00:00:00")
-    told = {"restored": lambda commit, older: (2, 1)}
-    assert breaks(*landed, back, lands(5, 10, 15), **told) == ()
-    (found,) = breaks(*landed, back, lands(5, 20, 25), **told)
+    reported = {"restored": lambda commit, older: (2, 1)}
+    assert breaks(*landed, back, lands(5, 10, 15), **reported) == ()
+    (found,) = breaks(*landed, back, lands(5, 20, 25), **reported)
     assert found.skipped == 10
     assert breaks(*landed, back, lands(5, 20, 25)) == (), "nothing tells what it was"
 
 
-def test_a_wipe_is_told_until_somebody_answers_for_it():
+def test_a_wipe_is_reported_until_it_is_tolerated():
     wipe = foreign(2, "TRUNCATE")
     (found,) = breaks(lands(1, 0, 10), wipe)
     assert (found.version, found.reason) == (2, None)
@@ -141,7 +141,7 @@ def test_a_wipe_is_told_until_somebody_answers_for_it():
     assert breaks(create(), foreign(1, "CREATE OR REPLACE TABLE"), lands(2, 0, 10)) == ()
 
 
-def test_what_others_change_is_counted_and_other_streams_are_passed_over():
+def test_changes_by_others_are_counted_and_other_streams_ignored():
     deleted = foreign(2, "DELETE", predicate='["id = 1"]')
     found = continuity([lands(4, 10, 12), lands(3, 5, 6, stream="eu"), deleted, lands(1, 0, 10)], "main")
     assert (found.breaks, found.changes, found.commits) == ((), 1, 2)
@@ -149,7 +149,7 @@ def test_what_others_change_is_counted_and_other_streams_are_passed_over():
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(-5, 5)), min_size=1, max_size=12))
-def test_what_is_skipped_and_repeated_adds_up_to_where_the_stream_stands(steps):
+def test_skipped_and_repeated_offsets_add_up_to_the_position(steps):
     position = 100
     commits = [lands(1, 0, 100)]
     read = 100

@@ -29,7 +29,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import names_and_types
 from dagster_kafka_flip.table.statistics import statistics_columns
@@ -235,7 +235,7 @@ def test_a_table_that_another_process_makes_between_the_look_and_the_check_is_no
     _stream(spark, table).check_place_is_free()
 
 
-def test_what_can_not_be_made_is_reported(spark, tmp_path):
+def test_a_table_that_can_not_be_created_is_reported(spark, tmp_path):
     target = DeltaTarget(table=str(tmp_path / "a"), properties={"delta.appendOnly": "perhaps"})
     with pytest.raises(TableError) as error:
         DeltaTable(spark, target).create(_struct(_SCHEMA))
@@ -269,7 +269,7 @@ def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
 # --- the fence and the read-back ----------------------------------------------------------------------------------
 
 
-def test_of_two_batches_from_one_anchor_one_wins_and_a_known_attempt_is_found_again(spark, table):
+def test_one_of_two_batches_from_one_anchor_wins_and_a_known_attempt_is_found_again(spark, table):
     one, two = _stream(spark, table), _stream(spark, table)
     anchor = one.anchor()
     assert two.anchor() == anchor
@@ -298,7 +298,7 @@ def test_of_two_batches_from_one_anchor_one_wins_and_a_known_attempt_is_found_ag
     assert _ids(table) == [1, 2, 3]
 
 
-def test_an_append_of_somebody_else_between_look_and_write_is_fine_and_counted(spark, table):
+def test_an_append_by_another_writer_between_look_and_write_is_fine_and_counted(spark, table):
     stream = _stream(spark, table)
     stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
@@ -336,7 +336,7 @@ def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_
     assert _ids(table) == [1, 2]
 
 
-def test_what_a_restore_undid_is_written_again_and_not_skipped_as_often_as_it_happens(spark, table):
+def test_rows_undone_by_a_restore_are_written_again_each_time(spark, table):
     stream = _stream(spark, table)
     stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
     stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
@@ -385,7 +385,7 @@ def test_a_restore_to_a_time_is_followed_by_the_files_it_left(spark, table):
     assert last.state == EnumeratorState({_T0: 2})
 
 
-def test_a_restore_to_a_time_with_a_commit_without_rows_beside_it_stops(spark, table):
+def test_a_restore_to_the_time_of_an_empty_commit_stops(spark, table):
     stream = _stream(spark, table)
     stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
     stream.commit(_rows(spark), _document(stream.anchor(), "moved", offset=0))
@@ -476,7 +476,7 @@ def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
         "CONVERT TO DELTA parquet.`{parquet}`",
     ],
 )
-def test_a_table_that_others_have_filled_is_no_beginning(spark, table, tmp_path, fill):
+def test_a_table_that_others_have_filled_is_not_new(spark, table, tmp_path, fill):
     other, parquet = str(tmp_path / "other"), str(tmp_path / "parquet")
     _rows(spark, 7).write.format("delta").save(other)
     _rows(spark, 7).write.parquet(parquet)
@@ -546,7 +546,7 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
     )
 
 
-def test_of_two_streams_that_begin_at_once_the_second_finds_the_first_before_it_writes(spark, table):
+def test_the_second_of_two_new_streams_finds_the_first_before_it_writes(spark, table):
     one, two = _stream(spark, table), _stream(spark, table, stream="two")
     begin_one, begin_two = one.anchor(), two.anchor()
     one.commit(_rows(spark, 1), _document(begin_one, "a"), [_T0])
@@ -558,7 +558,7 @@ def test_of_two_streams_that_begin_at_once_the_second_finds_the_first_before_it_
         two.commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
 
 
-def test_a_stream_whose_commits_history_has_lost_is_not_taken_for_none(spark, table):
+def test_a_stream_whose_commits_are_gone_from_history_is_not_taken_for_a_new_one(spark, table):
     one, two = _stream(spark, table), _stream(spark, table, stream="two")
     one.commit(_rows(spark, 1), _document(one.anchor(), "a"))
     anchor = two.anchor()
@@ -580,7 +580,7 @@ def test_a_table_of_a_stream_takes_no_windows_even_while_it_is_empty(spark, tabl
         stream.check_takes_windows()
 
 
-def test_a_table_that_delta_rs_filled_is_no_beginning(spark, table, tmp_path):
+def test_a_table_that_delta_rs_filled_is_not_new(spark, table, tmp_path):
     deltalake.write_deltalake(table, pa.table({"id": [1, 2]}))
     with pytest.raises(ForeignRowsError, match="rows that no stream wrote"):
         _stream(spark, table, create=False).anchor()
@@ -595,7 +595,7 @@ def test_a_table_that_delta_rs_filled_is_no_beginning(spark, table, tmp_path):
     assert anchor.table_rows is None
 
 
-def test_rows_that_spark_was_told_not_to_count_are_unknown_and_still_foreign(spark, table):
+def test_rows_that_spark_does_not_count_are_unknown_and_still_foreign(spark, table):
     spark.conf.set("spark.databricks.delta.history.metricsEnabled", "false")
     try:
         stream = _stream(spark, table)
@@ -630,22 +630,22 @@ def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
     assert _ids(path) == [1]
 
 
-def test_the_log_shows_without_spark_whether_a_stream_still_stands_where_it_stood(spark, table, tmp_path):
+def test_the_log_shows_without_spark_whether_a_position_is_still_valid(spark, table, tmp_path):
     stream = _stream(spark, table)
     stream.commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
     state = EnumeratorState({_T0: 1})
-    assert standing_at(table, "main", state, 1, 1, 2) == (1, 2)
-    assert standing_at(table, "main", EnumeratorState({_T0: 9}), 1, 1, 2) is None
-    assert standing_at("s3a://bucket/table", "main", state, 1, 1, 2) is None
+    assert version_if_still_valid(table, "main", state, 1, 1, 2) == (1, 2)
+    assert version_if_still_valid(table, "main", EnumeratorState({_T0: 9}), 1, 1, 2) is None
+    assert version_if_still_valid("s3a://bucket/table", "main", state, 1, 1, 2) is None
     _rows(spark, 3).write.format("delta").mode("append").save(table)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('a' = 'b')")
-    assert standing_at(table, "main", state, 1, 1, 2) == (3, 3)
+    assert version_if_still_valid(table, "main", state, 1, 1, 2) == (3, 3)
     spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 3")
-    assert standing_at(table, "main", state, 1, 1, 2) == (4, None)
+    assert version_if_still_valid(table, "main", state, 1, 1, 2) == (4, None)
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
-    assert standing_at(table, "main", state, 1, 1, 2) is None
+    assert version_if_still_valid(table, "main", state, 1, 1, 2) is None
     Path(table).rename(tmp_path / "away")
-    assert standing_at(table, "main", state, 1, 1, 2) is None
+    assert version_if_still_valid(table, "main", state, 1, 1, 2) is None
 
 
 # --- the schema ---------------------------------------------------------------------------------------------------
@@ -773,7 +773,7 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reporte
     assert (again.changes, again.not_written) == ((), ("n",))
 
 
-def test_a_required_field_that_the_batch_lacks_is_told_at_any_depth(spark, table):
+def test_a_required_field_that_the_batch_lacks_is_reported_at_any_depth(spark, table):
     spark.sql(f"CREATE TABLE delta.`{table}` (s STRUCT<a: INT, b: INT NOT NULL>) USING delta")
     with pytest.raises(SchemaMismatchError, match=r"requires s\.b, which the batch does not have"):
         _stream(spark, table).check_schema(_struct("s STRUCT<a: INT>"))
@@ -866,7 +866,7 @@ def test_a_column_that_the_rows_lack_is_named_before_the_table_is_made(spark, ta
     assert not Path(table).exists()
 
 
-def test_a_store_whose_jar_is_not_there_names_the_jar_and_the_setting(spark):
+def test_a_missing_store_jar_is_named_with_its_setting(spark):
     table = DeltaTable(spark, DeltaTarget(table="s3a://bucket/orders", single_writer=True))
     with pytest.raises(TableError) as error:
         table.anchor()

@@ -79,7 +79,7 @@ def test_the_text_is_compact_and_says_what_it_is():
         "{dagster-kafka-flip",
     ],
 )
-def test_what_somebody_else_left_there_is_nobodys_document(text):
+def test_user_metadata_of_others_is_not_a_commit_document(text):
     assert CommitDocument.from_text(text) is None
 
 
@@ -100,7 +100,7 @@ def test_a_newer_document_is_refused():
         ({"state": None}, "TypeError: 'NoneType' object is not subscriptable"),
     ],
 )
-def test_a_document_of_ours_that_can_not_be_read_is_refused_and_not_passed_over(changes, cause):
+def test_an_unreadable_commit_document_is_refused_and_not_ignored(changes, cause):
     damaged = json.dumps({**json.loads(_DOCUMENT.to_text()), **changes})
     with pytest.raises(DocumentVersionError) as error:
         CommitDocument.from_text(damaged)

@@ -50,7 +50,7 @@ def test_ranges_hold_the_offsets_of_the_splits_and_no_others_each_once(splits):
     assert offsets((one.topic, one.partition, one.start, one.stop) for one in ranges) == sorted(covered)
 
 
-def test_of_very_many_topic_partitions_the_span_of_each_topic_is_looked_at():
+def test_with_very_many_topic_partitions_each_topics_span_is_checked():
     splits = [split("a", number, number, number + 10) for number in range(300)] + [split("b", 0, 5, 6)]
     assert offset_ranges(splits) == (OffsetRange("a", -1, 0, 309), OffsetRange("b", -1, 5, 6))
     assert OffsetRange("b's", -1, 5, 6).predicate(COLUMNS) == "(`topic` = 'b\\'s' AND `offset` >= 5 AND `offset` < 6)"

@@ -66,12 +66,12 @@ def _name(commit: Commit) -> str:
 
 
 @pytest.mark.parametrize("commit", HARMLESS, ids=_name)
-def test_the_position_stands_past_what_leaves_the_streams_rows_alone(commit):
+def test_the_position_is_valid_after_commits_that_leave_the_streams_rows_alone(commit):
     anchor = _find(create(), own(1), commit)
     assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
 
 
-def test_the_newest_own_commit_counts_and_the_others_are_told_by_their_newest():
+def test_the_streams_newest_commit_counts_and_each_other_stream_is_known_by_its_newest():
     anchor = _find(create(), own(1), own(2, stream="x"), own(3, stream="x"), own(4), own(5, stream="y"), append(6))
     assert (anchor.version, anchor.state, anchor.table_version) == (4, state_at(4), 6)
     assert anchor.other_streams == {"y": state_at(5)}
@@ -80,7 +80,7 @@ def test_the_newest_own_commit_counts_and_the_others_are_told_by_their_newest():
     assert fresh.other_streams == {"main": state_at(1), "x": state_at(3)}
 
 
-def test_all_of_history_tells_of_streams_that_have_long_been_silent():
+def test_the_whole_history_shows_streams_that_have_long_been_silent():
     commits = [own(4, stream="y"), own(3), own(2, stream="x"), append(1), own(1, stream="x"), create()]
     assert other_streams(commits, "main") == {"y": state_at(4), "x": state_at(2)}
 
@@ -90,7 +90,7 @@ def test_an_optimize_that_carries_the_document_defines_nothing():
     assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
 
 
-def test_no_more_of_history_is_taken_than_is_needed():
+def test_only_the_needed_history_is_read():
     taken: list[int] = []
 
     def history():
@@ -242,7 +242,7 @@ def test_a_wipe_since_the_streams_last_commit_is_an_error(commit, shown):
     )
 
 
-def test_of_many_wipes_the_newest_is_named_and_all_are_to_be_undone():
+def test_the_newest_of_many_wipes_is_named_and_all_must_be_undone():
     history = [create(), own(1), append(2), foreign(3, "TRUNCATE"), append(4), foreign(5, "TRUNCATE"), append(6)]
     with pytest.raises(TableReplacedError, match=r"version 5 is a TRUNCATE, .* RESTORE the table to version 2, or"):
         _find(*history)
@@ -264,12 +264,12 @@ def test_a_wipe_before_the_streams_first_commit_is_where_its_table_begins(commit
     ],
     ids=_name,
 )
-def test_a_replacement_that_brought_rows_of_its_own_is_no_beginning(commit):
+def test_a_replacement_with_rows_of_its_own_is_not_a_new_table(commit):
     with pytest.raises(ForeignRowsError, match=rf"rows that no stream wrote \(version 2, {commit.operation}\)"):
         _find(create(), append(1), commit)
 
 
-def test_how_much_a_wipe_took_that_is_tolerated_nobody_knows_and_rows_of_others_take_nothing():
+def test_a_tolerated_wipe_lost_an_unknown_number_of_rows_and_rows_of_others_lost_none():
     for commits, error, lost in (
         ([foreign(2, "TRUNCATE"), own(1), create()], TableReplacedError, None),
         ([append(1), create()], ForeignRowsError, 0),
@@ -374,7 +374,7 @@ def test_a_document_of_a_newer_version_stops():
     [(restore(2, 0), 'RESTORE {"version": "0"}'), (foreign(2, "MYSTERY"), "MYSTERY"), *WIPES],
     ids=lambda value: None if isinstance(value, Commit) else value,
 )
-def test_what_took_rows_away_while_the_last_commit_was_being_written_is_an_error(commit, shown):
+def test_rows_removed_while_the_last_commit_was_written_are_an_error(commit, shown):
     with pytest.raises(TableChangedError) as error:
         _find(create(), own(1), commit, append(3), own(4, base=1), append(5))
     assert str(error.value) == (
@@ -389,7 +389,7 @@ def test_harmless_work_while_the_last_commit_was_being_written_is_fine(commit):
     assert _find(create(), own(1), commit, own(3, base=1)).state == state_at(3)
 
 
-def test_what_came_before_the_look_or_after_the_commit_is_not_in_between():
+def test_commits_before_the_look_or_after_the_commit_are_not_in_between():
     document = document_of(5, base=3)
     check_between([foreign(6, "TRUNCATE"), own(5, base=3), append(4), foreign(3, "TRUNCATE")], document, 5, "lake.t")
 
@@ -433,11 +433,11 @@ def test_the_way_out_of_a_table_changed_meanwhile_is_a_restore():
         ([create(), foreign(1, "TRUNCATE")], None),
     ],
 )
-def test_the_tables_rows_are_told_where_history_tells_them(commits, rows):
+def test_the_tables_rows_are_reported_if_history_has_them(commits, rows):
     assert _find(*commits).table_rows == rows
 
 
-def test_a_metric_that_is_not_there_is_unknown_and_not_zero():
+def test_a_missing_metric_is_unknown_and_not_zero():
     metrics = ({}, {"n": ""}, {"n": "many"}, {"n": "0"}, {"n": "7"})
     assert [Commit(0, "X", {}, each).metric("n") for each in metrics] == [None, None, None, 0, 7]
 
@@ -453,7 +453,7 @@ _UNCOUNTED = [
 
 
 @pytest.mark.parametrize("commit", _UNCOUNTED, ids=_name)
-def test_rows_that_nobody_counted_are_looked_for_in_the_table(commit):
+def test_uncounted_rows_are_looked_up_in_the_table(commit):
     history = [commit] if commit.version == 0 else [create(), commit]
     for has_rows in (True, None):
         with pytest.raises(ForeignRowsError) as error:
@@ -466,7 +466,7 @@ def test_rows_that_nobody_counted_are_looked_for_in_the_table(commit):
     assert (anchor.state, anchor.table_rows) == (None, 0)
 
 
-def test_the_rows_of_a_table_are_unknown_behind_a_commit_that_nobody_counted():
+def test_the_rows_of_a_table_are_unknown_after_an_uncounted_commit():
     assert _find(create(), own(1, rows_before=0), foreign(2, "WRITE", mode="Append")).table_rows is None
     assert _find(create(), own(1, rows_before=0), append(2, rows=4)).table_rows == 5
 
@@ -487,7 +487,7 @@ def test_a_stream_that_began_at_the_same_time_is_met_behind_the_anchor():
     assert anchor.other_streams == {"other": state_at(1)}
 
 
-def test_of_two_streams_whose_first_batches_hold_the_same_the_later_one_finds_out_with_numbers():
+def test_the_later_of_two_streams_with_equal_first_batches_is_refused_with_numbers():
     split = KafkaPartitionSplit(TopicPartition("t", 0), 0, 40)
     first = replace(document_of(1, stream="other", base=0), splits=(split,))
     second = replace(document_of(2, base=0), splits=(replace(split, starting_offset=10),))
@@ -511,7 +511,7 @@ def test_a_table_that_became_one_of_windows_during_a_batch_is_reported():
         check_alone([marked], document_of(2, base=0), 2, "lake.t")
 
 
-def test_what_a_restore_took_back_is_undone_whether_it_names_a_version_or_a_time():
+def test_a_restore_by_version_and_by_time_takes_the_position_back():
     to_a_time = foreign(4, "RESTORE", version=None, timestamp="2026-01-01 00:00:00")
     for last, restored in ((restore(4, 1), None), (to_a_time, lambda *_: (1,))):
         history = [last, own(3), own(2), own(1), create()]

@@ -45,7 +45,7 @@ def test_the_lock_is_kept_until_an_interrupted_write_has_ended(spark, table, mon
         assert spark.read.format("delta").load(table).count() == 3, "who gets the lock finds the commit"
 
 
-def test_what_is_shared_is_held_until_the_last_one_lets_go():
+def test_a_shared_resource_is_held_until_its_last_user_releases_it():
     class Lock:
         is_held = False
 

@@ -40,7 +40,7 @@ def landed(*names: str, stream: str = "main") -> LandedLogs:
     ),
     st.none() | st.text(min_size=1, max_size=5),
 )
-def test_what_is_kept_in_properties_is_read_as_it_was_written(topics, cluster):
+def test_properties_are_read_back_unchanged(topics, cluster):
     logs = LandedLogs(cluster, topics)
     assert LandedLogs.of({"delta.appendOnly": "false", **logs.properties()}) == logs
 
@@ -51,7 +51,7 @@ def test_a_property_that_was_changed_by_hand_is_an_error_and_not_nothing(text):
         LandedLogs.of({f"{TOPIC_PROPERTY}t": text})
 
 
-def test_ids_that_are_not_told_once_are_not_forgotten():
+def test_ids_that_are_missing_once_are_not_forgotten():
     logs = landed("a0").landing(EnumeratorState({}, None, {}), partitions("a0", "a1"), "main", 9)
     assert (logs.cluster_id, logs.topic_ids) == ("c1", {"a": "id-a"})
     assert logs.partitions() == partitions("a0", "a1")
@@ -131,7 +131,7 @@ def counting(*commits, restored=()):
     return [each.version for each in commits_that_count(iter(commits), lambda *_: restored)]
 
 
-def test_what_a_restore_has_undone_does_not_count():
+def test_commits_undone_by_a_restore_do_not_count():
     older = [commit(version) for version in (4, 3, 2, 1, 0)]
     assert counting(*older) == [4, 3, 2, 1, 0]
     assert counting(commit(6), commit(5, "RESTORE", version="2"), *older) == [6, 5, 2, 1, 0]

@@ -109,7 +109,7 @@ def test_where_paths_lead_to_another_file_system_spark_is_asked(spark, changed, 
 
 
 @pytest.mark.spark
-def test_what_is_not_there_is_reported_without_a_job(spark, tmp_path):
+def test_a_missing_table_is_reported_without_a_spark_job(spark, tmp_path):
     with pytest.raises(TableNotThereError):
         next(commits_of(spark, DeltaTarget(table=str(tmp_path / "none"))))
 
@@ -159,7 +159,7 @@ def test_a_log_with_a_gap_or_half_a_file_or_without_commits_is_unclear(tmp_path)
     assert _versions(tmp_path) is None, "a newer version is known only to its checkpoint"
 
 
-def test_commits_that_a_catalog_holds_are_not_here(tmp_path):
+def test_catalog_managed_commits_are_not_in_the_local_log(tmp_path):
     _write(tmp_path, 0)
     staged = tmp_path / "_delta_log" / "_staged_commits"
     staged.mkdir()
@@ -181,7 +181,7 @@ def test_times_are_in_order_though_the_clock_was_set_back(tmp_path):
     assert [commit.timestamp_ms for commit in found] == [900_000, 300_000, 200_002, 200_001, 200_000]
 
 
-def test_details_come_from_the_newest_that_tells_them(tmp_path):
+def test_details_come_from_the_newest_event_that_has_them(tmp_path):
     _write(tmp_path, 0)
     _write(tmp_path, 1)
     assert details_at(str(tmp_path)) == (1, ("a-b", ("day",), {"x": "y"}))

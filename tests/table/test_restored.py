@@ -53,7 +53,7 @@ def _tables(steps: list[tuple[str, int]]) -> Iterator[_Table]:
 
 
 @given(_STEPS, st.integers(0, 2**16))
-def test_of_a_whole_log_exactly_the_versions_with_the_same_files_are_reported(steps, number):
+def test_a_whole_log_gives_exactly_the_versions_with_the_same_files(steps, number):
     *_, table = _tables(steps)
     restore = len(table.versions)
     target = number % restore
@@ -63,7 +63,7 @@ def test_of_a_whole_log_exactly_the_versions_with_the_same_files_are_reported(st
 
 
 @given(_STEPS, st.integers(0, 2**16), st.integers(0, 2**16))
-def test_of_the_rest_of_a_log_the_right_version_is_told_or_none(steps, number, cut):
+def test_the_rest_of_a_log_gives_the_right_version_or_none(steps, number, cut):
     *_, table = _tables(steps)
     restore = len(table.versions)
     target = number % restore
@@ -74,7 +74,7 @@ def test_of_the_rest_of_a_log_the_right_version_is_told_or_none(steps, number, c
     assert not found or target in found
 
 
-def test_a_file_that_was_written_in_what_is_left_tells_that_nothing_older_was_restored():
+def test_a_file_of_a_remaining_commit_shows_that_nothing_older_was_restored():
     changes = [
         FileChange(7, "old", False),
         FileChange(7, "compacted", True),

@@ -70,7 +70,7 @@ def land(kafka, connection, spark_of, topic, table):
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_an_idle_streams_position_is_committed_anew_after_half_the_retention(land, spark, table):
+def test_an_idle_streams_position_is_committed_again_after_half_the_retention(land, spark, table):
     first = land()
     _age(table, 14)
     spark.catalog.clearCache()
@@ -302,7 +302,7 @@ def _document(anchor):
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_another_stream_whose_position_is_forgotten_stops_a_run_until_it_is_set_as_the_message_says(
+def test_another_stream_with_a_lost_position_stops_a_run_until_it_is_set_as_the_message_says(
     land, kafka, broker, connection, spark, spark_of, topic, table
 ):
     land()

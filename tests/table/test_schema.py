@@ -55,14 +55,14 @@ def _check(schema, **about):
         ),
     ],
 )
-def test_a_column_that_delta_does_not_store_is_told_by_its_name(schema, by, message):
+def test_a_column_that_delta_does_not_store_is_named(schema, by, message):
     with pytest.raises(ConfigurationError) as error:
         _check(schema, by=by)
     assert str(error.value).startswith(f"the table t can't be created: {message}")
     assert str(error.value).endswith(". Nothing was written")
 
 
-def test_what_delta_stores_is_taken():
+def test_types_that_delta_stores_are_accepted():
     _check(_columns(**{"a.b": IntegerType(), "größe": _columns(x=StringType())}), by=("a.b",))
     _check(_columns(**{"a b": IntegerType()}), properties={"delta.columnMapping.mode": "name"})
 

@@ -44,7 +44,7 @@ def test_a_store_that_is_not_known_is_refused_unless_there_is_one_writer(spark):
     check_writers(session, "cos://bucket/t", single_writer=False, properties=_never)
 
 
-def test_of_commit_coordinators_only_the_one_in_dynamodb_is_known_to_keep_writers_apart(spark):
+def test_only_the_dynamodb_commit_coordinator_is_known_to_keep_writers_apart(spark):
     check_writers(spark, "s3a://bucket/t", single_writer=False, properties=lambda: {_COORDINATOR: "dynamodb"})
     for other in ("in-memory", "DynamoDB2", ""):
         with pytest.raises(UnsafeStoreError, match="where two concurrent runs can overwrite"):

@@ -62,7 +62,7 @@ def test_the_line_that_names_the_cause(text, line):
     assert telling_line(RuntimeError(text)) == f"RuntimeError: {line}"
 
 
-def test_somebody_elses_change_is_told_from_our_own_fence():
+def test_another_writers_change_is_distinguished_from_the_streams_own_fence():
     assert is_conflict(RuntimeError("[DELTA_METADATA_CHANGED] MetadataChangedException: ..."))
     assert is_conflict(RuntimeError("io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND] ..."))
     assert not is_conflict(RuntimeError("[DELTA_CONCURRENT_TRANSACTION] ConcurrentTransactionException: ..."))
@@ -119,7 +119,7 @@ _STAYS = [
 
 
 @pytest.mark.parametrize("error", _MAY_PASS)
-def test_what_may_pass_is_tried_again_up_to_a_limit_and_told_each_time(error, monkeypatch, caplog):
+def test_temporary_failures_are_retried_up_to_a_limit_and_logged_each_time(error, monkeypatch, caplog):
     monkeypatch.setattr(retries_module, "_FIRST_WAIT_SECONDS", 0.0)
     assert is_transient(error)
     tries = []
@@ -131,15 +131,15 @@ def test_what_may_pass_is_tried_again_up_to_a_limit_and_told_each_time(error, mo
     with caplog.at_level(logging.WARNING), pytest.raises(WriteFailedError):
         retries(logging.getLogger("test"), "the write to t")(fail)
     assert len(tries) == TRIES == 5
-    told = [record.getMessage().partition("; retrying in 0 s: ") for record in caplog.records]
-    assert [(what, cause) for what, _, cause in told] == [
+    reported = [record.getMessage().partition("; retrying in 0 s: ") for record in caplog.records]
+    assert [(what, cause) for what, _, cause in reported] == [
         (f"the write to t failed with a transient error (try {number} of 5)", telling_line(error))
         for number in range(1, 5)
     ]
 
 
 @pytest.mark.parametrize("error", [*_STAYS, RecordsRejectedError("a TimeoutException"), None])
-def test_what_stays_is_not_tried_again(error):
+def test_permanent_failures_are_not_retried(error):
     assert not is_transient(error)
     tries = []
 
@@ -177,5 +177,5 @@ def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch
         (_FROM_JAVA, False),
     ],
 )
-def test_a_row_that_breaks_a_rule_of_the_table_is_told_from_other_failures(text, wanted):
+def test_a_row_that_breaks_a_rule_of_the_table_is_distinguished_from_other_failures(text, wanted):
     assert breaks_rule(SparkRuntimeException(text)) is wanted

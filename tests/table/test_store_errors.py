@@ -9,7 +9,7 @@ from dagster_kafka_flip.table.store_errors import with_advice
 
 
 @pytest.mark.parametrize(
-    ("said", "advice"),
+    ("output", "advice"),
     [
         (
             "s3a://lake/t: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided by",
@@ -33,14 +33,14 @@ from dagster_kafka_flip.table.store_errors import with_advice
         ),
     ],
 )
-def test_an_error_of_a_store_is_followed_by_what_to_do(said, advice):
-    told = with_advice(SparkRuntimeException(said), "Run again")
-    assert told.startswith(f"SparkRuntimeException: {said}. ")
-    assert advice in told
-    assert "Run again" not in told
+def test_an_error_of_a_store_is_followed_by_what_to_do(output, advice):
+    reported = with_advice(SparkRuntimeException(output), "Run again")
+    assert reported.startswith(f"SparkRuntimeException: {output}. ")
+    assert advice in reported
+    assert "Run again" not in reported
 
 
-def test_another_error_is_left_to_whoever_knows_it():
+def test_another_error_is_passed_on():
     error = SparkRuntimeException("no such host as Kafka's: UnknownHostException.")
     assert with_advice(error, "Run again") == f"SparkRuntimeException: {error!s} Run again"
     assert with_advice(error) == "SparkRuntimeException: no such host as Kafka's: UnknownHostException"

@@ -59,7 +59,7 @@ def test_a_place_where_no_file_can_be_made_is_reported_at_once(table):
         pass
 
 
-def test_who_waits_for_the_lock_says_for_whom_and_not_for_ever(tmp_path, monkeypatch, caplog):
+def test_waiting_for_the_lock_names_its_owner_and_ends(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(module, "_FIRST_WORD_SECONDS", 0.05)
     monkeypatch.setattr(module, "_NEXT_WORD_SECONDS", 0.05)
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.1)
@@ -86,7 +86,7 @@ def test_a_table_has_one_lock_through_every_link_and_spelling(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "link"]
 
 
-def test_whoever_may_write_beside_the_table_may_take_its_lock(tmp_path):
+def test_users_who_may_write_beside_the_table_may_take_its_lock(tmp_path):
     for mode, expected in ((0o755, 0o644), (0o775, 0o664), (0o777, 0o666)):
         folder = tmp_path / f"{mode:o}"
         folder.mkdir()
@@ -95,7 +95,7 @@ def test_whoever_may_write_beside_the_table_may_take_its_lock(tmp_path):
             assert stat.S_IMODE((folder / ".table.dagster-kafka-flip.lock").stat().st_mode) == expected
 
 
-def test_a_lock_that_can_not_be_opened_is_told_and_a_link_is_not_followed(tmp_path):
+def test_a_lock_that_can_not_be_opened_is_reported_and_a_link_is_not_followed(tmp_path):
     lock = tmp_path / ".table.dagster-kafka-flip.lock"
     (tmp_path / "elsewhere").touch()
     lock.symlink_to("elsewhere")
@@ -110,7 +110,7 @@ def test_a_lock_that_can_not_be_opened_is_told_and_a_link_is_not_followed(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["plain", "two words", "50%25", "a#b", "a?b", "ü"])
-def test_the_lock_lies_beside_the_table_whatever_its_path(tmp_path, name):
+def test_the_lock_is_beside_the_table_whatever_its_path(tmp_path, name):
     folder = tmp_path / name
     for location in (str(folder / "table"), (folder / "table").as_uri()):
         with store_lock(location, is_remote=False):

@@ -79,18 +79,18 @@ def test_it_keeps_to_itself_what_there_is_nothing_to_say_of():
     assert not document.keys() & {"incomplete", "bounds", "topics", "repairs", "incidents", "until"}
 
 
-def test_no_topics_at_all_are_not_the_same_as_all_topics():
+def test_an_empty_list_of_topics_does_not_mean_all_topics():
     assert WindowsDocument.from_text(replace(_DOCUMENT, topics=()).to_text()) == replace(_DOCUMENT, topics=())
 
 
 @pytest.mark.parametrize(
     "text", [None, "", "{}", "no JSON", f'{{"{_MARK}": 1', f'["{_MARK}"]', f'"{_MARK}"', f'{{"other": "{_MARK}"}}']
 )
-def test_somebody_elses_text_is_not_a_document(text):
+def test_other_text_is_not_a_document(text):
     assert WindowsDocument.from_text(text) is None
 
 
-def test_a_streams_document_is_no_document_of_windows_nor_the_other_way_round():
+def test_documents_of_streams_and_of_windows_are_not_confused():
     stream = CommitDocument(
         stream="main",
         attempt="a1",
@@ -130,7 +130,7 @@ def test_a_document_with_a_part_missing_was_damaged(missing):
 
 
 @pytest.mark.parametrize("changes", [{"windows": [["a", 0]]}, {"windows": 5}, {"incidents": [{"wrong": 1}]}])
-def test_a_document_that_makes_no_sense_was_damaged(changes):
+def test_an_inconsistent_document_is_reported_as_damaged(changes):
     with pytest.raises(DocumentVersionError, match="it is damaged"):
         WindowsDocument.from_text(_changed(**changes))
 
@@ -191,7 +191,7 @@ def test_exact_windows_record_no_bounds():
         ),
     ],
 )
-def test_a_damaged_document_is_told_as_one(text):
+def test_a_damaged_document_is_reported_as_damaged(text):
     with pytest.raises(DocumentVersionError, match="it is damaged"):
         WindowsDocument.from_text(text)
 

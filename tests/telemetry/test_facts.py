@@ -34,7 +34,7 @@ def test_facts_are_names_and_values_in_the_order_given(logged):
     )
 
 
-def test_what_is_not_known_is_left_out(logged):
+def test_unknown_values_are_left_out(logged):
     assert logged(ui=None, seconds=2.0) == ("committed version 3: seconds=2.00", {"seconds": 2.0})
 
 

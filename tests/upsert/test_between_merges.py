@@ -68,7 +68,7 @@ def test_a_run_that_dies_before_or_behind_delta_s_commit_is_gone_on_with(
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
 
 
-def test_what_others_do_to_the_table_leaves_it_right(kafka, follow, spark, topic, table, around_the_merge):
+def test_other_writers_leave_the_keyed_table_correct(kafka, follow, spark, topic, table, around_the_merge):
     target = {"properties": {"delta.autoOptimize.autoCompact": "true"}}
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b"), change(3, "c")])
@@ -129,7 +129,7 @@ def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, aro
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("mode", [Upsert(key=("id",), soft_delete=True), Scd2(key=("id",))], ids=["soft", "history"])
-def test_what_dies_runs_twice_or_is_changed_by_others_leaves_the_other_modes_right(
+def test_kills_double_runs_and_other_writers_leave_the_other_modes_correct(
     kafka, follow, spark, topic, table, around_the_merge, monkeypatch, mode
 ):
     target = {"mode": mode}

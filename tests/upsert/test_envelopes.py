@@ -94,7 +94,7 @@ def test_offsets_order_changes_and_log_positions_do_not(kafka, follow, topic, ta
         follow(value_format=form, key_format=None)
 
 
-def test_events_without_a_row_are_counted_and_said(kafka, follow, topic, table, caplog):
+def test_events_without_a_row_are_counted_and_reported(kafka, follow, topic, table, caplog):
     events = [{"ts_ms": 5}, {"ts_ms": 6}, {"before": None, "after": None, "op": "m", "message": {"prefix": "a"}}]
     kafka.create(topic)
     kafka.produce(topic, [change("c", 1, "a"), *((None, text(event)) for event in events)])
@@ -168,6 +168,8 @@ def test_an_asset_reports_events_without_a_row_and_describes_the_columns(kafka, 
     result = materialize([asset], instance=instance, resources=resources)
     metadata: Any = result.asset_materializations_for_node("customers")[0].metadata
     assert metadata["kafka/events_without_row"].value == 2
-    told = {column.name: column.description for column in metadata["dagster/column_schema"].value.columns}
-    assert told["kafka_op"] == "What the change does: insert, update, delete, read (a row of a snapshot) or truncate."
-    assert told["kafka_unavailable"] == "The columns whose value the connector left out, and which are null for it."
+    reported = {column.name: column.description for column in metadata["dagster/column_schema"].value.columns}
+    assert (
+        reported["kafka_op"] == "What the change does: insert, update, delete, read (a row of a snapshot) or truncate."
+    )
+    assert reported["kafka_unavailable"] == "The columns whose value the connector left out, and which are null for it."

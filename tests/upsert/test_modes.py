@@ -38,20 +38,20 @@ TARGET = DeltaTarget(table="lake/orders", mode=Upsert(key=("id",)))
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "reported"),
     [
         ("upsert", r"mode: expected Append\(\), Upsert\(key=\[\"id\"\]\) or Scd2\(key=\[\"id\"\]\)"),
         ({"key": ["id"]}, r"mode: expected Append\(\), Upsert"),
         (Upsert, r"mode: expected Append\(\), Upsert"),
     ],
 )
-def test_a_mode_is_one_of_three_settings(mode, told):
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_mode_is_one_of_three_settings(mode, reported):
+    with pytest.raises(ConfigurationError, match=reported):
         DeltaTarget(table="t", mode=mode)
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "reported"),
     [
         ((), "name at least one column"),
         (("id", " "), "empty column name"),
@@ -59,9 +59,9 @@ def test_a_mode_is_one_of_three_settings(mode, told):
         ("id", r"expected a list, such as"),
     ],
 )
-def test_a_key_has_columns(key, told):
+def test_a_key_has_columns(key, reported):
     for mode in (Upsert, Scd2):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=reported):
             mode(key=key)
 
 
@@ -72,7 +72,7 @@ def test_a_mode_is_append_unless_another_is_set():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"tolerate": [TopicRecreatedError]}, "TopicRecreatedError can't be tolerated with Upsert"),
         ({"tolerate": [ConcurrentIngestionError, ClusterChangedError]}, "ClusterChangedError can't be tolerated"),
@@ -90,9 +90,9 @@ def test_a_mode_is_append_unless_another_is_set():
         ),
     ],
 )
-def test_options_that_contradict_a_key_are_refused_when_the_asset_is_defined(options, told):
+def test_options_that_contradict_a_key_are_refused_when_the_asset_is_defined(options, reported):
     given: dict[str, Any] = {"key_format": KEY, "value_format": VALUE, **options}
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=reported):
         build_kafka_delta_asset(source=SOURCE, table=TARGET, name="orders", **given)
 
 
@@ -147,7 +147,7 @@ def test_the_key_in_a_table_s_properties_is_read_whatever_it_is(text, key):
         Scd2(key=("id",)),
     ],
 )
-def test_a_mode_stands_in_properties_and_documents(mode):
+def test_a_mode_is_recorded_in_properties_and_documents(mode):
     assert created_for(mode_properties(mode)) == mode
     state = make_plan({0: (3, 10)}, "orders").state
     document = CommitDocument("main", "a", "r", 0, 0, (), state, mode=mode)
@@ -170,20 +170,20 @@ def test_a_table_takes_one_stream_with_its_first_key(kafka, follow, spark, topic
     other = KafkaSource(topics=(f"{topic}-other",))
     follow()
 
-    for target, told in (
+    for target, reported in (
         ({"mode": Append()}, r"is written with Upsert\(key=\['id'\]\) \(version 1\), but the stream 'main' has Append"),
         ({"mode": Upsert(key=("name",))}, r"is written with Upsert\(key=\['id'\]\) .* has Upsert\(key=\['name'\]\)"),
     ):
-        with pytest.raises(TableModeError, match=told):
+        with pytest.raises(TableModeError, match=reported):
             follow(target=target)
-    for target, told in (
+    for target, reported in (
         (
             {"mode": Append(), "stream": "b"},
             r"\(table property dagster-kafka-flip.key\), but the stream 'b' has Append",
         ),
         ({"stream": "b"}, r"the stream 'main' writes to .* with Upsert\(key=\['id'\]\) \(version 1\), and the stream"),
     ):
-        with pytest.raises(TableModeError, match=told):
+        with pytest.raises(TableModeError, match=reported):
             follow(source=other, target=target)
     assert follow(target={"mode": Upsert(key=("ID",))}).is_idle, "names of columns have no case"
 

@@ -75,9 +75,9 @@ def test_the_table_is_built_again_by_one_command_and_continues_from_there(
         assert done.exit_code == code, done.output
         return done.output
 
-    told = run("--yes")
-    assert f"Version 2 of {table} has 3 rebuilt rows. You can drop {staging}." in told
-    assert "Run the asset once with verify: true" in told
+    reported = run("--yes")
+    assert f"Version 2 of {table} has 3 rebuilt rows. You can drop {staging}." in reported
+    assert "Run the asset once with verify: true" in reported
     assert landed.rows(table, "id", "name") == [(2, "b"), (3, "d"), (4, "e")]
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "WRITE"]
     assert follow().is_idle
@@ -97,7 +97,7 @@ def test_the_table_is_built_again_by_one_command_and_continues_from_there(
         pytest.param(Scd2(key=("id",)), id="history", marks=pytest.mark.nightly),
     ],
 )
-def test_whatever_dies_or_comes_between_leaves_the_old_rows_or_the_new(
+def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
     kafka, connection, follow, spark, topic, table, monkeypatch, mode
 ):
     source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, mode=mode)

@@ -88,7 +88,7 @@ def test_each_change_ends_a_row_and_begins_another(kafka, follow, topic, table):
 
 
 @pytest.mark.nightly
-def test_a_delete_of_what_is_not_there_leaves_no_time_however_it_is_cut(kafka, follow, topic, table):
+def test_a_delete_of_a_missing_row_leaves_no_time_in_any_batches(kafka, follow, topic, table):
     kafka.create(topic)
     records = [at(9, change(1)), at(1, change(1, "a")), at(5, change(1)), at(9, change(1)), at(7, change(1, "b"))]
     produce(kafka, topic, records)
@@ -140,9 +140,9 @@ def test_values_that_were_left_out_are_in_each_row(kafka, follow, topic, table):
         follow(**options)
 
 
-def test_what_a_history_needs_is_checked(kafka, follow, topic, table):
+def test_the_requirements_of_a_history_are_checked(kafka, follow, topic, table):
     kafka.create(topic)
-    for options, told in (
+    for options, reported in (
         (
             {"transform": lambda rows: rows.drop("kafka_timestamp")},
             "have no column kafka_timestamp, which its mode needs",
@@ -157,7 +157,7 @@ def test_what_a_history_needs_is_checked(kafka, follow, topic, table):
         ),
         ({"value_format": JsonFormat(schema="id BIGINT, IS_CURRENT INT")}, "have a column is_current, which Scd2 adds"),
     ):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=reported):
             follow(target=HISTORY, **options)
     kafka.produce(topic, [change(1, "a")])
     with pytest.raises(KeyOrderUnknownError, match=rf"the record {topic}-0 offset 0 has no timestamp"):

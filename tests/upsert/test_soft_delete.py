@@ -110,7 +110,7 @@ def test_a_row_of_a_first_load_counts_by_its_order(kafka, follow, spark, topic, 
 
 
 @pytest.mark.parametrize(
-    ("records", "told"),
+    ("records", "reported"),
     [
         (
             [ranked(1, 5, "x")],
@@ -119,14 +119,14 @@ def test_a_row_of_a_first_load_counts_by_its_order(kafka, follow, spark, topic, 
         ([ranked(2, 6, "x"), ranked(2, None, "y")], r"-1 offset 1 has a null in the column of order_by"),
     ],
 )
-def test_an_order_that_is_not_known_ends_the_run(kafka, follow, topic, table, records, told):
+def test_an_order_that_is_not_known_ends_the_run(kafka, follow, topic, table, records, reported):
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [ranked(1, 5, "a")])
     follow(**BY_RANK)
     kafka.produce(topic, records, partition=1)
     for target in (ORDERED, {**ORDERED, "table": f"{table}-at-once"}):
-        if "null" in told or target is ORDERED:
-            with pytest.raises(KeyOrderUnknownError, match=told):
+        if "null" in reported or target is ORDERED:
+            with pytest.raises(KeyOrderUnknownError, match=reported):
                 follow(**{**BY_RANK, "target": target})
     assert landed.rows(table, "id", "name") == [(1, "a")]
 
@@ -137,11 +137,11 @@ def test_order_by_needs_rows_that_stay_and_a_column_with_an_order(kafka, follow,
     with pytest.raises(ConfigurationError, match="'ID' is a column of the key"):
         Upsert(key=("id",), order_by="ID", soft_delete=True)
     kafka.create(topic)
-    for column, told in (
+    for column, reported in (
         ("id = 1", "is boolean, which has no order"),
         ("", "have no column rank, which its mode needs"),
     ):
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=reported):
             follow(target=ORDERED, transform=lambda rows, column=column: rows.selectExpr("*", *_as_rank(column)))
     for column in ("kafka_topic", "KAFKA_offset", "kafka_deleted"):
         ordered = {"mode": Upsert(key=("id",), order_by=column, soft_delete=True)}

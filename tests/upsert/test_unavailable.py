@@ -24,7 +24,7 @@ VALUE = JsonFormat(
 )
 
 
-def told(records):
+def reported(records):
     """As a format of change events tells it. Further columns have names that mean something inside."""
     from pyspark.sql import functions as f
 
@@ -33,7 +33,7 @@ def told(records):
     return records.withColumnsRenamed(named).withColumns(further)
 
 
-OPTIONS = {"value_format": VALUE, "transform": told}
+OPTIONS = {"value_format": VALUE, "transform": reported}
 
 
 def row(number, name, bio=None, *, before=None, **values):
@@ -111,7 +111,7 @@ def test_a_value_that_was_left_out_is_the_one_of_the_nearest_earlier_change_or_o
         pytest.param([row(2, "x", before=1)], 1, id="no delete of the previous key"),
     ],
 )
-def test_a_value_that_nobody_has_ends_the_run_and_nothing_is_written(kafka, follow, topic, table, records, at):
+def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, follow, topic, table, records, at):
     kafka.create(topic)
     kafka.produce(topic, [row(1, "a", "one")])
     follow(**OPTIONS)
@@ -170,16 +170,17 @@ def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topi
         follow(
             target={"schema_evolution": True},
             value_format=VALUE,
-            transform=lambda records: told(records).withColumnsRenamed({"bio": "life", "tags": "marks"}),
+            transform=lambda records: reported(records).withColumnsRenamed({"bio": "life", "tags": "marks"}),
         )
     with pytest.raises(ConfigurationError, match=r"kafka_previous_key, a row's previous key, is int and has"):
         follow(
-            value_format=VALUE, transform=lambda rows: told(rows).withColumn("kafka_previous_key", rows.id.cast("int"))
+            value_format=VALUE,
+            transform=lambda rows: reported(rows).withColumn("kafka_previous_key", rows.id.cast("int")),
         )
     with pytest.raises(ConfigurationError, match=r"kafka_unavailable must be an ARRAY<STRING>, .* makes it STRING"):
         follow(
             value_format=VALUE,
-            transform=lambda rows: told(rows).withColumn("kafka_unavailable", f.lit("bio")),
+            transform=lambda rows: reported(rows).withColumn("kafka_unavailable", f.lit("bio")),
         )
     assert landed_rows(table) == expected((1, "a", "one"))
 

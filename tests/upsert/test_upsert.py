@@ -27,7 +27,7 @@ from tests.upsert.conftest import change
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_the_table_has_the_current_row_of_each_key_and_the_run_tells_what_it_changed(kafka, follow, topic, table):
+def test_the_table_has_the_current_row_of_each_key_and_the_run_reports_its_changes(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1, "c"), change(3, "d")])
     first = follow()
@@ -97,7 +97,7 @@ def test_a_batch_is_read_once_and_counted_and_rewrites_no_file(kafka, follow, to
     assert landed.rows(table, "id", "name") == [(2, "e"), (3, "c"), (4, "d")]
 
 
-def test_a_transform_says_what_deletes_and_a_batch_that_it_leaves_empty_moves_the_position(kafka, follow, topic, table):
+def test_a_transform_marks_deletes_and_an_empty_batch_moves_the_position(kafka, follow, topic, table):
     from pyspark.sql import functions as f
 
     def transform(records):
@@ -235,7 +235,7 @@ def test_a_record_that_becomes_several_rows_of_one_key_ends_the_run(kafka, follo
 
 
 @pytest.mark.parametrize(
-    ("column", "change_it", "told"),
+    ("column", "change_it", "reported"),
     [
         (
             "kafka_deleted",
@@ -252,10 +252,10 @@ def test_a_record_that_becomes_several_rows_of_one_key_ends_the_run(kafka, follo
     ],
 )
 def test_a_transform_that_drops_what_a_change_needs_is_refused_before_there_is_a_table(
-    kafka, follow, topic, table, column, change_it, told
+    kafka, follow, topic, table, column, change_it, reported
 ):
     kafka.create(topic)
-    with pytest.raises(ConfigurationError, match=told) as raised:
+    with pytest.raises(ConfigurationError, match=reported) as raised:
         follow(transform=change_it)
     assert column in str(raised.value)
 

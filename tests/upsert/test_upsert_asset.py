@@ -39,7 +39,7 @@ def test_a_table_with_a_key_has_checks_of_its_own():
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_a_run_tells_what_it_changed_and_the_checks_find_what_others_broke(
+def test_a_run_reports_its_changes_and_the_checks_find_changes_by_others(
     kafka, spark, instance, resources, topic, table
 ):
     asset = _asset(topic, table)
@@ -51,22 +51,22 @@ def test_a_run_tells_what_it_changed_and_the_checks_find_what_others_broke(
         done = materialize([asset, *checks], instance=instance, resources=resources, raise_on_error=False)
         (event,) = done.asset_materializations_for_node("customers")
         passed = {each.check_name: (each.passed, each.description or "") for each in done.get_asset_check_evaluations()}
-        told: dict[str, Any] = {name: value.value for name, value in event.metadata.items()}
-        return told, passed
+        reported: dict[str, Any] = {name: value.value for name, value in event.metadata.items()}
+        return reported, passed
 
-    told, passed = run()
-    assert told["dagster/row_count"] == told["delta/rows_written"] == told["delta/rows_inserted"] == 2
-    assert told["delta/rows_updated"] == told["delta/rows_deleted"] == told["delta/rows_unchanged"] == 0
-    assert told["kafka/records_read"] == 3
-    assert {column.name for column in told["dagster/column_schema"].columns} >= {"id", "name", "kafka_offset"}
+    reported, passed = run()
+    assert reported["dagster/row_count"] == reported["delta/rows_written"] == reported["delta/rows_inserted"] == 2
+    assert reported["delta/rows_updated"] == reported["delta/rows_deleted"] == reported["delta/rows_unchanged"] == 0
+    assert reported["kafka/records_read"] == 3
+    assert {column.name for column in reported["dagster/column_schema"].columns} >= {"id", "name", "kafka_offset"}
     assert {name: each for name, (each, _) in passed.items()} == dict.fromkeys(passed, True)
     assert passed["no_duplicate_key"][1] == "No key has several rows in 2 rows by id."
 
     spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE id = 1")
     spark.sql(f"INSERT INTO delta.`{table}` (name) VALUES ('no key')")
     kafka.produce(topic, [change(2), change(3, "d")])
-    told, passed = run()
-    assert told["dagster/row_count"] == 4
+    reported, passed = run()
+    assert reported["dagster/row_count"] == 4
     assert not passed["no_duplicate_key"][0]
     assert (
         f"1 keys have several rows, 1 rows too many in 4 rows by id, such as those of {topic}-0 offset 2 and"

@@ -36,9 +36,7 @@ def window_of(rows):
     return found
 
 
-def test_of_two_plans_that_rest_on_the_same_windows_only_one_is_written(
-    write, rewrite, rows, spark, table, monkeypatch
-):
+def test_only_one_of_two_plans_for_the_same_windows_is_written(write, rewrite, rows, spark, table, monkeypatch):
     write(0)
     write(2)
     rewrite(hours(0, 1), rules=OFFSET)

@@ -76,19 +76,19 @@ def daily(topic, table, **options):
     return build_kafka_delta_asset(name="daily", source=KafkaSource(topics=(topic,)), table=table, **given)
 
 
-def test_a_range_is_one_run_one_commit_and_tells_of_each_partition(kafka, run, instance, spark, topic, table):
+def test_a_range_is_one_run_and_one_commit_and_reports_each_partition(kafka, run, instance, spark, topic, table):
     produce(kafka, topic, [*range(0, 24, 6), 30, 31])
     assert run(daily(topic, table), "2013-03-01", "2013-03-03").success
     assert landed.rows(table, "kafka_window", "kafka_value") == sorted(
         [("2013-03-01", str(hour)) for hour in range(0, 24, 6)] + [("2013-03-02", "30"), ("2013-03-02", "31")]
     )
-    told = events(instance, "daily")
-    assert {key: values["dagster/partition_row_count"] for key, values in told.items()} == {
+    reported = events(instance, "daily")
+    assert {key: values["dagster/partition_row_count"] for key, values in reported.items()} == {
         "2013-03-01": 4,
         "2013-03-02": 2,
         "2013-03-03": 0,
     }
-    first = told["2013-03-01"]
+    first = reported["2013-03-01"]
     assert first["kafka/complete"] is True
     assert first["kafka/watermark"] * 1000 == START + DAY
     assert [(split.data["start"], split.data["stop"]) for split in first["kafka/splits"].records] == [(0, 4)]
@@ -123,8 +123,8 @@ def test_days_of_23_and_25_hours(kafka, run, instance, spark, topic, table):
     asset = daily(topic, table, partitions_def=zone)
     assert run(asset, "2013-03-10").success
     assert run(asset, "2013-11-03").success
-    told = {key: values["dagster/partition_row_count"] for key, values in events(instance, "daily").items()}
-    assert told == {"2013-03-10": 23, "2013-11-03": 25}
+    reported = {key: values["dagster/partition_row_count"] for key, values in events(instance, "daily").items()}
+    assert reported == {"2013-03-10": 23, "2013-11-03": 25}
     hours = [int(value) for (value,) in landed.rows(table, "kafka_value")]
     assert sorted(hours) == [*range(spring + 5, spring + 28), *range(autumn + 4, autumn + 29)]
 
@@ -157,18 +157,18 @@ def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka,
     assert sorted(events(instance, "multi")) == ["2013-03-01|a", "2013-03-01|b"]
 
 
-def test_what_is_done_stays_done_and_is_told_when_the_run_fails_later(kafka, run, instance, spark, topic, table):
+def test_landed_windows_stay_and_are_reported_when_the_run_fails_later(kafka, run, instance, spark, topic, table):
     produce(kafka, topic, range(0, 72, 6))
     kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
     asset = daily(topic, table, limits=Limits(max_records_per_batch=4))
     with pytest.raises(RecordsRejectedError, match=r"-0 offset 12: "):
         run(asset, "2013-03-01", "2013-03-03")
-    told = events(instance, "daily")
-    assert {key: values["dagster/partition_row_count"] for key, values in told.items()} == {
+    reported = events(instance, "daily")
+    assert {key: values["dagster/partition_row_count"] for key, values in reported.items()} == {
         "2013-03-01": 4,
         "2013-03-02": 4,
     }
-    assert {key for (key,) in landed.rows(table, "kafka_window")} == set(told)
+    assert {key for (key,) in landed.rows(table, "kafka_window")} == set(reported)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_rows_of_each_partition_are_reported_however_the_table_is_laid_out(
     asset = daily(topic, DeltaTarget(table=table, **options.pop("target")), **options)
     for _ in range(2):
         assert run(asset, "2013-03-01", "2013-03-03").success
-        told = events(instance, "daily")
-        assert {key: values["dagster/partition_row_count"] for key, values in told.items()} == {
+        reported = events(instance, "daily")
+        assert {key: values["dagster/partition_row_count"] for key, values in reported.items()} == {
             "2013-03-01": 4,
             "2013-03-02": 2,
             "2013-03-03": 0,
@@ -202,7 +202,7 @@ def test_rows_of_each_partition_are_reported_however_the_table_is_laid_out(
     assert len(landed.rows(table, "kafka_value")) == 6
 
 
-def test_topics_that_are_landed_together_are_told_of_apart(kafka, run, instance, topic, table):
+def test_topics_that_are_landed_together_are_reported_separately(kafka, run, instance, topic, table):
     names = (f"{topic}-a", f"{topic}-b")
     produce(kafka, names[0], [1, 2, 25])
     produce(kafka, names[1], [1, 26])
@@ -217,15 +217,15 @@ def test_topics_that_are_landed_together_are_told_of_apart(kafka, run, instance,
         topics_of={"a": (names[0],), "b": (names[1],)},
     )
     assert run(asset, "2013-03-01|a", "2013-03-01|b").success
-    told = events(instance, "multi")
+    reported = events(instance, "multi")
     found = {
         key: (values["dagster/partition_row_count"], values["kafka/offsets"], len(values["kafka/splits"].records))
-        for key, values in told.items()
+        for key, values in reported.items()
     }
     assert found == {"2013-03-01|a": (2, 2, 1), "2013-03-01|b": (1, 1, 1)}
 
 
-def test_what_was_tolerated_fails_its_check_also_if_the_run_fails_later(kafka, run, instance, topic, table):
+def test_a_tolerated_error_fails_its_check_even_if_the_run_fails_later(kafka, run, instance, topic, table):
     produce(kafka, topic, range(0, 72, 6))
     kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
     kafka.trim(topic, 0, 1)
@@ -237,7 +237,9 @@ def test_what_was_tolerated_fails_its_check_also_if_the_run_fails_later(kafka, r
     assert checks == {"no_records_lost": False}
 
 
-def test_windows_of_a_schema_whose_names_match_nothing_are_told_and_fail_a_check(kafka, run, instance, topic, table):
+def test_windows_of_a_schema_whose_names_match_nothing_are_reported_and_fail_a_check(
+    kafka, run, instance, topic, table
+):
     kafka.create(topic)
     for hour in (1, 30):
         kafka.produce(topic, [(None, '{"carrier": "UA", "flight": 1}')], timestamp=START + hour * HOUR)
@@ -342,7 +344,7 @@ DAILY = DailyPartitionsDefinition("2013-03-01")
         ),
     ],
 )
-def test_what_can_not_be_is_told_when_it_is_defined(options, message):
+def test_impossible_combinations_are_reported_when_they_are_defined(options, message):
     given: dict[str, Any] = {"partitions_def": DAILY, **options}
     with pytest.raises(ConfigurationError, match=message):
         build_kafka_delta_asset(name="daily", source=KafkaSource(topics=("t",)), table="t", **given)

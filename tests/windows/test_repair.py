@@ -107,7 +107,7 @@ def all_offsets(count):
     return [(partition, offset) for partition in range(2) for offset in range(count)]
 
 
-def test_rows_that_somebody_changed_come_back_and_nothing_else_is_touched(
+def test_rows_that_others_changed_are_rewritten_and_nothing_else_is_touched(
     write, append, rewrite, offsets, spark, table
 ):
     write(5)
@@ -126,7 +126,7 @@ def test_rows_that_somebody_changed_come_back_and_nothing_else_is_touched(
     assert offsets() == [each for each in all_offsets(11) if each[1] != 7]
 
 
-def test_what_the_stream_has_not_landed_yet_is_left_to_it(write, append, rewrite, offsets):
+def test_records_that_the_stream_has_not_landed_are_left_to_it(write, append, rewrite, offsets):
     write(5)
     append()
     write(5)
@@ -141,7 +141,7 @@ def test_what_the_stream_has_not_landed_yet_is_left_to_it(write, append, rewrite
 ORDERS = ["SApr", "SpAr", "SprA", "pSAr", "pSrA", "prSA"]
 
 
-def test_in_every_order_of_plan_append_and_rewrite_each_record_is_there_once(
+def test_in_every_order_of_plan_append_and_rewrite_each_record_is_landed_once(
     write, append, rewrite, offsets, monkeypatch
 ):
     write(3)
@@ -158,7 +158,7 @@ def test_in_every_order_of_plan_append_and_rewrite_each_record_is_there_once(
     assert append().is_idle
 
 
-def test_a_restore_between_plan_and_rewrite_is_told_by_this_run_and_every_later_one(
+def test_a_restore_between_plan_and_rewrite_is_reported_by_this_run_and_every_later_one(
     write, append, rewrite, offsets, spark, table, monkeypatch
 ):
     write(3)

@@ -113,7 +113,7 @@ def forget(spark, table):
         (log / f"{version:020}.json").unlink(missing_ok=True)
 
 
-def test_without_a_column_that_tells_topics_apart_nothing_is_replaced(write, rewrite, rows, spark, table, topic):
+def test_without_a_column_that_distinguishes_topics_nothing_is_replaced(write, rewrite, rows, spark, table, topic):
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:
         write(name)
@@ -153,7 +153,7 @@ def test_two_assets_land_other_topics_in_one_table_and_never_the_same(write, rew
     assert counts(table) == ALL
 
 
-def test_what_the_transform_makes_of_the_columns_that_rows_are_found_by(write, rewrite, counts, spark, table, topic):
+def test_a_transforms_changes_to_the_columns_that_locate_rows(write, rewrite, counts, spark, table, topic):
     from pyspark.sql import functions as f
 
     names = (f"{topic}-a", f"{topic}-b")

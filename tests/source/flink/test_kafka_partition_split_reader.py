@@ -114,7 +114,7 @@ def test_the_rack_and_the_client_id_reach_the_consumer_and_reading_goes_on(
     assert offsets_read(spark, source_of(builder), assignment) == {7: [7, 8, 9]}
 
 
-def test_without_a_rack_the_consumer_is_told_none_and_an_empty_one_is_refused(source_of, flink_topics):
+def test_without_a_rack_the_consumer_gets_none_and_an_empty_one_is_refused(source_of, flink_topics):
     builder = KafkaSource.builder().set_topics(flink_topics.one)
     split = KafkaPartitionSplit(TopicPartition(flink_topics.one, 0), 0, 1)
     assert "kafka.client.rack" not in reader_options([split], source_of(builder))

@@ -38,7 +38,7 @@ def test_a_stop_survives_its_text(stop):
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-2, 5), (-1, 5), (-3, 5), (0, -3), (0, -(2**63))])
-def test_a_number_that_stands_for_something_else_is_no_offset(start, stop):
+def test_kafkas_special_negative_numbers_are_not_offsets(start, stop):
     # Flink's -1, -2 and -3 (latest, earliest, committed) are told apart from offsets by their sign.
     with pytest.raises(ConfigurationError, match=r"; expected 0 <= start <= stop$"):
         KafkaPartitionSplit(TopicPartition("topic", 1), start, stop)

@@ -68,7 +68,7 @@ def test_one_way_to_subscribe_excludes_the_others():
         )
 
 
-def test_the_interval_of_discovery_is_no_setting_because_every_run_discovers():
+def test_the_interval_of_discovery_is_not_a_setting_because_every_run_discovers():
     with pytest.raises(
         ConfigurationError, match=r"the property partition\.discovery\.interval\.ms is known to neither"
     ):

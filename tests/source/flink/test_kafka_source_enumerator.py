@@ -182,7 +182,7 @@ def test_splits_handed_back_are_assigned_again_as_they_were(enumerator_of, build
     assert planned.offset_span == sum(batch.plan.offset_span for batch in [first, *again])
 
 
-def test_what_was_assigned_and_committed_before_is_not_assigned_again(enumerator_of, builder, expected):
+def test_committed_splits_are_not_assigned_again(enumerator_of, builder, expected):
     enumerator = enumerator_of(builder)
     enumerator.start()
     first = enumerator.assign(Limits(max_records_per_batch=50)).plan.splits
@@ -197,7 +197,7 @@ def test_what_was_assigned_and_committed_before_is_not_assigned_again(enumerator
     assert sum(split.offset_span for split in (*first, *rest)) == sum(split.offset_span for split in expected)
 
 
-def test_the_client_that_plans_gets_the_prefix_and_the_properties(source_of, builder, expected):
+def test_the_planning_client_gets_the_prefix_and_the_properties(source_of, builder, expected):
     source = source_of(
         builder.set_client_id_prefix("test-prefix")
         .set_property("metadata.max.age.ms", "99999")
@@ -205,15 +205,15 @@ def test_the_client_that_plans_gets_the_prefix_and_the_properties(source_of, bui
     )
     enumerator = source.create_enumerator(SplitEnumeratorContext())
     assert isinstance(enumerator._cluster, KafkaCluster)
-    told = enumerator._cluster._config
-    assert told["client.id"] == "test-prefix-enumerator"
-    assert told["topic.metadata.refresh.interval.ms"] == "99999"
-    assert told["socket.keepalive.enable"] == "true"
+    reported = enumerator._cluster._config
+    assert reported["client.id"] == "test-prefix-enumerator"
+    assert reported["topic.metadata.refresh.interval.ms"] == "99999"
+    assert reported["socket.keepalive.enable"] == "true"
     assert enumerator.start().splits == expected, "and librdkafka takes them"
 
 
 @EACH_INITIALIZER
-def test_the_state_stands_where_the_assigned_splits_end(enumerator_of, builder, flink_topics, kind):
+def test_the_state_is_at_the_end_of_the_assigned_splits(enumerator_of, builder, flink_topics, kind):
     start = _initializers(flink_topics)[kind]
     enumerator = enumerator_of(builder.set_group_id(flink_topics.group).set_starting_offsets(start))
     assert enumerator.snapshot_state() is None, "before the first look"

@@ -21,7 +21,7 @@ def builder(kafka, topic):
     return KafkaSource.builder().set_topics(topic)
 
 
-def test_what_failed_is_assigned_again_as_it_was_though_records_arrived(
+def test_failed_splits_are_assigned_again_unchanged_although_records_arrived(
     spark, kafka, source_of, enumerator_of, builder, topic
 ):
     enumerator = enumerator_of(builder)

@@ -157,7 +157,7 @@ def test_batches_of_any_size_read_each_record_once(spark, source_of, enumerator_
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_was_open_is_read_by_the_run_after_it_was_committed_and_never_when_it_was_aborted(
+def test_an_open_transaction_is_read_after_its_commit_and_never_after_its_abort(
     spark, source_of, enumerator_of, kafka, topic, commit
 ):
     kafka.create(topic)
