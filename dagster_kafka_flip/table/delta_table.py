@@ -58,6 +58,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_already_there,
     is_conflict,
     is_not_there,
+    is_place_taken,
     telling_line,
 )
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -291,7 +292,12 @@ class DeltaTable:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
                 return
-            msg = f"the table {target} can't be created: {with_advice(error)}"
+            # Delta writes the log before the catalog, which may refuse the table.
+            advice = (
+                "Nothing was written. If an earlier attempt failed, its folder has a Delta log without rows: remove "
+                "the folder. Otherwise choose another name"
+            )
+            msg = f"the table {target} can't be created: {with_advice(error, advice if is_place_taken(error) else '')}"
             raise TableError(msg) from error
 
     def made(self, schema: StructType) -> Anchor:

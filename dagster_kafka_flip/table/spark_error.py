@@ -113,6 +113,11 @@ def is_already_there(error: BaseException) -> bool:
     return _condition(error) in _ALREADY_THERE
 
 
+def is_place_taken(error: BaseException) -> bool:
+    """Whether the catalog has no such table, but the folder that it would get is not empty."""
+    return _condition(error) == "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+
+
 def is_conflict(error: BaseException) -> bool:
     """Whether another writer's change caused the failure, so nothing was written and a retry makes sense."""
     return not _names(error).isdisjoint(_CONFLICTS)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
 from tests.stores.jars import s3_jars
+from tests.stores.metastore import Metastore
 from tests.stores.s3 import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
@@ -74,9 +75,10 @@ class Lander(OrderedProcess):
         folder: For its logs; its Dagster home is there too.
         bootstrap_servers: The broker.
         settings: Of its Spark.
+        user: Its user's name for Hadoop and Hive. Default: that of the process.
     """
 
-    def __init__(self, folder: Path, bootstrap_servers: str, settings: dict[str, str]) -> None:
+    def __init__(self, folder: Path, bootstrap_servers: str, settings: dict[str, str], user: str | None = None) -> None:
         folder.mkdir()
         self.folder = folder
         self.command = ""
@@ -84,6 +86,8 @@ class Lander(OrderedProcess):
             patch.setenv("DAGSTER_HOME", str(folder))
             patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
             patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+            if user is not None:
+                patch.setenv("HADOOP_USER_NAME", user)
             patch.setenv("JAVA_TOOL_OPTIONS", f"-Dderby.stream.error.file={folder / 'derby.log'}")
             # Behind Spark's own jars, so that the archive of its classes fits.
             patch.setenv("SPARK_DIST_CLASSPATH", os.pathsep.join(s3_jars()))
@@ -157,6 +161,35 @@ def landers(s3: S3, broker: str, tmp_path_factory: pytest.TempPathFactory) -> It
         first.wait_until_ready()
         second.wait_until_ready()
         yield first, second
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    """A Hive metastore that several processes use."""
+    with Metastore(tmp_path_factory.mktemp("hive") / "metastore") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def owner_and_guest(
+    metastore: Metastore, broker: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Lander, Lander]]:
+    """Two that share the metastore: one as the user of this process, who owns all folders, and one as another user."""
+    folder = tmp_path_factory.mktemp("shared")
+    settings = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.hadoop.hive.metastore.uris": metastore.uri,
+        "spark.hadoop.hive.metastore.connect.retries": "1",
+        "spark.hadoop.hive.metastore.failure.retries": "1",
+    }
+    with (
+        Lander(folder / "owner", broker, settings) as owner,
+        Lander(folder / "guest", broker, settings, user="guest") as guest,
+    ):
+        owner.wait_until_ready()
+        guest.wait_until_ready()
+        yield owner, guest
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""Tables by name in the catalog of a Hive metastore that is a server, with two users."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests import landed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
+
+
+def _produce(kafka, topic, count):
+    kafka.produce(topic, [(None, "x")] * count)
+
+
+def test_processes_of_several_users_share_a_table_by_its_name(kafka, owner_and_guest, topic, tmp_path):
+    owner, guest = owner_and_guest
+    kafka.create(topic)
+    _produce(kafka, topic, 3)
+    folder = tmp_path / "open"
+    owner.do("sql", statements=[f"CREATE SCHEMA open LOCATION '{folder.as_uri()}'"])
+    folder.chmod(0o777)
+    assert guest.do("land", topic=topic, table="open.flights")["rows"] == 3
+    _produce(kafka, topic, 2)
+    assert owner.do("land", topic=topic, table="spark_catalog.open.flights")["rows"] == 2
+    assert guest.do("land", topic=topic, table="open.flights")["rows"] == 0
+    assert landed.values(folder / "flights", "kafka_offset") == list(range(5))
+
+
+def test_a_right_that_is_missing_in_a_schema_is_named_and_the_log_that_delta_leaves_is_explained(
+    kafka, owner_and_guest, topic, tmp_path
+):
+    owner, guest = owner_and_guest
+    kafka.create(topic)
+    _produce(kafka, topic, 3)
+    folder = tmp_path / "closed"
+    owner.do("sql", statements=[f"CREATE SCHEMA closed LOCATION '{folder.as_uri()}'"])
+    folder.chmod(0o755)
+    refused = guest.do("land", topic=topic, table="closed.flights")
+    assert refused["error"] == "TableError", refused
+    assert "the table closed.flights can't be created" in refused["message"]
+    assert "Permission denied: user=guest" in refused["message"]
+    assert owner.do("sql", statements=["SHOW TABLES IN closed"])["rows"] == []
+    refused = owner.do("land", topic=topic, table="closed.flights")
+    assert refused["error"] == "TableError", refused
+    assert "its folder has a Delta log without rows: remove the folder" in refused["message"]
+    assert landed.count(folder / "flights") == 0
+    shutil.rmtree(folder / "flights")
+    assert owner.do("land", topic=topic, table="closed.flights")["rows"] == 3
+    assert landed.values(folder / "flights", "kafka_offset") == [0, 1, 2]
+
+
+def test_a_run_without_the_metastore_ends_and_the_next_one_continues(
+    kafka, metastore, owner_and_guest, topic, tmp_path
+):
+    owner, _ = owner_and_guest
+    kafka.create(topic)
+    _produce(kafka, topic, 3)
+    folder = tmp_path / "lost"
+    owner.do("sql", statements=[f"CREATE SCHEMA lost LOCATION '{folder.as_uri()}'"])
+    assert owner.do("land", topic=topic, table="lost.flights")["rows"] == 3
+    _produce(kafka, topic, 2)
+    metastore.end()
+    try:
+        refused = owner.do("land", topic=topic, table="lost.flights")
+    finally:
+        metastore.heal()
+    assert refused["error"] == "TableError", refused
+    assert "lost.flights" in refused["message"]
+    assert owner.do("land", topic=topic, table="lost.flights")["rows"] == 2
+    assert landed.values(folder / "flights", "kafka_offset") == list(range(5))
