@@ -210,6 +210,9 @@ class Publication:
         # Only now: what a run has just committed may not be visible to one that does not own the lanes.
         check_known(found, sink.transactional_id_prefix, self._topic.name, self._known)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
+        if any(progress.version > versions.newest for progress in found.values()):
+            # Another run may have published what was committed since this one planned.
+            versions.look_again()
         for progress in found.values():
             if progress.version > versions.newest:
                 msg = (

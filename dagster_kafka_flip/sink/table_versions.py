@@ -66,6 +66,10 @@ class TableVersions:
         self.table_id = details.id
         self._properties = details.properties
 
+    def look_again(self) -> None:
+        """Sets `newest` to the newest version of now."""
+        self.newest = next(iter(commits_of(self._spark, self._source.target))).version
+
     def _not_there(self) -> TableError:
         return TableError(
             f"the Delta table {self._source} does not exist. Nothing was published. Correct the table, or create it "

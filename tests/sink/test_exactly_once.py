@@ -157,7 +157,26 @@ def test_a_run_that_another_one_overtook_is_fenced_and_adds_nothing(published):
     assert result.lag_versions == 0
 
 
-def test_a_fence_that_shows_while_a_run_waits_for_rows_is_reported(published):
+def test_a_run_that_another_one_overtook_before_it_owned_its_lanes_finds_nothing_new(published, monkeypatch):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    opened, overtaking = Lane.open, []
+
+    def opening(lane: Any) -> None:
+        if not overtaking:
+            overtaking.append(True)
+            published.sql("INSERT INTO {t} VALUES (2, 'b')")
+            overtaking.append(published.run())
+        opened(lane)
+
+    monkeypatch.setattr(Lane, "open", opening)
+    result = published.run(start=0)
+    assert overtaking[1].records == 2
+    assert (result.records, result.last_version, result.newest_version, result.lag_versions) == (0, 2, 2, 0)
+    assert published.texts() == {1: ["a"], 2: ["b"]}
+
+
+def test_a_fence_that_shows_while_a_run_waits_for_rows_is_told(published):
     old, new = (Lane(published.connection, published.sink, 0) for _ in range(2))
     try:
         old.open()
