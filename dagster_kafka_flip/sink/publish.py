@@ -196,7 +196,7 @@ class _Run:
         # A progress beyond the table, or a stop beyond it, is an error that is found with Spark.
         if not wanted <= lanes[0].version <= newest:
             return None
-        self._log.info("nothing new in %s: version %d is published", self._source, newest)
+        self._log.info("nothing new in %s: version %d is published", self._source, lanes[0].version)
         return PublishResult(
             table=str(self._source),
             table_id=table_id,

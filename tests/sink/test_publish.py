@@ -120,7 +120,7 @@ def test_records_go_to_the_topic_of_their_column(published, kafka, topic):
     assert [record.value for record in published.records(f"{topic}-b")] == [b"b"]
 
 
-def test_a_sink_that_starts_at_latest_remembers_where_that_was(published):
+def test_a_sink_that_starts_at_latest_remembers_where_that_was(published, caplog):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
     first = published.run(start="latest")
@@ -129,5 +129,8 @@ def test_a_sink_that_starts_at_latest_remembers_where_that_was(published):
     published.sql("INSERT INTO {t} VALUES (3, 'c')")
     second = published.run(stop=2)
     assert (second.records, second.lag_versions) == (1, 1)
+    caplog.set_level("INFO")
+    assert published.run().records == 0
+    assert f"nothing new in {published.table}: version 2 is published" in caplog.text
     assert published.run(stop=None).first_version == 3
     assert published.texts() == {2: ["b"], 3: ["c"]}
