@@ -7,7 +7,14 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
@@ -62,6 +69,23 @@ class Kafka:
         self._wait_for_partitions(topic, partitions)
         # The producer may remember an earlier topic of this name, and that it is gone.
         self._producer.list_topics(topic, timeout=30)
+
+    def configure(self, topic: str, **config: str) -> None:
+        """Changes settings of a topic; they have underscores for dots."""
+        wanted = {key.replace("_", "."): value for key, value in config.items()}
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
+        ]
+        changes = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([changes])[changes].result(30)
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+
+        def is_there() -> bool:
+            found = self.admin.describe_configs([asked])[asked].result(30)
+            return all(found[name].value == value for name, value in wanted.items())
+
+        # The controller answers first.
+        wait_until(is_there, seconds=30)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Adds topic partitions, up to a number."""

@@ -234,6 +234,31 @@ def check_known(
         raise SinkProgressError(msg)
 
 
+def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, progress_topic: str) -> None:
+    """Checks that no lane lost its progress: a sink writes that of all lanes before the first row of any.
+
+    Args:
+        found: Progress by lane.
+        prefix: The transactional id prefix.
+        lanes: The number of lanes.
+        progress_topic: The progress topic.
+
+    Raises:
+        SinkProgressError: A lane has none, although another one has published rows.
+    """
+    furthest = max(found.values(), key=lambda progress: (progress.version, progress.rows), default=None)
+    missing = [lane for lane in range(lanes) if lane not in found]
+    if not missing or furthest is None or (furthest.version, furthest.rows) == (furthest.origin.before, 0):
+        return
+    msg = (
+        f"the progress topic {progress_topic} has no progress of lane {missing[0]} of the sink {prefix}, but lane "
+        f"{furthest.lane} reached table version {furthest.version}: records of the topic were deleted. This run would "
+        "publish rows twice. Nothing was published. Set another transactional_id_prefix; if the topic has all rows up "
+        f"to version {furthest.version}, also set start={furthest.version + 1} in the DeltaSource"
+    )
+    raise SinkProgressError(msg)
+
+
 def is_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> bool:
     """Whether progress seems to be lost since an earlier run; it may only not be visible yet.
 

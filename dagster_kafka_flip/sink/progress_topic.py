@@ -57,7 +57,8 @@ class ProgressTopic:
             msg = (
                 f"the progress topic {self.name} has {len(described.partitions)} topic partitions, but the sink "
                 f"{self._sink.transactional_id_prefix} has {lanes} lanes, and each needs its own. Nothing was "
-                f"published. Set lanes={len(described.partitions)}, or add topic partitions to {self.name}"
+                f"published. Set lanes={len(described.partitions)}; or, if the sink has not published yet, add topic "
+                f"partitions to {self.name}"
             )
             raise SinkProgressError(msg)
         policy = self._cluster.cleanup_policy(self.name)
@@ -76,7 +77,8 @@ class ProgressTopic:
             is_owner: Whether `init_transactions` ended all that was open before, so nothing can be open now.
 
         Raises:
-            SinkProgressError: A record is not of this sink, or another producer has a transaction open here.
+            SinkProgressError: A record is not of this sink, progress was deleted, or another producer has a transaction
+                open here.
         """
         partitions = [TopicPartition(self.name, lane) for lane in range(self._sink.lanes)]
         if is_owner:
@@ -88,6 +90,16 @@ class ProgressTopic:
         for starts in (near, beginnings):
             missing = [tp for tp in partitions if tp.partition not in found and starts[tp] < ends[tp]]
             found |= self._read([KafkaPartitionSplit(tp, starts[tp], ends[tp]) for tp in missing])
+        for tp in partitions:
+            # Compaction keeps the first offset: only retention or a person deletes records there.
+            if tp.partition not in found and beginnings[tp] > 0:
+                msg = (
+                    f"{tp} has no progress of the sink {self._sink.transactional_id_prefix}, and begins at offset "
+                    f"{beginnings[tp]}: what was before was deleted. This run would publish rows twice. Nothing was "
+                    "published. Set another transactional_id_prefix, and start in the DeltaSource if the topic already "
+                    "has rows of the table"
+                )
+                raise SinkProgressError(msg)
         return found
 
     def _read(self, ranges: Collection[KafkaPartitionSplit]) -> dict[int, Progress]:

@@ -20,6 +20,7 @@ from dagster_kafka_flip.sink.lane_failures import shown
 from dagster_kafka_flip.sink.progress import (
     Progress,
     are_even,
+    check_all_there,
     check_known,
     check_settings,
     check_sink,
@@ -209,6 +210,8 @@ class Publication:
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, self._topic_id)
         # Only now: what a run has just committed may not be visible to one that does not own the lanes.
         check_known(found, sink.transactional_id_prefix, self._topic.name, self._known)
+        if sink.delivery_guarantee != "none":
+            check_all_there(found, sink.transactional_id_prefix, sink.lanes, self._topic.name)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
         if any(progress.version > versions.newest for progress in found.values()):
             # Another run may have published what was committed since this one planned.

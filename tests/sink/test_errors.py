@@ -206,6 +206,21 @@ def test_a_progress_topic_that_would_lose_or_mix_progress_is_refused(published, 
 
 @pytest.mark.kafka
 @pytest.mark.spark
+def test_progress_that_was_deleted_is_refused_though_no_earlier_run_is_known(published, kafka):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(9)")
+    published.run(lanes=2)
+    progress = published.sink.progress_name
+    # Brokers delete no records of a topic that is only compacted.
+    kafka.configure(progress, cleanup_policy="delete")
+    kafka.trim(progress, 1, kafka.end_offset(progress, 1))
+    kafka.configure(progress, cleanup_policy="compact")
+    published.sql("INSERT INTO {t} SELECT id + 9, 'a' FROM range(9)")
+    _fails(published, SinkProgressError, f"{progress}-1 has no progress .* begins at offset 4: .* was deleted")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
 def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
     published.create("id int, v string, t timestamp, p int, n string")
     published.sql(

@@ -14,6 +14,7 @@ from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
+    check_all_there,
     check_known,
     check_settings,
     check_sink,
@@ -67,6 +68,16 @@ def test_progress_behind_an_earlier_run_is_refused():
             check_known({0: at(5, 2)}, "s", "p", {0: known})
     with pytest.raises(SinkProgressError, match=r"\(lane 1\), .* has no progress"):
         check_known({0: at(5, 2)}, "s", "p", {0: (5, 2), 1: (5, 0)})
+
+
+def test_a_lane_that_lost_its_progress_is_refused():
+    # A first run may have died between the lanes: then none has published a row.
+    check_all_there({}, "s", 2, "p")
+    check_all_there({1: at(2)}, "s", 2, "p")
+    check_all_there({0: at(5), 1: at(4)}, "s", 2, "p")
+    for reached in (at(2, 1, lane=1), at(5, lane=1)):
+        with pytest.raises(SinkProgressError, match=f"no progress of lane 0 .* lane 1 reached .* {reached.version}"):
+            check_all_there({1: reached}, "s", 2, "p")
 
 
 @pytest.mark.parametrize(
