@@ -116,16 +116,19 @@ class Batches:
             place.seen = place.digest = place.before = 0
         self.version = version
 
-    def progress(self, columns: tuple[str, ...], settings: str, schema_ids: SchemaIds) -> list[Progress]:
+    def progress(
+        self, columns: tuple[str, ...], settings: str, schema_ids: SchemaIds, types: str | None = None
+    ) -> list[Progress]:
         """Returns the progress of each lane with all rows that were yielded.
 
         Args:
             columns: The table's columns that they were serialized with.
             settings: The sink's settings that decide lane and order.
             schema_ids: Ids of the registered schemas that they were serialized with.
+            types: The types of the columns.
         """
         return [
-            replace(self._reached(place), columns=columns, settings=settings, schema_ids=schema_ids)
+            replace(self._reached(place), columns=columns, settings=settings, schema_ids=schema_ids, types=types)
             for place in self._places
         ]
 

@@ -55,6 +55,7 @@ class Progress:
         settings: The sink's settings that decide lane and order of a row.
         schema_ids: Ids of the registered schemas that the last rows were serialized with.
         topic_partitions: The number of the topic's topic partitions; None if unknown.
+        types: The types of `columns`, as Spark's JSON; None if unknown.
     """
 
     lane: int
@@ -71,6 +72,7 @@ class Progress:
     digest: int = 0
     schema_ids: SchemaIds = (None, None)
     topic_partitions: int | None = None
+    types: str | None = None
 
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""
@@ -91,6 +93,7 @@ class Progress:
                 "settings": self.settings,
                 "schema_ids": self.schema_ids,
                 "topic_partitions": self.topic_partitions,
+                "types": self.types,
             },
             ensure_ascii=False,
         ).encode()
@@ -132,6 +135,7 @@ class Progress:
                 schema_ids=(of_key, of_value),
                 # Earlier progress has none.
                 topic_partitions=document.get("topic_partitions"),
+                types=document.get("types"),
             )
         except (ValueError, KeyError, TypeError) as error:
             msg = (

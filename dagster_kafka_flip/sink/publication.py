@@ -400,7 +400,9 @@ class Publication:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
         now = [
             replace(progress, topic_partitions=step.places.keyed_partitions)
-            for progress in step.batches.progress(step.read.columns, self._settings, step.read.schema_ids)
+            for progress in step.batches.progress(
+                step.read.columns, self._settings, step.read.schema_ids, step.read.types
+            )
         ]
         moved = False
         for lane, progress in zip(self._lanes, now, strict=True):

@@ -23,6 +23,7 @@ class Segment:
         is_snapshot: Whether to read all rows of the version, not its changes.
         columns: The table's columns; None for those of the last version.
         schema_ids: Ids of the registered schemas of key and value; None for those that are registered now.
+        types: The types of `columns`, as Spark's JSON; None for those of the last version.
     """
 
     first: int
@@ -30,6 +31,7 @@ class Segment:
     is_snapshot: bool = False
     columns: tuple[str, ...] | None = None
     schema_ids: SchemaIds = (None, None)
+    types: str | None = None
 
     def __str__(self) -> str:
         if self.is_snapshot:
@@ -58,7 +60,15 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
         furthest = max(found, key=lambda progress: (progress.version, progress.rows))
         reached = min(last, furthest.version + (1 if furthest.rows else 0))
         if start <= reached:
-            segments.append(Segment(start, reached, columns=furthest.columns, schema_ids=furthest.schema_ids))
+            segments.append(
+                Segment(
+                    start,
+                    reached,
+                    columns=furthest.columns,
+                    schema_ids=furthest.schema_ids,
+                    types=furthest.types,
+                )
+            )
             start = reached + 1
     if start <= last:
         segments.append(Segment(start, last))

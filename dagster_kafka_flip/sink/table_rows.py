@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
@@ -86,6 +87,7 @@ class SegmentRows:
 
     Attributes:
         columns: The table's columns that the rows are serialized with.
+        types: Their types, as Spark's JSON.
         rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
         frames: The bytes before each key and each value.
         schema_ids: Ids of the registered schemas of key and value.
@@ -119,7 +121,19 @@ class SegmentRows:
                 )
                 raise SinkProgressError(msg)
             self.columns = segment.columns
+            changes = self._as_before(changes)
+        self.types = _types_text(changes.schema, self.columns)
         self.rows = self._serialized(changes)
+
+    def _as_before(self, changes: DataFrame) -> DataFrame:
+        """The rows with the types that a version was published with in part: a new field would change all rows."""
+        from pyspark.sql import types as t
+
+        before = self._segment.types
+        if before in (None, _types_text(changes.schema, self.columns)):
+            return changes
+        others = [field for field in changes.schema.fields if field.name not in self.columns]
+        return changes.to(t.StructType([*t.StructType.fromJson(json.loads(before)).fields, *others]))
 
     def _changes(self) -> DataFrame:
         from pyspark.sql import functions as f
@@ -284,6 +298,14 @@ class SegmentRows:
             "source reads headers, or map<string,binary>"
         )
         raise ConfigurationError(msg)
+
+
+def _types_text(schema: StructType, columns: tuple[str, ...]) -> str:
+    """Columns and their types as Spark's JSON; what may be null does not matter, and is left open."""
+    from pyspark.sql import types as t
+
+    text = t.StructType([t.StructField(name, type_of(schema, name)) for name in columns]).json()
+    return re.sub(r'"(nullable|containsNull|valueContainsNull)":false', r'"\1":true', text)
 
 
 _REST = ("value", "topic", "partition", "timestamp_ms", "headers", "problem", "text")

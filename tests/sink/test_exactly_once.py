@@ -100,8 +100,8 @@ def test_runs_that_die_at_any_step_publish_each_record_once_and_in_order(publish
 
 
 def test_a_version_and_a_snapshot_larger_than_a_batch_go_on_where_they_ended(published):
-    published.create("v string, id int")
-    published.sql("INSERT INTO {t} SELECT 'x', id % 3 FROM range(10)")
+    published.create("v string, id int, s struct<a: int>")
+    published.sql("INSERT INTO {t} SELECT 'x', id % 3, named_struct('a', 1) FROM range(10)")
     one = Limits(max_records_per_batch=4, max_batches=1)
     counts = []
     while not counts or counts[-1].rows_left:
@@ -109,8 +109,11 @@ def test_a_version_and_a_snapshot_larger_than_a_batch_go_on_where_they_ended(pub
         if len(counts) == 1:
             # A column more changes neither the rest of the snapshot nor its order.
             published.sql("ALTER TABLE {t} ADD COLUMN (w int)")
-            published.sql("INSERT INTO {t} SELECT 'y', id % 3, 1 FROM range(10)")
-    assert [each.records for each in counts] == [4, 4, 2, 4, 4, 2]
+            published.sql("INSERT INTO {t} SELECT 'y', id % 3, named_struct('a', 1), 1 FROM range(10)")
+        if len(counts) == 4:
+            # Nor does a field more change the rest of a version.
+            published.sql("ALTER TABLE {t} ADD COLUMN (s.b int)")
+    assert [each.records for each in counts] == [4, 4, 2, 4, 4, 2, 0]
     assert published.texts() == {key: ["x"] * (4 - (key > 0)) + ["y"] * (4 - (key > 0)) for key in range(3)}
 
 
