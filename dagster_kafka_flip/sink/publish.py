@@ -16,6 +16,7 @@ from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, is_behind
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
+from dagster_kafka_flip.sink.record_places import topic_not_found
 from dagster_kafka_flip.sink.result import PublishResult
 from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
@@ -126,11 +127,7 @@ class _Run:
         described = self._cluster.describe_topics(list(wanted.values()), skip_missing=True)
         for option, name in wanted.items():
             if name not in described:
-                msg = (
-                    f"the topic {name} does not exist, or this client may not describe it. Nothing was "
-                    f"published. Create it, or correct {option} of the KafkaSink"
-                )
-                raise TopicNotFoundError(msg)
+                raise TopicNotFoundError(topic_not_found(option, name))
         topic_id = described[sink.topic].topic_id
         self._topic.prepare()
         # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes

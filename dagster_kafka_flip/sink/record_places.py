@@ -9,6 +9,7 @@ from dagster_kafka_flip.errors import (
     RowMisplacedError,
     RowTooLargeError,
     RowWithoutKeyError,
+    TopicNotFoundError,
 )
 from dagster_kafka_flip.sink.kafka_sink import is_topic_name
 from dagster_kafka_flip.sink.record_size import batch_bytes, is_surely_within
@@ -46,6 +47,7 @@ class RecordPlaces:
 
     Raises:
         ConfigurationError: The dead-letter topic is compacted.
+        TopicNotFoundError: The sink's topic does not exist.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class RecordPlaces:
             )
             raise ConfigurationError(msg)
 
-        self._topic(sink.topic)
+        if self._topic(sink.topic) is None and sink.topic_column is None:
+            # Else each row would be left out, if such rows are tolerated.
+            raise TopicNotFoundError(topic_not_found("topic", sink.topic))
 
     @property
     def keyed_partitions(self) -> int | None:
@@ -242,6 +246,19 @@ class RecordPlaces:
             )
             return _Topic(partitions, None, is_compacted=False)
         return _Topic(partitions, settings.max_bytes, settings.is_compacted)
+
+
+def topic_not_found(option: str, name: str) -> str:
+    """The message about a topic of the sink that does not exist.
+
+    Args:
+        option: The option that names it.
+        name: The topic.
+    """
+    return (
+        f"the topic {name} does not exist, or this client may not describe it. Nothing was published. Create it, or "
+        f"correct {option} of the KafkaSink"
+    )
 
 
 _NOTHING = "Readers of committed records see nothing of the open transaction"

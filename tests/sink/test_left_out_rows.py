@@ -14,6 +14,7 @@ from dagster_kafka_flip.errors import (
     UnpublishableRowError,
 )
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.record_size import batch_bytes, is_surely_within
 from dagster_kafka_flip.sink.serializers import StringSerializer
 from dagster_kafka_flip.source.limits import Limits
@@ -177,6 +178,21 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
 
     with pytest.raises(TopicNotFoundError, match=r"nowhere.* correct dead_letter_topic"):
         published.run(dead_letter_topic="nowhere")
+
+    def without_the_topic():
+        kafka.delete(f"{topic}-gone")
+        return published.spark
+
+    # That is no error of rows, which would all be left out.
+    kafka.create(f"{topic}-gone")
+    sink = {**TEXTS, "topic": f"{topic}-gone", "transactional_id_prefix": f"{topic}-gone"}
+    with pytest.raises(TopicNotFoundError, match=r"-gone does not exist.* correct topic of"):
+        publish(
+            published.source,
+            KafkaSink(**sink, tolerate=[RowMisplacedError]),
+            spark=without_the_topic,
+            connection=published.connection,
+        )
     published.sql("INSERT INTO {t} VALUES ('f', 'v', '')")
     with pytest.raises(ConfigurationError, match=r"-compacted is compacted: it can't hold rows without a key"):
         published.run(dead_letter_topic=f"{topic}-compacted")
