@@ -43,7 +43,7 @@ class Batches:
 
     Args:
         found: Progress of all lanes, by lane.
-        folds: Whether a tombstone gives way to a later row of the same key and version.
+        folds: Whether a tombstone gives way to a later row of the same key, version and topic.
 
     Attributes:
         version: The version that is read; None before the first row.
@@ -69,7 +69,8 @@ class Batches:
             SinkProgressError: The rows of the version that were published differ from the current ones.
         """
         held, self._held = self._held, None
-        is_followed = held is not None and row.key is not None and held.key == row.key
+        # In another topic the row takes nothing's place: there the key's earlier value stays without a tombstone.
+        is_followed = held is not None and row.key is not None and (held.key, held.topic) == (row.key, row.topic)
         # One tombstone of several is enough, too.
         if is_followed and (row.rank in _VALUES or row.value is None):
             held = None

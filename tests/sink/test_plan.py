@@ -138,6 +138,14 @@ def test_a_tombstone_gives_way_to_the_row_that_takes_its_key():
     assert _taken(Batches([at(3)], folds=False), rows, 5) == rows
 
 
+def test_a_tombstone_stays_if_the_row_that_takes_its_key_is_in_another_topic():
+    rows = [
+        _row(4, PREVIOUS, b"a", None)._replace(topic="x"),
+        _row(4, UPDATED, b"a", b"1")._replace(topic="y"),
+    ]
+    assert _taken(Batches([at(3)], folds=True), rows, 4) == rows
+
+
 def test_rows_without_a_key_are_never_folded():
     rows = [_row(4, DELETE, None, None), _row(4, DELETE, None, None), _row(4, INSERT, None, b"1")]
     assert _taken(Batches([at(3)], folds=True), rows, 4) == rows
