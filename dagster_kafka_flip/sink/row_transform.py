@@ -69,6 +69,11 @@ _UNREPEATABLE = re.compile(
     r"|reflect|try_reflect|java_method)\(",
     flags=re.IGNORECASE,
 )
+# What differs between two plans of one transform: numbers that Spark gives out, and the names of temporary views.
+_NUMBERED = re.compile(r"#\d+L?|_gen_alias_\d+")
+_NAMED = re.compile(r"^[ :|]*(?:[+:]- )?(?:SubqueryAlias|View) .*$", flags=re.MULTILINE)
+_PART = re.compile(r"[\[\](),\n]+")
+_MOST_SHOWN = 60
 # Spark keeps what a column's metadata says as long as the column is the same, under whatever name.
 _SAME = "dagster_kafka_flip.same"
 
@@ -145,6 +150,7 @@ class RowTransform:
             raise ConfigurationError(msg)
         with self._all_fields_shown():
             plan = analyzed_plan(result)
+            again = analyzed_plan(transformed(nothing, self._function))
         steps = [step[1] for line in plan.splitlines()[1:] if (step := _STEP.match(line)) is not None]
         for step in steps:
             if step in _BY_ROW:
@@ -161,6 +167,16 @@ class RowTransform:
                 "know which rows are already published. Nothing was published. Leave it out; the record's timestamp "
                 f"is the time of its publication, and {COMMIT_TIMESTAMP} that of the commit. Or write the result to a "
                 "table, and publish that table"
+            )
+            raise ConfigurationError(msg)
+        one, other = (_PART.split(_NAMED.sub("", _NUMBERED.sub("", each))) for each in (plan, again))
+        if one != other:
+            differing = [pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]]
+            shown = " and then ".join(each.strip()[:_MOST_SHOWN] for each in (differing or [("more", "less")])[0])
+            msg = (
+                f"the transform gives another plan each time it is called: {shown}. A run after a failure would not "
+                "know which rows are already published. Nothing was published. Leave out values that change, such as "
+                f"lit(datetime.now()); {COMMIT_TIMESTAMP} is the time of the commit"
             )
             raise ConfigurationError(msg)
         computed = [name for name in _UNCHANGED if result.schema[name].metadata.get(_SAME) != name]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -110,6 +112,10 @@ _REFUSED = {
     r"calls reflect\(\)": lambda rows: rows.withColumn("n", f.expr("reflect('java.util.UUID', 'randomUUID')")),
     r"calls java_method\(\)": lambda rows: rows.withColumn("n", f.expr("java_method('java.util.UUID', 'randomUUID')")),
     r"calls try_reflect\(\)": lambda rows: rows.withColumn("n", f.expr("try_reflect('java.util.UUID', 'randomUUID')")),
+    r"another plan each time it is called: .*at and then .*at\.": lambda rows: rows.withColumn(
+        "at", f.lit(datetime.now(timezone.utc))
+    ),
+    "another plan each time it is called: TIMESTAMP": lambda rows: rows.withColumn("at", f.expr("timestamp'now'")),
     "computes the column _change_type": lambda rows: rows.withColumn(
         "_change_type", f.when(f.col("id") == 1, "delete").otherwise(f.col("_change_type"))
     ),
@@ -134,8 +140,17 @@ _TAMPERING = {
     r"changed _commit_version, .* in versions 0 to 1\.": _in_python(_commit_version=7),
     "changed _change_type": _in_python(_change_type="upsert"),
 }
+
+
+def _in_a_view(rows):
+    view = f"v{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    return rows.sparkSession.sql(f"SELECT * FROM {view} AS {view}_2")
+
+
 _UNTOUCHED = (
     lambda rows: rows.orderBy("v"),
+    _in_a_view,
     lambda rows: rows.select("*").where("_change_type = 'insert'"),
     lambda rows: rows.withColumnRenamed("_change_type", "kind").selectExpr(
         "id", "v", "kind _change_type", "_commit_version"
