@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
@@ -231,6 +232,7 @@ class TopicComparison:
         self._transform = None if transform is None else RowTransform(spark, transform).of
         self._max_records = max_records
         self._has_keys = source.content == "changes"
+        self._types: StructType | None = None
 
     def compare(self) -> Comparison:
         """Compares, and reads only.
@@ -339,8 +341,10 @@ class TopicComparison:
     def _expected(self, segment: Segment) -> DataFrame:
         """The table's rows at the published version, as records."""
         from pyspark.sql import functions as f
+        from pyspark.sql.types import StructType
 
         read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
+        self._types = StructType.fromJson(json.loads(read.types))
         key, value = (
             f.concat(f.lit(bytearray(frame)), name) for name, frame in zip(("key", "value"), read.frames, strict=True)
         )
@@ -412,12 +416,11 @@ class TopicComparison:
         if record is None or row is None or not isinstance(self._sink.value, JsonSerializer):
             return False
         try:
-            before, now = json.loads(record), json.loads(bytes(row))
+            # A decimal has more digits than a float.
+            before, now = (json.loads(bytes(each), parse_float=str) for each in (record, row))
         except ValueError:
             return False
-        if not isinstance(before, dict) or not before.keys() < now.keys():
-            return False
-        return all(before[name] == value if name in before else value is None for name, value in now.items())
+        return before != now and is_earlier(before, now, self._types)
 
     def _compare_rows(
         self, expected: DataFrame, log: Mapping[tuple[bytes | None, str | None], int], found: Comparison
@@ -445,3 +448,30 @@ class TopicComparison:
         # Of a part of the topic, only what is too much says anything.
         found.missing = missing if found.is_whole else 0
         found.examples = [f"{'missing' if row['more'] > 0 else 'surplus'}: {shown(row['key'])}" for row in wrong]
+
+
+def is_earlier(before: Any, now: Any, kind: DataType | None) -> bool:
+    """Whether a value is the same as another one, but for fields that its STRUCTs got later, which are null.
+
+    Args:
+        before: The value, as read from JSON.
+        now: The other one, likewise.
+        kind: The type of the other one.
+    """
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType) and isinstance(before, dict) and isinstance(now, dict):
+        kinds = {field.name: field.dataType for field in kind.fields}
+        return before.keys() <= now.keys() and all(
+            is_earlier(before[name], value, kinds.get(name)) if name in before else value is None
+            for name, value in now.items()
+        )
+    if isinstance(kind, t.MapType) and isinstance(before, dict) and isinstance(now, dict):
+        return before.keys() == now.keys() and all(
+            is_earlier(before[key], value, kind.valueType) for key, value in now.items()
+        )
+    if isinstance(kind, t.ArrayType) and isinstance(before, list) and isinstance(now, list):
+        return len(before) == len(now) and all(
+            is_earlier(one, other, kind.elementType) for one, other in zip(before, now, strict=True)
+        )
+    return before == now

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from dagster import AssetCheckSeverity, AssetSelection, Definitions, asset, define_asset_job
+from pyspark.sql import types as t
 
 from dagster_kafka_flip import (
     DeltaSource,
@@ -17,7 +18,7 @@ from dagster_kafka_flip import (
     delta_kafka_checks,
 )
 from dagster_kafka_flip.errors import ConfigurationError, RowMisplacedError
-from dagster_kafka_flip.sink.comparison import TopicComparison
+from dagster_kafka_flip.sink.comparison import TopicComparison, is_earlier
 
 _KEY = JsonSerializer(columns=("id",))
 
@@ -55,6 +56,25 @@ def test_wrong_arguments_are_named():
         delta_kafka_checks(other)
 
 
+def test_a_value_is_earlier_if_it_only_lacks_fields_of_structs_that_are_null():
+    inner = t.StructType().add("a", t.IntegerType()).add("b", t.IntegerType())
+    kind = t.StructType().add("s", inner).add("l", t.ArrayType(inner)).add("m", t.MapType(t.StringType(), inner))
+    now = {"s": {"a": 1, "b": None}, "l": [{"a": 1, "b": None}], "m": {"k": {"a": 1, "b": None}, "n": None}}
+    assert is_earlier({"s": {"a": 1}, "l": [{"a": 1}], "m": {"k": {"a": 1}, "n": None}}, now, kind)
+    for name, wrong in (
+        ("s", {"a": 2}),
+        ("s", {"b": None}),
+        ("s", {"a": 1, "c": None}),
+        ("s", None),
+        ("l", []),
+        ("l", [{"a": 2}]),
+        # The entries of a map are values: nothing adds them later.
+        ("m", {"k": {"a": 1}}),
+        ("m", {"k": {"a": 2}, "n": None}),
+    ):
+        assert not is_earlier(now | {name: wrong}, now, kind), (name, wrong)
+
+
 def _compared(published, *, max_records=1000, transform=None):
     return TopicComparison(
         published.source, published.sink, transform, published.connection, published.spark, max_records
@@ -68,21 +88,22 @@ def _numbers(found):
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_the_last_record_of_each_key_is_compared_with_its_row(published, kafka, topic):
-    published.create()
-    published.sql("INSERT INTO {t} SELECT id, concat('a', id) FROM range(6)")
+    published.create("id int, v string, s struct<a: array<struct<b: int>>, m: map<string, int>>")
+    row = "named_struct('a', array(named_struct('b', 1)), 'm', map('k', null))"
+    published.sql(f"INSERT INTO {{t}} SELECT id, concat('a', id), {row} FROM range(6)")
     published.run(limits=Limits(max_records_per_batch=4, max_batches=1), lanes=1, partitioner="fixed")
     assert "in the middle of a version" in _compared(published).unknown[0]
     published.run()
     published.sql("UPDATE {t} SET v = 'b' WHERE id < 2")
     published.sql("DELETE FROM {t} WHERE id = 5")
-    published.sql("ALTER TABLE {t} ADD COLUMN (w int)")
-    published.sql("INSERT INTO {t} VALUES (7, 'g', 1)")
+    published.sql("ALTER TABLE {t} ADD COLUMN (w int, s.a.element.c int)")
+    published.sql("INSERT INTO {t} VALUES (7, 'g', null, 1)")
     published.run()
     # Not published yet.
     published.sql("DELETE FROM {t}")
     found = _compared(published)
     assert (found.unknown, found.is_whole, found.version, found.records) == ([], True, 5, 10)
-    # Rows that did not change lack the new column in the topic.
+    # Rows that did not change lack the new column and the new field in the topic.
     assert (found.earlier_columns, _numbers(found)) == (3, (7, 0, 0, 0))
 
     # Of a part only what it has: the last four records, and the marker behind them.

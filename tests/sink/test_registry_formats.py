@@ -325,36 +325,60 @@ def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
     assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
 
 
+def compared(published):
+    """What is unknown, and how many keys are compared, missing, surplus and differing."""
+    found = TopicComparison(published.source, published.sink, None, published.connection, published.spark, 1000)
+    result = found.compare()
+    return result.unknown, (result.keys, result.missing, result.surplus, result.differing)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("serializer", "options"),
+    [
+        pytest.param(AvroSerializer, {}, id="avro"),
+        pytest.param(JsonSchemaSerializer, {"floats": ""}, id="json"),
+        pytest.param(ProtobufSerializer, {"lists": ([], {}, {})}, id="protobuf"),
+    ],
+)
+def test_a_topic_of_nested_rows_is_compared_in_each_format(published, registry, kafka, topic, serializer, options):
+    filled(published, **options)
+    published.run(key=serializer(registry=registry, columns=["id"]), value=serializer(registry=registry))
+    published.sql("UPDATE {t} SET s = 'ä', n = -0.000000000000000001, inner.a = 5 WHERE id = 2")
+    published.sql("UPDATE {t} SET m = map('b', 1, 'a', 2), inner = null WHERE id = 1")
+    published.sql("DELETE FROM {t} WHERE id = 3")
+    published.run()
+    assert compared(published) == ([], (4, 0, 0, 0))
+    last_of_key = {record.key: record for record in published.records()}
+    first, *_, last = [record for record in last_of_key.values() if record.value is not None]
+    kafka.produce(topic, [(last.key, first.value)], partition=last.topic_partition.partition)
+    assert compared(published) == ([], (4, 0, 0, 1))
+
+
 def test_a_topic_is_compared_with_its_table_in_the_schema_of_the_last_run(published, registry, client, kafka, topic):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, null)")
     key, value = AvroSerializer(registry=registry, columns=["id"]), AvroSerializer(registry=registry)
-
-    def compared():
-        found = TopicComparison(published.source, published.sink, None, published.connection, published.spark, 1000)
-        result = found.compare()
-        return result.unknown, (result.keys, result.missing, result.surplus, result.differing)
-
     published.run(key=key, value=value)
     published.sql("UPDATE {t} SET v = 'c' WHERE id = 2")
     published.sql("DELETE FROM {t} WHERE id = 1")
     published.run()
-    assert compared() == ([], (3, 0, 0, 0))
+    assert compared(published) == ([], (3, 0, 0, 0))
 
     # Records of an earlier schema can't be made from the rows, so they are not said to be equal, nor to differ.
     published.sql("ALTER TABLE {t} ADD COLUMN (w int)")
     published.sql("INSERT INTO {t} VALUES (4, 'd', 1)")
     published.run()
-    unknown, numbers = compared()
+    unknown, numbers = compared(published)
     assert unknown[0].startswith("the last records of 2 keys are not of the last run's schema, ")
     assert numbers == (2, 0, 0, 0)
     published.sql("UPDATE {t} SET w = 2")
     published.run()
-    assert compared() == ([], (4, 0, 0, 0))
+    assert compared(published) == ([], (4, 0, 0, 0))
 
     last = next(record for record in published.records() if record.key.endswith(b"\x04"))
     kafka.produce(topic, [(last.key[:-1] + b"\x7e", last.value[:5] + b"?"), (b"key", b"value")])
-    (unknown,), numbers = compared()
+    (unknown,), numbers = compared(published)
     assert unknown.startswith("1 records have a key that is not of the last run's schema, ")
     assert numbers == (0, 0, 0, 0)
     # The check registers nothing: two schemas of the value are from the runs.
