@@ -182,8 +182,9 @@ class LaneFailures:
         limit = self._sink.transaction_timeout.total_seconds()
         return TransactionTimedOutError(
             f"the transaction of {self._id} was open for {age:.0f} s, and transaction_timeout is {limit:g} s, so the "
-            f"brokers aborted it. {self._invisible}. Run again; raise transaction_timeout, or lower "
-            "max_records_per_batch or max_bytes_per_batch of the limits"
+            f"brokers aborted it. {self._invisible}. If another run of the sink has taken over, leave it to that run; "
+            "otherwise run again. Raise transaction_timeout, or lower max_records_per_batch or max_bytes_per_batch of "
+            "the limits"
         )
 
 

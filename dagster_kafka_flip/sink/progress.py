@@ -204,7 +204,9 @@ def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id
             msg = (
                 f"the sink {prefix} has published the table {progress.table} (id {progress.table_id}) up to version "
                 f"{progress.version}, but {table} has the id {table_id}: it is another table, or was recreated. "
-                "Nothing was published. Correct the table; or publish it under another transactional_id_prefix"
+                "Nothing was published. Correct the table; or publish it under another transactional_id_prefix: with "
+                f"start={progress.version + 1} in the DeltaSource if CREATE OR REPLACE TABLE made it, so that its "
+                "versions go on, otherwise to an empty topic"
             )
             raise SinkProgressError(msg)
 

@@ -49,9 +49,10 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
         if not is_sparks_own(error):
             raise
         if _NO_FEED.search(str(error)):
-            raise versions.no_feed(f"had no change data feed in {segment}") from error
+            raise versions.no_feed_then(segment) from error
         if _GONE.search(str(error)):
-            raise versions.gone(segment.first, segment.last, "files of them are gone (VACUUM)") from error
+            why = "files of them are gone (VACUUM, or log retention)"
+            raise versions.gone(segment.first, segment.last, why) from error
         if _INCOMPATIBLE.search(str(error)):
             raise versions.incompatible(segment) from error
         raise

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 _FEED = "delta.enableChangeDataFeed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
+# Of rows that were deleted meanwhile a snapshot says nothing: in a topic that has them they would stay.
+_ANEW = (
+    'publish the table under another transactional_id_prefix with start="snapshot", to an empty topic: a snapshot has '
+    "no tombstones of rows that were deleted earlier"
+)
+
 # With these, Spark leaves out rows whose files are gone or broken, in silence.
 _SILENT = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
@@ -165,18 +171,23 @@ class TableVersions:
             ChangeDataFeedError: It does not.
         """
         if self._properties.get(_FEED, "false").lower() != "true":
-            raise self.no_feed("has no change data feed")
+            msg = (
+                f"the table {self._source} has no change data feed, which records the changes of a version. Nothing "
+                f"was published. Run ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true): "
+                f"it applies to later versions. For earlier ones, {_ANEW}"
+            )
+            raise ChangeDataFeedError(msg)
 
-    def no_feed(self, what: str) -> ChangeDataFeedError:
-        """Creates the error about changes that were not recorded.
+    def no_feed_then(self, segment: Segment) -> ChangeDataFeedError:
+        """Creates the error about changes that were not recorded, although the table records them now.
 
         Args:
-            what: What is wrong with the table.
+            segment: The versions.
         """
+        which = "it" if segment.first == segment.last else "some of them"
         return ChangeDataFeedError(
-            f"the table {self._source} {what}, which records the changes of a version. Nothing was published. Run "
-            f"ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true): it applies to later "
-            'versions. To publish existing rows, use start="snapshot" under a new transactional_id_prefix'
+            f"the table {self._source} had no change data feed in {segment}: what {which} changed is not recorded. "
+            f"Nothing of them was published. To go on, {_ANEW}"
         )
 
     def check_there(self, first: int, last: int) -> None:
@@ -206,12 +217,11 @@ class TableVersions:
         Args:
             segment: The versions.
         """
-        anew = 'publish the table under another transactional_id_prefix with start="snapshot"'
-        advice = f"To go on, {anew}"
+        advice = f"To go on, {_ANEW}"
         if segment.first < segment.last:
             advice = (
                 f"Publish them separately: a run with stop={segment.first}, and so on, up to the version that changed "
-                f"the schema; then all others. If that version alone fails, {anew}"
+                f"the schema; then all others. If that version alone fails, {_ANEW}"
             )
         return IncompatibleVersionsError(
             f"{segment} of the table {self._source} can't be read together, because the schema changed: a column was "
@@ -230,8 +240,7 @@ class TableVersions:
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         return VersionsGoneError(
             f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
-            'changed would be lost. Publish the table under another transactional_id_prefix with start="snapshot", and '
-            "run more often than VACUUM and log retention delete versions"
+            f"changed would be lost. To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions"
         )
 
 

@@ -123,7 +123,8 @@ def test_a_table_without_change_data_feed_says_how_to_get_one(published):
     published.sql("INSERT INTO {t} VALUES (2, 'b')")
     _fails(published, ChangeDataFeedError, r"no change data feed.*ALTER TABLE .* \(delta.enableChangeDataFeed = true\)")
     published.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-    _fails(published, ChangeDataFeedError, r"had no change data feed in versions 2 to 3")
+    said = r"had no change data feed in versions 2 to 3: what some of them changed .* to an empty topic"
+    _fails(published, ChangeDataFeedError, said)
 
 
 @pytest.mark.kafka
@@ -154,7 +155,7 @@ def test_versions_that_retention_or_vacuum_took_are_named(published, table, topi
     (taken,) = feed
     kept = taken.read_bytes()
     taken.unlink()
-    _fails(published, VersionsGoneError, r"version 2 of the table .* files of them are gone \(VACUUM\)")
+    _fails(published, VersionsGoneError, r"version 2 of the table .* files of them are gone \(VACUUM, or")
     taken.write_bytes(kept)
     (Path(table, "_change_data") / f".{taken.name}.crc").unlink(missing_ok=True)
 
@@ -182,6 +183,9 @@ def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused
     _fails(published, SinkProgressError, "with 1 lanes up to table version 1, but lanes is 2 now", lanes=2)
     kafka.create(f"{topic}-other")
     _fails(published, SinkProgressError, "-other now, which would get only", topic=f"{topic}-other")
+    told = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    published.sql(f"CREATE OR REPLACE TABLE {{t}} (id int, v string) {told}")
+    _fails(published, SinkProgressError, r"up to version 1, but .* or was recreated")
     published.table = str(tmp_path / "other")
     published.create()
     _fails(published, SinkProgressError, r"up to version 1, but .*other has the id", table=published.table)
