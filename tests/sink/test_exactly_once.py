@@ -179,7 +179,7 @@ def test_a_run_that_another_one_overtook_before_it_owned_its_lanes_finds_nothing
     assert published.texts() == {1: ["a"], 2: ["b"]}
 
 
-def test_a_fence_that_shows_while_a_run_waits_for_rows_is_told(published):
+def test_a_fence_that_shows_while_a_run_waits_for_rows_is_reported(published):
     old, new = (Lane(published.connection, published.sink, 0) for _ in range(2))
     try:
         old.open()
