@@ -82,7 +82,7 @@ docs: $(VENV)/.ready-test
 
 # Not called test_*.py, so that `make test` does without it.
 test-airflow: $(VENV)/.ready-test
-	$(BIN)/python -m pytest --timeout 1200 tests/airflow/standalone.py
+	$(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
 test-brokers: $(VENV)/.ready-test
 	$(BIN)/python -m pytest tests/brokers/matrix.py
@@ -101,7 +101,7 @@ test-install: $(VENV)/.ready-test
 
 screenshots: $(VENV)/.ready-test
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
-	SCREENSHOTS=docs/images $(BIN)/python -m pytest --timeout 1200 tests/airflow/standalone.py
+	SCREENSHOTS=docs/images $(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
 bench: bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 

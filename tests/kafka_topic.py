@@ -212,17 +212,21 @@ class Transaction:
         end()
 
 
-def committed_records(connection: KafkaConnection, topic: str) -> list[LoggedRecord]:
-    """What a reader of committed records sees of a topic, in the order of each topic partition."""
+def committed_records(connection: KafkaConnection, topic: str, *, settled: bool = True) -> list[LoggedRecord]:
+    """What a reader of committed records sees of a topic, in the order of each topic partition.
+
+    Waits until no transaction is open, unless one is meant to be.
+    """
     with contextlib.closing(KafkaCluster(connection)) as cluster:
         partitions = cluster.describe_topics([topic])[topic].partitions
-        # The coordinator answers before its markers are in the logs.
-        wait_until(
-            lambda: (
-                cluster.end_offsets(partitions, READ_COMMITTED) == cluster.end_offsets(partitions, READ_UNCOMMITTED)
-            ),
-            seconds=60,
-        )
+        if settled:
+            # The coordinator answers before its markers are in the logs.
+            wait_until(
+                lambda: (
+                    cluster.end_offsets(partitions, READ_COMMITTED) == cluster.end_offsets(partitions, READ_UNCOMMITTED)
+                ),
+                seconds=60,
+            )
         begins, ends = cluster.beginning_offsets(partitions), cluster.end_offsets(partitions, READ_COMMITTED)
         splits = [KafkaPartitionSplit(tp, begins[tp], ends[tp]) for tp in partitions if begins[tp] < ends[tp]]
         found = list(cluster.records(splits, READ_COMMITTED))

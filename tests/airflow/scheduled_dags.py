@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from datetime import datetime, timedelta, timezone
@@ -19,6 +20,7 @@ from airflow.sdk import (
 )
 
 from dagster_kafka_flip import (
+    DeltaSource,
     DeltaTarget,
     JsonSerializer,
     KafkaColumns,
@@ -65,6 +67,19 @@ def texts(**options: Any) -> KafkaToDeltaOperator:
     )
 
 
+def held_partition(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+    """The topic partition of a row; stops, as `held` does, in the middle of a transaction."""
+    del topic, key
+    row = json.loads(value or b"")
+    hold = LAKE / "hold" / f"publishing-{row['kafka_value']}"
+    if hold.exists():
+        with (LAKE / "held" / hold.name).open("a") as told:
+            told.write("x")
+    while hold.exists():
+        time.sleep(0.1)
+    return row["kafka_partition"] % partitions
+
+
 with DAG("idle", schedule=timedelta(seconds=20), start_date=START, catchup=False, max_active_runs=1):
     KafkaToDeltaOperator(task_id="land", source="flights", table=str(LAKE / "idle"))
 
@@ -91,6 +106,24 @@ with DAG("published", schedule=[table_asset(str(LAKE / "killed"))], start_date=S
             tolerate=(RowTooLargeError,),
             dead_letter_topic="too_large",
         ),
+    )
+
+# The worker that publishes is killed. Each version of the table has one row of each key.
+with DAG("sent", schedule=None, start_date=START, default_args=RETRY):
+    _ = texts(
+        source="sent",
+        table=DeltaTarget(table=str(LAKE / "sent"), properties={"delta.enableChangeDataFeed": "true"}),
+        limits=Limits(max_records_per_batch=2),
+    ) >> DeltaToKafkaOperator(
+        task_id="publish",
+        source=DeltaSource(table=str(LAKE / "sent"), start=0, content="appended_rows"),
+        sink=KafkaSink(
+            topic="sent_on",
+            transactional_id_prefix="sent-on",
+            key=JsonSerializer(columns=("kafka_partition",)),
+            partitioner=held_partition,
+        ),
+        limits=Limits(max_records_per_batch=4),
     )
 
 with DAG("told", schedule=[topic_asset("published")], start_date=START, max_active_runs=1):

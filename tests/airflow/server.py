@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Only so that a test that waits for what never comes ends at all.
-_PATIENCE_SECONDS = 900.0
+_PATIENCE_SECONDS = 1800.0
 
 USER, PASSWORD = "night-shift", "of-no-one-else"
 

@@ -88,7 +88,7 @@ def lake() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(home: Path, lake: Path, broker: str, kafka: Kafka) -> Iterator[AirflowServer]:
-    for topic in ("flights", "slow", "killed", "in_order", "at_once", "by_key", "too_large"):
+    for topic in ("flights", "slow", "killed", "in_order", "at_once", "by_key", "too_large", "sent", "sent_on"):
         kafka.create(topic, partitions=2)
     kafka.create("published", partitions=2, max_message_bytes="300")
     (home / "dags").mkdir()
@@ -181,6 +181,13 @@ def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(ser
 def test_a_run_that_finds_nothing_new_starts_no_spark(server: AirflowServer, lake: Path):
     server.unpause("idle")
     server.wait(lambda: len(server.events("idle")) >= 2, "a second run")
+    # Whoever materializes the asset wants to have the table looked at.
+    assets = server.ask("GET", "/api/v2/assets?limit=100")["assets"]
+    (asset,) = (each["id"] for each in assets if each["name"] == str(lake / "idle"))
+    run = server.ask("POST", f"/api/v2/assets/{asset}/materialize", {})["dag_run_id"]
+    server.wait(lambda: server.task("idle", run, "land")["state"] == "success", "the materialization")
+    told = server.returned("idle", run, "land")
+    assert (told["spark/started"], told["kafka/idle"]) == (True, True)
     server.pause("idle")
     first, second = (event["extra"] for event in server.events("idle")[:2])
     assert (first["spark/started"], first["kafka/idle"], first["delta/rows_written"]) == (True, False, 30)
@@ -257,13 +264,7 @@ def test_a_retry_goes_on_where_a_worker_died_in_the_middle_of_a_write(
     committed = landed.count(lake / "killed")
     assert 0 < committed < 11
 
-    (jvm,) = _jvms()
-    (task,) = (each for each in descendants(os.getpid()) if each.pid == jvm.parent)
-    # The worker first: nothing is left that could tell Airflow.
-    for pid in (task.parent, task.pid):
-        os.kill(pid, signal.SIGKILL)
-
-    server.wait(lambda: not jvm.is_alive(), "the end of Spark, which nobody ended")
+    _kill_worker(server)
     hold.let_go()
     server.wait(lambda: server.task("killed", run, "land")["state"] == "success", "the retry")
     assert server.task("killed", run, "land")["try_number"] == 2
@@ -318,6 +319,37 @@ def test_an_event_starts_a_publisher_that_goes_on_when_events_can_be_read_again(
     server.wait(lambda: {each["state"] for each in server.runs("published")} == {"success"}, "what was refused")
     assert published() == small()
     assert len(published()) == 11
+
+
+def test_a_retry_publishes_the_rest_where_a_worker_died_in_the_middle_of_a_transaction(
+    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
+):
+    def sent() -> list[tuple[Any, ...]]:
+        """What readers of committed records see, in the order of each topic partition: each key has one."""
+        rows = (json.loads(record.value or b"") for record in committed_records(connection, "sent_on"))
+        return [(row["kafka_partition"], row["kafka_offset"], row["kafka_value"]) for row in rows]
+
+    for partition in range(2):
+        kafka.produce("sent", [(None, f"sent-{partition}-{number}") for number in range(6)], partition=partition)
+    # A row of the last version; the transactions before have the other versions.
+    hold = Hold(lake, "publishing-sent-1-5")
+    server.unpause("sent")
+    run = server.trigger("sent")
+    server.wait(hold.count, "the last transaction")
+    before = len(committed_records(connection, "sent_on", settled=False))
+    assert 0 < before < 12
+
+    _kill_worker(server)
+    hold.let_go()
+    server.wait(lambda: server.task("sent", run, "publish")["state"] == "success", "the retry")
+    assert server.task("sent", run, "publish")["try_number"] == 2
+    assert texts(lake / "sent") == logged(connection, "sent")
+    assert sent() == logged(connection, "sent")
+    told = server.returned("sent", run, "publish")
+    assert told["kafka/records_written"] == 12 - before
+    assert told["delta/to_version"] == told["delta/newest_version"] == landed.version(lake / "sent")
+    (event,) = (each for each in server.events("sent") if each["source_task_id"] == "publish")
+    assert event["extra"] == told
 
 
 def test_a_day_whose_task_dies_holds_back_the_later_days_until_it_is_cleared(
@@ -421,6 +453,16 @@ def _is_unfolded(page: Page) -> bool:
     if folded.count():
         folded.first.click(force=True)
     return False
+
+
+def _kill_worker(server: AirflowServer) -> None:
+    """SIGKILL for the worker that runs the only task with Spark; returns when Spark, which nobody ended, has ended."""
+    (jvm,) = _jvms()
+    (task,) = (each for each in descendants(os.getpid()) if each.pid == jvm.parent)
+    # The worker first: nothing is left that could tell Airflow.
+    for pid in (task.parent, task.pid):
+        os.kill(pid, signal.SIGKILL)
+    server.wait(lambda: not jvm.is_alive(), "the end of Spark, which nobody ended")
 
 
 def _jvms() -> list[Process]:
