@@ -23,6 +23,7 @@ from dagster import (
 
 from dagster_kafka_flip import (
     DeadLetters,
+    DeltaSource,
     DeltaTarget,
     JsonFormat,
     KafkaClusterConfig,
@@ -269,10 +270,44 @@ def test_a_wrong_input_is_reported_where_it_is_defined(make, options, message):
     assert message in str(error.value)
 
 
-def test_an_address_of_the_web_is_not_repeated():
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: _asset(table="https://account.blob.core.windows.net/orders?sig=hunter2"), "a web address"),
+        (lambda: _asset(table="abfss://lake@account.dfs.core.windows.net/orders?sv=1&sig=hunter2"), "has parameters"),
+        (lambda: _asset(table="s3a://id:hunter2@bucket/orders"), "has a password"),
+        (lambda: _asset(table=" s3a://id:hunter2@bucket/orders"), "has a password"),
+        (lambda: _asset(table="\u200bs3a://id:hunter2@bucket/orders"), "has a password"),
+        (lambda: _asset(table="delta.`s3a://id:hunter2@bucket/orders`"), "has a password"),
+        (lambda: _asset(table="s3a://id%3Ahunter2@bucket/orders"), "has a password"),
+        # A slash, as many keys have it, that should be %2F.
+        (lambda: _asset(table="s3a://id:un/hunter2@bucket/orders"), "has a password"),
+        (lambda: _asset(dead_letter="s3a://id:hunter2@bucket/rejected"), "has a password"),
+        (lambda: DeltaSource(table="s3a://id:hunter2@bucket/orders"), "has a password"),
+        (lambda: KafkaConnection(bootstrap_servers="ann:hunter2@broker:9092"), "sasl_password"),
+        (lambda: KafkaResource(bootstrap_servers="SASL_SSL://ann:hunter2@broker"), "sasl_password"),
+        (lambda: SparkResource(master="spark://ann:hunter2@spark:7077"), "masters have no login"),
+        (lambda: SparkResource(remote="sc://spark:15002/?token=hunter2"), "not a Spark Connect address"),
+    ],
+)
+def test_a_secret_in_an_address_is_refused_and_not_repeated(make, message):
     with pytest.raises(ConfigurationError) as error:
-        _asset(table="https://account.blob.core.windows.net/orders?sig=hunter2")
+        make()
+    assert message in str(error.value)
     assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "hdfs://node:8020/lake/orders@v1",
+        "hdfs://[::1]:8020/orders",
+        "abfss://lake@account.dfs.core.windows.net/a=b/orders",
+        "s3a://bucket/what?/orders",
+    ],
+)
+def test_an_address_without_a_secret_is_a_table(table):
+    assert DeltaTarget(table=table).location == table
 
 
 @pytest.mark.parametrize(

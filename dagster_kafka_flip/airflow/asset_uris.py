@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset
 
-from dagster_kafka_flip.airflow.given import check_absolute, is_template
+from dagster_kafka_flip.airflow.given import check_absolute, check_conn_id, is_template
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -24,7 +25,12 @@ def topic_asset(topic: str, kafka_conn_id: str = "kafka_default") -> Asset:
     Args:
         topic: The topic.
         kafka_conn_id: Id of the Kafka connection.
+
+    Raises:
+        ConfigurationError: One is not a text, or empty.
     """
+    expect("topic", topic, str, '"orders"')
+    check_conn_id(kafka_conn_id)
     return Asset(name=f"{kafka_conn_id}/{topic}", uri=f"kafka://{quote(kafka_conn_id)}/{quote(topic)}")
 
 

@@ -9,7 +9,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_asset
 from dagster_kafka_flip.airflow.event_extra import last_progress, sink_extra
-from dagster_kafka_flip.airflow.given import check_absolute, delta_source_of, is_template, rendered_source
+from dagster_kafka_flip.airflow.given import (
+    check_absolute,
+    check_conn_id,
+    delta_source_of,
+    is_template,
+    rendered_source,
+)
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.lineage import Lineage, table_names, topic_names
 from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
@@ -69,6 +75,7 @@ class DeltaToKafkaOperator(SparkTask):
         self.sink = sink
         self.kafka_conn_id = kafka_conn_id
         self.limits = limits
+        check_conn_id(kafka_conn_id)
         expect("sink", sink, KafkaSink, 'KafkaSink(topic="orders", transactional_id_prefix="orders")')
         if limits is not None:
             expect("limits", limits, Limits, "Limits(max_records_per_batch=100_000)")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -22,6 +23,21 @@ GivenSource = KafkaSource | str | Sequence[str]
 
 # What a look at the log's end needs; a source holds no secrets.
 _KEPT = ("topics", "topic_pattern", "isolation_level", "client_id_prefix", "properties", "librdkafka_properties")
+
+
+def check_conn_id(kafka_conn_id: str) -> None:
+    """Checks the id of a Kafka connection, which may be a template.
+
+    Args:
+        kafka_conn_id: Id of the connection.
+
+    Raises:
+        ConfigurationError: It is not a text, or empty.
+    """
+    expect("kafka_conn_id", kafka_conn_id, str, '"kafka_default"')
+    if not kafka_conn_id:
+        msg = 'kafka_conn_id is empty; write the id of a connection, such as kafka_conn_id="kafka_default"'
+        raise ConfigurationError(msg)
 
 
 def kafka_source_of(source: GivenSource) -> KafkaSource:
@@ -96,6 +112,29 @@ def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Conte
         target = DeltaTarget(**{**dict(target), "table": task.render_template(target.table, context)})
     check_absolute(target)
     return target
+
+
+def rendered_letters(
+    task: BaseOperator, dead_letter: DeadLetters | str | None, target: DeltaTarget, context: Context
+) -> DeadLetters | str | None:
+    """Returns where a run's dead letters go. Airflow renders a string, but not one inside of DeadLetters.
+
+    Args:
+        task: The task.
+        dead_letter: The dead-letter table.
+        target: The stream's own table.
+        context: The run's context.
+
+    Raises:
+        ConfigurationError: The table is a relative path.
+    """
+    if dead_letter is None:
+        return None
+    letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=dead_letter)
+    if is_template(letters.table):
+        letters = DeadLetters(**{**dict(letters), "table": task.render_template(letters.table, context)})
+    check_absolute(letters.target(target))
+    return letters
 
 
 def delta_source_of(source: DeltaSource | str) -> DeltaSource:

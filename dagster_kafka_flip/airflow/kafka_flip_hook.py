@@ -11,6 +11,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from dagster_kafka_flip.airflow.connection_extra import extra_of
+from dagster_kafka_flip.airflow.given import check_conn_id
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -87,6 +88,9 @@ class KafkaFlipHook(BaseHook):
 
     Args:
         kafka_conn_id: Id of the connection.
+
+    Raises:
+        ConfigurationError: The id is not a text, or empty.
     """
 
     conn_name_attr = "kafka_conn_id"
@@ -96,6 +100,7 @@ class KafkaFlipHook(BaseHook):
 
     def __init__(self, kafka_conn_id: str = default_conn_name) -> None:
         super().__init__()
+        check_conn_id(kafka_conn_id)
         self.kafka_conn_id = kafka_conn_id
 
     def get_conn(self) -> KafkaConnection:

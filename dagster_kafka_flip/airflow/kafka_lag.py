@@ -14,6 +14,7 @@ from dagster_kafka_flip.airflow.asset_uris import table_asset
 from dagster_kafka_flip.airflow.event_extra import last_known
 from dagster_kafka_flip.airflow.given import (
     check_absolute,
+    check_conn_id,
     given_topics,
     is_template,
     kafka_source_of,
@@ -23,6 +24,7 @@ from dagster_kafka_flip.airflow.given import (
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.serializer import to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -76,6 +78,9 @@ class KafkaLagSensor(BaseSensorOperator):
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
         )
+        check_conn_id(kafka_conn_id)
+        expect("min_lag", min_lag, int, "1000")
+        expect("deferrable", self.deferrable, bool, "True")
         if min_lag < 1:
             msg = f"min_lag: {min_lag} is always reached; the minimum is 1"
             raise ConfigurationError(msg)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow.sdk import CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 
 from dagster_kafka_flip.airflow.asset_uris import known_topics, table_asset, topic_asset
@@ -14,9 +15,11 @@ from dagster_kafka_flip.airflow.event_extra import last_known, stream_extra, win
 from dagster_kafka_flip.airflow.given import (
     GivenSource,
     check_absolute,
+    check_conn_id,
     given_topics,
     is_template,
     kafka_source_of,
+    rendered_letters,
     rendered_target,
 )
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
@@ -26,10 +29,11 @@ from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
 from dagster_kafka_flip.airflow.task_context import is_by_hand, run_name, tell
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, ingest
 from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
-from dagster_kafka_flip.ingestion.tolerance import named_errors, tolerated_errors
+from dagster_kafka_flip.ingestion.tolerance import check_errors, named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Windows
@@ -38,7 +42,7 @@ from dagster_kafka_flip.table.target import DeltaTarget
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from airflow.sdk import Asset, Context, CronPartitionTimetable
+    from airflow.sdk import Asset, Context
     from pyspark.sql import DataFrame
 
     from dagster_kafka_flip.airflow.spark_settings import SparkSettings
@@ -68,8 +72,8 @@ class KafkaToDeltaOperator(SparkTask):
         columns: The record fields to keep as columns. Default: all but the value.
         transform: Function from a batch's records to the rows to write, both lazy DataFrames; or its dotted path, such
             as `shop.orders.cleaned`. Default: none.
-        dead_letter: Table for records that can't be decoded. Default: the format's `on_error` decides whether they fail
-            the task or are kept.
+        dead_letter: Table for records that can't be decoded. A string is templated. A relative path is refused.
+            Default: the format's `on_error` decides whether they fail the task or are kept.
         limits: Limits of commits and tasks. Default: everything in one commit.
         tolerate: Errors, or their names, that don't fail the task: they are logged, and in the event's extra. Default:
             none.
@@ -85,7 +89,7 @@ class KafkaToDeltaOperator(SparkTask):
         ConfigurationError: An option is invalid: the DAG can't be imported.
     """
 
-    template_fields: Collection[str] = ("source", "table", "kafka_conn_id")
+    template_fields: Collection[str] = ("source", "table", "kafka_conn_id", "dead_letter")
     ui_color = "#d9f0e3"
 
     def __init__(
@@ -118,6 +122,7 @@ class KafkaToDeltaOperator(SparkTask):
         self.transform = transform
         self.dead_letter = dead_letter
         self.limits = limits
+        check_errors(tolerate)
         self.tolerate = tuple(
             error for each in tolerate for error in (named_errors([each]) if isinstance(each, str) else [each])
         )
@@ -133,11 +138,13 @@ class KafkaToDeltaOperator(SparkTask):
         Raises:
             ConfigurationError: An option is invalid.
         """
+        check_conn_id(self.kafka_conn_id)
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
         if self.limits is not None:
             expect("limits", self.limits, Limits, "Limits(max_records_per_batch=1_000_000)")
         if self.transform is not None and not callable(self.transform):
             expect("transform", self.transform, str, "a function, or its dotted path")
+            _check_path(self.transform)
         target = DeltaTarget.of(self.table)
         check_absolute(target)
         if self.windows is not None:
@@ -146,6 +153,15 @@ class KafkaToDeltaOperator(SparkTask):
         tolerated = tolerated_errors(self.tolerate)
         decoder = Decoder.of(self.key_format, self.value_format, self.columns)
         check_keyed(target, decoder, tolerated, has_transform=self.transform is not None)
+        if (letters := dead_letters_of(self.dead_letter, target, decoder)) is not None:
+            check_absolute(letters.target(target))
+        if self.partition_keys is not None:
+            expect(
+                "partition_keys",
+                self.partition_keys,
+                CronPartitionTimetable,
+                'CronPartitionTimetable("@daily", timezone="UTC")',
+            )
         if self.windows is None and self.partition_keys is not None:
             msg = "partition_keys is for tasks that land windows: set `windows=Windows()` too"
             raise ConfigurationError(msg)
@@ -181,7 +197,7 @@ class KafkaToDeltaOperator(SparkTask):
                 "value_format": self.value_format,
                 "columns": self.columns,
                 "transform": _function(self.transform),
-                "dead_letter": self.dead_letter,
+                "dead_letter": rendered_letters(self, self.dead_letter, target, context),
                 "limits": self.limits,
                 "tolerate": self.tolerate,
                 "run_id": run_name(context),
@@ -238,6 +254,14 @@ class KafkaToDeltaOperator(SparkTask):
         """The table's asset, unless it was a template: then no outlet was declared."""
         asset = table_asset(target)
         return [asset] if asset in self.outlets else []
+
+
+def _check_path(transform: str) -> None:
+    """Checks that a dotted path may be one; only a run imports it."""
+    module, _, name = transform.rpartition(".")
+    if not module or not all(part.isidentifier() for part in (*module.split("."), name)):
+        msg = f"transform: {transform!r} is not the dotted path of a function. Write module.function"
+        raise ConfigurationError(msg)
 
 
 def _function(transform: Callable[[DataFrame], DataFrame] | str | None) -> Callable[[DataFrame], DataFrame] | None:

@@ -47,12 +47,15 @@ class SparkTask(BaseOperator):
         self, *, spark: SparkSettings | str | None = None, on_idle: OnIdle = "succeed", **options: Any
     ) -> None:
         super().__init__(**options)
-        self.spark = spark or SparkSettings()
+        self.spark = SparkSettings() if spark is None else spark
         self.on_idle = on_idle
         self.spark_ui: str | None = None
         self._works = False
         self._lineage = Lineage()
         expect("spark", self.spark, (SparkSettings, str), 'SparkSettings(master="local[4]"), or "spark_default"')
+        if not self.spark:
+            msg = 'spark is empty; write the id of a connection, such as spark="spark_default"'
+            raise ConfigurationError(msg)
         if on_idle not in (choices := get_args(OnIdle)):
             msg = f"on_idle: {on_idle!r} is not {' or '.join(choices)}"
             raise ConfigurationError(msg)

@@ -64,8 +64,7 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
     Raises:
         ConfigurationError: An error class can't be tolerated.
     """
-    if isinstance(tolerate, (str, type)) or not hasattr(tolerate, "__iter__"):
-        expect("tolerate", tolerate, list, "[RetentionOvertookPositionError]")
+    check_errors(tolerate)
     tolerated = frozenset(tolerate)
     for error in tolerated:
         if error not in CHECKS:
@@ -81,6 +80,19 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
             msg = f"tolerate: {name} can't be tolerated; allowed: {can_be}"
             raise ConfigurationError(msg)
     return tolerated
+
+
+def check_errors(tolerate: object) -> None:
+    """Checks that the `tolerate` option is several errors, and not one.
+
+    Args:
+        tolerate: The option's value.
+
+    Raises:
+        ConfigurationError: It is one error, or something else.
+    """
+    if isinstance(tolerate, (str, type)) or not hasattr(tolerate, "__iter__"):
+        expect("tolerate", tolerate, list, "[RetentionOvertookPositionError]")
 
 
 def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:

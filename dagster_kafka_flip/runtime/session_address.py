@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # The master URLs that SparkContext supports.
 _MASTER = re.compile(r"local|local\[(\*|\d+)(\s*,\s*\d+)?\]|local-cluster\[.*\]|spark://.+|yarn|k8s://.+|mesos://.+")
-_REMOTE = re.compile(r"sc://[^/;]+.*")
+_REMOTE = re.compile(r"sc://[^/;?]+/?(;.*)?")
 _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 
 
@@ -27,6 +27,10 @@ def check_session_address(before: str, master: str | None, remote: str | None) -
     Raises:
         ConfigurationError: One of them is malformed.
     """
+    if master is not None and "@" in master:
+        # Not shown: what is before it may be a password.
+        msg = f"{before}the Spark master has an @, but masters have no login; write it like spark://host:7077"
+        raise ConfigurationError(msg)
     if master is not None and not _MASTER.fullmatch(master):
         msg = (
             f"{before}invalid Spark master {master!r}; write local[*], local[4], spark://host:7077, "

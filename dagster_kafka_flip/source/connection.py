@@ -86,6 +86,10 @@ class KafkaConnection(Settings):
     @field_validator("bootstrap_servers")
     @classmethod
     def _check_addresses(cls, value: str) -> str:
+        if "@" in value:
+            # Not shown: what is before it may be a password.
+            msg = "bootstrap_servers: no host has an @; give a user and a password as sasl_username and sasl_password"
+            raise ValueError(msg)
         addresses = [address.strip() for address in value.split(",")]
         for address in addresses:
             found = _ADDRESS.fullmatch(address)

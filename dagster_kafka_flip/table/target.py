@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
@@ -25,6 +26,7 @@ _NO_PLACE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/*")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 # SQL syntax for a table by path.
 _SQL_PATH = re.compile(r"delta\.`((?:[^`]|``)+)`", re.IGNORECASE)
+_PARAMETER = re.compile(r"\?[^/]*=")
 _PLAIN_NAME = re.compile(r"\w+")
 # Schemes that Spark can read but not write.
 _WEB = frozenset({"ftp", "http", "https", "sftp"})
@@ -95,16 +97,17 @@ class DeltaTarget(Settings):
     @field_validator("table")
     @classmethod
     def _check_table(cls, table: str) -> str:
-        if table != table.strip():
-            msg = f"the table {table!r} begins or ends with a space; remove it"
-            raise ValueError(msg)
         if _NO_PLACE.fullmatch(table):
             msg = f"the table {table!r} has a scheme but no path; write it like s3a://bucket/orders"
+            raise ValueError(msg)
+        # Before the others, whose errors show the table: also where a space or an invisible character hides its scheme.
+        _check_scheme(_place("".join(filter(str.isprintable, table)).strip()))
+        if table != table.strip():
+            msg = f"the table {table!r} begins or ends with a space; remove it"
             raise ValueError(msg)
         if not table.isprintable():
             msg = f"the table {table!r} contains an invisible character, such as a newline; remove it"
             raise ValueError(msg)
-        _check_scheme(_place(table))
         if _place(table).startswith("~"):
             msg = (
                 f"the table {table!r} begins with ~, which only a shell expands; write the full path, or "
@@ -250,16 +253,28 @@ def _place(table: str) -> str:
     return table if in_sql is None else in_sql[1].replace("``", "`")
 
 
+def _has_password(rest: str) -> bool:
+    """Whether the part of a URI behind its scheme has a password before the host."""
+    authority, _, path = rest.removeprefix("//").partition("/")
+    login, at, _ = unquote(authority).rpartition("@")
+    if at:
+        return ":" in login
+    # A slash in the password, which ends the host's part too early: then no port is behind the colon.
+    _, colon, port = authority.rpartition(":")
+    return "@" in path and bool(colon) and not port.isdigit()
+
+
 def _check_scheme(place: str) -> None:
     """Rejects invalid table URIs. The error does not show them, because they may contain passwords.
 
     Raises:
-        ValueError: The URI has a password, is a web address or on another machine, or has no slash after its scheme.
+        ValueError: The URI has a password or parameters, is a web address or on another machine, or has no slash after
+            its scheme.
     """
     scheme, _, rest = place.partition(":")
     if not _SCHEME.match(place):
         return
-    if ":" in rest.removeprefix("//").partition("/")[0].rpartition("@")[0]:
+    if _has_password(rest):
         msg = (
             "the table's URI has a password, which logs, metadata and asset names would show; give Spark the store's "
             "credentials in its config, such as spark.hadoop.fs.s3a.secret.key"
@@ -277,6 +292,13 @@ def _check_scheme(place: str) -> None:
             msg = "the table begins with file:, but has no absolute path; write it like file:///srv/lake/orders"
             raise ValueError(msg)
         return
+    if _PARAMETER.search(rest):
+        msg = (
+            "the table's URI has parameters after a question mark, such as a signature, which Spark would take for a "
+            "part of a folder's name, and logs, metadata and asset names would show; remove them, and give Spark the "
+            "store's credentials in its config"
+        )
+        raise ValueError(msg)
     if not rest.startswith("/"):
         msg = f"the table begins with {scheme}:, but has no slash; write it like s3a://bucket/orders"
         raise ValueError(msg)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import runpy
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk import DAG, Asset, CronPartitionTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from dagster_kafka_flip import (
+    DeadLetters,
     DeltaSource,
     DeltaTarget,
     JsonFormat,
@@ -25,6 +26,7 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.airflow import (
     DeltaToKafkaOperator,
+    KafkaFlipHook,
     KafkaLagSensor,
     KafkaToDeltaOperator,
     SparkSettings,
@@ -32,12 +34,15 @@ from dagster_kafka_flip.airflow import (
     topic_asset,
 )
 from dagster_kafka_flip.airflow.event_extra import _progress, sink_extra
-from dagster_kafka_flip.airflow.given import source_from_json, source_to_json
+from dagster_kafka_flip.airflow.given import rendered_letters, rendered_target, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
 from dagster_kafka_flip.airflow.lineage import DatasetName, Lineage, table_names, topic_names
 from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
 from dagster_kafka_flip.sink.result import PublishResult
 from tests.document_tests import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def operator(**options: Any) -> KafkaToDeltaOperator:
@@ -62,6 +67,21 @@ def operator(**options: Any) -> KafkaToDeltaOperator:
         ({"tolerate": ["ConfigurationError"]}, "can't be tolerated"),
         ({"partition_keys": CronPartitionTimetable("@daily", timezone="UTC")}, "windows=Windows"),
         ({"windows": "daily"}, "windows"),
+        (
+            {"windows": Windows(), "partition_keys": "@daily"},
+            "partition_keys: expected CronPartitionTimetable, got str",
+        ),
+        ({"kafka_conn_id": None}, "kafka_conn_id: expected str, got None"),
+        ({"kafka_conn_id": ""}, "kafka_conn_id is empty"),
+        ({"spark": ""}, "spark is empty"),
+        ({"spark": {}}, "spark: expected SparkSettings or str, got dict"),
+        ({"tolerate": None}, "tolerate: expected list, got None"),
+        ({"tolerate": "TopicNotFoundError"}, "tolerate: expected list, got str"),
+        ({"transform": "cleaned"}, "'cleaned' is not the dotted path"),
+        ({"dead_letter": 3}, "dead_letter: expected DeadLetters or str"),
+        ({"dead_letter": "lake/rejected"}, "no common working directory"),
+        ({"dead_letter": DeadLetters(table="lake/rejected")}, "no common working directory"),
+        ({"dead_letter": "/lake/orders"}, "the stream's own table"),
         ({"table": DeltaTarget(table="/lake/orders", mode=Upsert(key=("id",))), "windows": Windows()}, "have a key"),
     ],
 )
@@ -89,6 +109,7 @@ def publisher(**options: Any) -> DeltaToKafkaOperator:
         ({"limits": 3}, "limits"),
         ({"spark": {"master": "local"}}, "spark"),
         ({"on_idle": "fail"}, "succeed or skip"),
+        ({"kafka_conn_id": None}, "kafka_conn_id: expected str, got None"),
     ],
 )
 def test_a_wrong_option_of_a_sink_is_refused_where_the_dag_is_parsed(options: dict[str, Any], message: str):
@@ -245,9 +266,67 @@ def test_a_dag_becomes_the_same_text_each_time_and_shows_no_secret():
     assert "never-seen" not in text()
 
 
-def test_a_sensor_that_never_waits_is_refused():
-    with pytest.raises(ConfigurationError, match="min_lag: 0"):
-        KafkaLagSensor(task_id="wait", source="orders", table="/lake/orders", min_lag=0)
+def sensor(**options: Any) -> KafkaLagSensor:
+    given: dict[str, Any] = {"task_id": "wait", "source": "orders", "table": "/lake/orders", **options}
+    return KafkaLagSensor(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        # It would never wait.
+        ({"min_lag": 0}, "min_lag: 0"),
+        ({"min_lag": "1000"}, "min_lag: expected int, got str"),
+        ({"deferrable": "no"}, "deferrable: expected bool, got str"),
+        ({"kafka_conn_id": None}, "kafka_conn_id: expected str, got None"),
+        ({"table": "lake/orders"}, "no common working directory"),
+    ],
+)
+def test_a_wrong_option_of_a_sensor_is_refused_where_the_dag_is_parsed(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigurationError, match=message):
+        sensor(**options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: topic_asset(cast("Any", None)),
+        lambda: topic_asset("orders", cast("Any", None)),
+        lambda: KafkaFlipHook(cast("Any", None)),
+    ],
+)
+def test_an_asset_and_a_hook_say_what_they_need(make: Callable[[], Any]):
+    with pytest.raises(ConfigurationError, match="expected str, got None"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "table", ["s3a://key:hunter2@lake/orders", "abfss://lake@account.dfs.core.windows.net/orders?sv=1&sig=hunter2"]
+)
+def test_a_secret_in_a_tables_uri_is_refused_and_not_shown(table: str):
+    of_table: list[Callable[[], Any]] = [
+        lambda: operator(table=table),
+        lambda: operator(dead_letter=table),
+        lambda: publisher(source=table),
+        lambda: sensor(table=table),
+        lambda: table_asset(table),
+        # Of a template, only a run sees it.
+        lambda: rendered_target(operator(), "{{ place }}", cast("Any", {"place": table})),
+    ]
+    for make in of_table:
+        with pytest.raises(ConfigurationError, match="the table's URI has") as error:
+            make()
+        assert "hunter2" not in str(error.value)
+
+
+def test_the_table_of_dead_letters_may_be_a_template():
+    context = cast("Any", {"place": "/lake"})
+    letters = DeadLetters(table="{{ place }}/rejected", max_records=3)
+    assert "dead_letter" in KafkaToDeltaOperator.template_fields
+    found = rendered_letters(operator(dead_letter=letters), letters, DeltaTarget.of("/lake/orders"), context)
+    assert found == DeadLetters(table="/lake/rejected", max_records=3)
+    with pytest.raises(ConfigurationError, match="no common working directory"):
+        rendered_letters(operator(), "lake/rejected", DeltaTarget.of("/lake/orders"), context)
 
 
 def test_the_example_lands_the_table_that_its_sensor_looks_at(monkeypatch: pytest.MonkeyPatch):
