@@ -58,6 +58,27 @@ def table_asset(table: DeltaTarget | str) -> Asset:
     return Asset(name=identity, uri=uri)
 
 
+def is_topic_asset(asset: object) -> bool:
+    """Whether an outlet is the asset of a topic.
+
+    Args:
+        asset: The outlet.
+    """
+    return isinstance(asset, Asset) and asset.uri.startswith("kafka://")
+
+
+def is_table_asset(asset: object) -> bool:
+    """Whether an outlet is the asset of a table, and not another one of the user's.
+
+    Args:
+        asset: The outlet.
+    """
+    try:
+        return isinstance(asset, Asset) and table_asset(asset.name) == asset
+    except ConfigurationError:
+        return False
+
+
 def known_topics(source: KafkaSource) -> tuple[str, ...]:
     """Returns a source's topics; none for a pattern, whose topics are only known in a run.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_asset
+from dagster_kafka_flip.airflow.asset_uris import is_topic_asset, table_asset, topic_asset
 from dagster_kafka_flip.airflow.event_extra import last_progress, sink_extra
 from dagster_kafka_flip.airflow.given import (
     check_absolute,
@@ -82,6 +82,7 @@ class DeltaToKafkaOperator(SparkTask):
         described = delta_source_of(source)
         check_absolute(described.target)
         sink.check_content(described.content)
+        self._varies = is_template(kafka_conn_id)
         self._add_assets(
             inlets=[] if is_template(described.table) else [table_asset(described.table)],
             outlets=[] if is_template(kafka_conn_id) else [self._topic_asset()],
@@ -99,7 +100,8 @@ class DeltaToKafkaOperator(SparkTask):
         """
         source = rendered_source(self, self.source, context)
         asset = self._topic_asset()
-        assets = [asset] if asset in self.outlets else []
+        rejected = self.sink.dead_letter_topic and topic_asset(self.sink.dead_letter_topic, self.kafka_conn_id)
+        assets = self._assets_of(context, asset, lambda each: is_topic_asset(each) and each != rejected)
         known = last_progress(asset, self.sink.transactional_id_prefix) if assets else {}
         connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
         self._lineage = Lineage(table_names(source.target), topic_names(connection, [self.sink.topic]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -116,7 +117,7 @@ def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Conte
 
 def rendered_letters(
     task: BaseOperator, dead_letter: DeadLetters | str | None, target: DeltaTarget, context: Context
-) -> DeadLetters | str | None:
+) -> DeadLetters | None:
     """Returns where a run's dead letters go. Airflow renders a string, but not one inside of DeadLetters.
 
     Args:
@@ -130,7 +131,7 @@ def rendered_letters(
     """
     if dead_letter is None:
         return None
-    letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=dead_letter)
+    letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
     if is_template(letters.table):
         letters = DeadLetters(**{**dict(letters), "table": task.render_template(letters.table, context)})
     check_absolute(letters.target(target))

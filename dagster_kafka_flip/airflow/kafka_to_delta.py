@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dagster_kafka_flip.airflow.asset_uris import known_topics, table_asset, topic_asset
+from dagster_kafka_flip.airflow.asset_uris import is_table_asset, known_topics, table_asset, topic_asset
 from dagster_kafka_flip.airflow.event_extra import last_known, stream_extra, windows_extra
 from dagster_kafka_flip.airflow.given import (
     GivenSource,
@@ -40,7 +40,7 @@ from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from airflow.sdk import Asset, Context
     from pyspark.sql import DataFrame
@@ -130,6 +130,7 @@ class KafkaToDeltaOperator(SparkTask):
         self.partition_keys = partition_keys
         self.verify_after = verify_after
         self._check()
+        self._varies = is_template(DeltaTarget.of(table).table)
         self._add_assets(inlets=self._topic_assets(), outlets=self._table_assets())
 
     def _check(self) -> None:
@@ -187,6 +188,9 @@ class KafkaToDeltaOperator(SparkTask):
         """
         source = kafka_source_of(self.source)
         target = rendered_target(self, self.table, context)
+        letters = rendered_letters(self, self.dead_letter, target, context)
+        rejected = None if letters is None else table_asset(letters.target(target))
+        assets = self._assets_of(context, table_asset(target), lambda each: is_table_asset(each) and each != rejected)
         connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
         self._lineage = Lineage(topic_names(connection, known_topics(source)), table_names(target))
         with self._session(context) as spark:
@@ -197,7 +201,7 @@ class KafkaToDeltaOperator(SparkTask):
                 "value_format": self.value_format,
                 "columns": self.columns,
                 "transform": _function(self.transform),
-                "dead_letter": rendered_letters(self, self.dead_letter, target, context),
+                "dead_letter": letters,
                 "limits": self.limits,
                 "tolerate": self.tolerate,
                 "run_id": run_name(context),
@@ -205,15 +209,19 @@ class KafkaToDeltaOperator(SparkTask):
             if self.windows is not None:
                 extra = self._land_window(context, source, target, self.windows, shared)
             else:
-                extra = self._continue_stream(context, source, target, shared)
+                extra = self._continue_stream(context, source, target, assets, shared)
         self._lineage = replace(self._lineage, rows=extra.get("delta/rows_written"), version=extra.get("delta/version"))
-        tell(context, self._assets_of(target), extra)
+        tell(context, assets, extra)
         return extra
 
     def _continue_stream(
-        self, context: Context, source: KafkaSource, target: DeltaTarget, shared: Mapping[str, Any]
+        self,
+        context: Context,
+        source: KafkaSource,
+        target: DeltaTarget,
+        assets: Sequence[Asset],
+        shared: Mapping[str, Any],
     ) -> dict[str, Any]:
-        assets = self._assets_of(target)
         known, reported = last_known(assets[0], target) if assets else (None, None)
         result = ingest(
             source,
@@ -249,11 +257,6 @@ class KafkaToDeltaOperator(SparkTask):
         if not self._lineage.inputs:
             topics = sorted({topic_partition.topic for topic_partition in read})
             self._lineage = replace(self._lineage, inputs=topic_names(connection, topics))
-
-    def _assets_of(self, target: DeltaTarget) -> list[Asset]:
-        """The table's asset, unless it was a template: then no outlet was declared."""
-        asset = table_asset(target)
-        return [asset] if asset in self.outlets else []
 
 
 def _check_path(transform: str) -> None:

@@ -13,7 +13,7 @@ from dagster_kafka_flip.airflow.lineage import Lineage
 from dagster_kafka_flip.airflow.spark_connection import spark_settings_of
 from dagster_kafka_flip.airflow.spark_settings import SparkSettings
 from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
-from dagster_kafka_flip.airflow.task_context import part
+from dagster_kafka_flip.airflow.task_context import is_mapped, part
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.arguments import expect
@@ -51,6 +51,7 @@ class SparkTask(BaseOperator):
         self.on_idle = on_idle
         self.spark_ui: str | None = None
         self._works = False
+        self._varies = False
         self._lineage = Lineage()
         expect("spark", self.spark, (SparkSettings, str), 'SparkSettings(master="local[4]"), or "spark_default"')
         if not self.spark:
@@ -64,6 +65,16 @@ class SparkTask(BaseOperator):
         """Adds the task's own assets to the user's; one that the user names too, as for a mapped task, counts once."""
         self.inlets = [*self.inlets, *(asset for asset in inlets if asset not in self.inlets)]
         self.outlets = [*self.outlets, *(asset for asset in outlets if asset not in self.outlets)]
+
+    def _assets_of(self, context: Context, own: Asset, is_others: Callable[[Asset], bool]) -> list[Asset]:
+        """The run's own asset, if it is an outlet; gives up the outlets of other instances and runs.
+
+        A mapped task has the assets of all its instances as outlets, and one with a template those of all its runs. Of
+        each outlet Airflow adds an event, as if each had been written.
+        """
+        if self._varies or is_mapped(context):
+            self.outlets = [asset for asset in self.outlets if asset == own or not is_others(asset)]
+        return [own] if own in self.outlets else []
 
     @contextlib.contextmanager
     def _session(self, context: Context) -> Generator[Callable[[], SparkSession]]:

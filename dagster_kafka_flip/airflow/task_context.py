@@ -41,6 +41,15 @@ def is_by_hand(context: Context) -> bool:
     return (part(context, "ti").try_number or 1) > 1 or part(context, "dag_run").run_type in _BY_HAND
 
 
+def is_mapped(context: Context) -> bool:
+    """Whether the task is one of several instances in its run, by `expand`.
+
+    Args:
+        context: The run's context.
+    """
+    return part(context, "ti").map_index not in (None, -1)
+
+
 def tell(context: Context, assets: Iterable[Asset], extra: Mapping[str, Any]) -> None:
     """Adds a run's results to the events of its assets.
 

@@ -3,8 +3,8 @@
     python -m tests.airflow.dag_runs DAGS ANSWERS < requests
 
 Each line of the input is a request: a DAG's id, and a date or null. Each line to the descriptor ANSWERS is an
-answer: the state of the run, and the extras of all asset events. Not to the output, where processes that OpenLineage's
-provider forked write in the middle of a line.
+answer: the state of the run, and the assets and extras of all asset events. Not to the output, where processes that
+OpenLineage's provider forked write in the middle of a line.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def main() -> None:
         dag = bag.dags[name]
         run = dag.test() if date is None else dag.test(logical_date=datetime.fromisoformat(date))
         with create_session() as session:
-            extras = [event.extra for event in session.scalars(select(AssetEvent).order_by(AssetEvent.id))]
-        print(json.dumps({"state": run.state, "extras": extras}), file=answers, flush=True)
+            events = [(event.uri, event.extra) for event in session.scalars(select(AssetEvent).order_by(AssetEvent.id))]
+        answer = {"state": run.state, "uris": [uri for uri, _ in events], "extras": [extra for _, extra in events]}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

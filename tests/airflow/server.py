@@ -40,7 +40,7 @@ class AirflowServer:
 
     def __init__(self, home: Path, environment: dict[str, str]) -> None:
         self.home = home
-        self._port, log_port = _free_ports(2)
+        self._port, *log_ports = _free_ports(3)
         self.url = f"http://127.0.0.1:{self._port}"
         self.environment = {
             **os.environ,
@@ -54,6 +54,7 @@ class AirflowServer:
             "AIRFLOW__CORE__PARALLELISM": "3",
             # However slow the machine is.
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
+            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
             # How soon a killed worker is noticed.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
@@ -62,7 +63,8 @@ class AirflowServer:
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self._port),
             "AIRFLOW__API__WORKERS": "1",
-            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(log_port),
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(log_ports[0]),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(log_ports[1]),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             **environment,
         }
@@ -113,7 +115,7 @@ class AirflowServer:
             headers={"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             msg = f"{method} {path}: {error.code} {error.read().decode()}"

@@ -24,6 +24,27 @@ PYTHON = [block for block in blocks(ROOT / "docs" / "airflow.md") if block.langu
 SECRET = "never-to-be-seen-4f7a"
 
 
+# One task for several tables, of which each instance, or each run, lands one.
+OF_MANY = """
+from airflow.sdk import DAG, Asset
+
+from dagster_kafka_flip import StringFormat
+from dagster_kafka_flip.airflow import KafkaToDeltaOperator, table_asset
+
+TABLES = ["/data/lake/first", "/data/lake/second"]
+options = {
+    "task_id": "land",
+    "source": "orders",
+    "value_format": StringFormat(),
+    "outlets": [Asset("report"), *map(table_asset, TABLES)],
+}
+with DAG("mapped", schedule=None):
+    KafkaToDeltaOperator.partial(**options, max_active_tis_per_dag=1).expand(table=TABLES)
+with DAG("named", schedule=None, params={"table": TABLES[1]}):
+    KafkaToDeltaOperator(**options, table="{{ params.table }}")
+"""
+
+
 def told_to_openlineage(path: Path, task: str) -> dict[str, Any]:
     """What the last event of a task's end says of topics and tables."""
     events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -59,6 +80,7 @@ def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> I
     skipping = PYTHON[0].code.replace('"orders", schedule', '"orders_or_none", schedule')
     skipping = skipping.replace("value_format=", 'on_idle="skip", value_format=').replace("/data/lake", str(lake))
     (dags / "skipping.py").write_text(skipping, encoding="utf-8")
+    (dags / "of_many.py").write_text(OF_MANY.replace("/data/lake", str(lake)), encoding="utf-8")
     connection = {
         "conn_type": "kafka",
         "extra": {"bootstrap.servers": broker, "group.id": "others", "ssl.key.password": SECRET},
@@ -181,3 +203,26 @@ def test_the_documents_dags_land_what_they_say(
     assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [(f"kafka://{broker}", "orders_out")]
 
     assert SECRET not in said.read_text(encoding="utf-8")
+
+
+@pytest.mark.kafka
+@pytest.mark.nightly
+def test_each_instance_of_a_task_for_several_tables_tells_of_its_own(
+    kafka: Kafka, named_topic: Callable[..., str], lake: Path, run: Callable[..., dict[str, Any]]
+):
+    named_topic("orders")
+    kafka.produce("orders", [(None, "first"), (None, "second")])
+    first, second = ((lake / each).as_uri() for each in ("first", "second"))
+
+    mapped = run("mapped")
+
+    assert mapped["state"] == "success"
+    # An asset that is no table is each instance's.
+    events = sorted(zip(mapped["uris"], (each.get("delta/rows_written") for each in mapped["extras"]), strict=True))
+    assert events == [(first, 2), (second, 2), ("report", None), ("report", None)]
+    kafka.produce("orders", [(None, "third")])
+    named = run("named")
+    assert sorted(named["uris"][4:]) == [second, "report"]
+    told = dict(zip(named["uris"][4:], named["extras"][4:], strict=True))[second]
+    assert (told["delta/rows_written"], told["delta/version"]) == (1, landed.version(lake / "second"))
+    assert [landed.count(lake / each) for each in ("first", "second")] == [2, 3]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import runpy
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from airflow.sdk import DAG, Asset, CronPartitionTimetable
+from airflow.sdk import DAG, Asset, AssetAlias, CronPartitionTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from dagster_kafka_flip import (
@@ -33,6 +34,7 @@ from dagster_kafka_flip.airflow import (
     table_asset,
     topic_asset,
 )
+from dagster_kafka_flip.airflow.asset_uris import is_table_asset, is_topic_asset
 from dagster_kafka_flip.airflow.event_extra import _progress, sink_extra
 from dagster_kafka_flip.airflow.given import rendered_letters, rendered_target, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
@@ -317,6 +319,30 @@ def test_a_secret_in_a_tables_uri_is_refused_and_not_shown(table: str):
         with pytest.raises(ConfigurationError, match="the table's URI has") as error:
             make()
         assert "hunter2" not in str(error.value)
+
+
+def test_an_outlet_is_a_tables_if_table_asset_makes_it():
+    for table in ("/lake/orders", "s3a://lake/orders", "sales.orders"):
+        assert is_table_asset(table_asset(table))
+        assert not is_topic_asset(table_asset(table))
+    for other in (Asset("report"), Asset("file:///lake/report"), topic_asset("orders"), AssetAlias("orders")):
+        assert not is_table_asset(other)
+    assert is_topic_asset(topic_asset("orders"))
+    assert not is_topic_asset(AssetAlias("orders"))
+
+
+def test_a_run_for_one_of_several_topics_gives_up_the_outlets_of_the_others():
+    report, own, other, rejected = Asset("report"), *(topic_asset(each) for each in ("orders_out", "other", "rejected"))
+
+    def outlets(map_index: int, **options: Any) -> tuple[list[Asset], list[Any]]:
+        task = publisher(outlets=[report, own, other, rejected], **options)
+        context = cast("Any", {"ti": SimpleNamespace(map_index=map_index)})
+        found = task._assets_of(context, own, lambda each: is_topic_asset(each) and each != rejected)
+        return found, task.outlets
+
+    assert outlets(-1) == ([own], [report, own, other, rejected])
+    assert outlets(0) == ([own], [report, own, rejected])
+    assert outlets(-1, kafka_conn_id="{{ params.cluster }}") == ([own], [report, own, rejected])
 
 
 def test_the_table_of_dead_letters_may_be_a_template():
