@@ -39,8 +39,8 @@ class Published:
 
     def create(self, columns: str = "id int, v string", properties: dict[str, str] | None = None) -> None:
         """Makes the table, version 0."""
-        told = ", ".join(f"'{key}' = '{value}'" for key, value in (FEED if properties is None else properties).items())
-        self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta TBLPROPERTIES ('made' = 'here'{told and ', '}{told})")
+        pairs = ", ".join(f"'{key}' = '{value}'" for key, value in (FEED if properties is None else properties).items())
+        self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta TBLPROPERTIES ('made' = 'here'{pairs and ', '}{pairs})")
 
     def run(self, **options: Any) -> PublishResult:
         """Publishes what is new; settings of source and sink stay for later runs."""

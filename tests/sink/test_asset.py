@@ -80,7 +80,7 @@ def test_upstream_is_a_key_or_the_one_table_of_a_definition():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"upstream": 3}, "upstream"),
         ({"limits": 3}, r"limits.*Limits"),
@@ -91,8 +91,8 @@ def test_upstream_is_a_key_or_the_one_table_of_a_definition():
         ({"lanes": 2}, r"lanes is not an option of its own; write sink=KafkaSink\("),
     ],
 )
-def test_wrong_options_are_named(options, told):
-    with pytest.raises(ConfigurationError, match=told):
+def test_wrong_options_are_named(options, reported):
+    with pytest.raises(ConfigurationError, match=reported):
         _asset(**options)
 
 
@@ -103,7 +103,7 @@ def test_tombstones_without_a_key_are_refused_before_a_run():
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "reported"),
     [
         ({"stop": -1}, "stop: -1 is not a table version"),
         ({"max_batches": 0}, "max_batches"),
@@ -121,8 +121,8 @@ def test_tombstones_without_a_key_are_refused_before_a_run():
         ),
     ],
 )
-def test_a_wrong_run_config_is_named(config, told):
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_wrong_run_config_is_named(config, reported):
+    with pytest.raises(ConfigurationError, match=reported):
         PublishRunConfig(**config)
 
 
@@ -220,19 +220,19 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     assert plan["versions"] == [{"version": 0, "operation": None, "rows": None}]
     published.run(lanes=2)
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
-    told = json.loads(shown("--json"))
-    assert told["next_run"] == {"from_version": 1, "to_version": 1}
-    assert (told["published_version"], told["newest_version"], told["lag_versions"]) == (0, 1, 1)
-    assert told["lanes"] == [{"lane": lane, "version": 0, "rows": 0} for lane in (0, 1)]
+    reported = json.loads(shown("--json"))
+    assert reported["next_run"] == {"from_version": 1, "to_version": 1}
+    assert (reported["published_version"], reported["newest_version"], reported["lag_versions"]) == (0, 1, 1)
+    assert reported["lanes"] == [{"lane": lane, "version": 0, "rows": 0} for lane in (0, 1)]
     assert "versions 1 to 1" in shown()
     published.sql("UPDATE {t} SET v = 'b'")
     published.sql("ALTER TABLE {t} SET TBLPROPERTIES ('note' = 'x')")
     published.sql("INSERT OVERWRITE {t} VALUES (1, 'c'), (2, 'd')")
     plan = json.loads(planned("--json"))
-    told = {each["version"]: (each["operation"], each["rows"]) for each in plan["versions"]}
+    reported = {each["version"]: (each["operation"], each["rows"]) for each in plan["versions"]}
     # What an overwrite deleted is not known.
-    assert [*told.values()] == [("WRITE", 1), ("UPDATE", 1), ("SET TBLPROPERTIES", 0), ("WRITE", None)]
-    assert (plan["rows"], plan["versions_without_rows"], plan["lag_versions"], [*told]) == (2, 1, 4, [1, 2, 3, 4])
+    assert [*reported.values()] == [("WRITE", 1), ("UPDATE", 1), ("SET TBLPROPERTIES", 0), ("WRITE", None)]
+    assert (plan["rows"], plan["versions_without_rows"], plan["lag_versions"], [*reported]) == (2, 1, 4, [1, 2, 3, 4])
     text = planned("--limit-rows", "1")
     assert "up to version 0, 4 behind the table" in text
     assert "... and 3 more" in text

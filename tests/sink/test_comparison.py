@@ -29,7 +29,7 @@ def _asset(content: Any = "changes", **options: Any):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"deletes": "row"}, "its records are changes"),
         ({"content": "all_images"}, "its records are changes"),
@@ -37,8 +37,8 @@ def _asset(content: Any = "changes", **options: Any):
         ({"value": JsonSerializer(columns=("id", "_commit_version"))}, "has _commit_version"),
     ],
 )
-def test_records_that_are_not_rows_are_refused(options, told):
-    with pytest.raises(ConfigurationError, match=told):
+def test_records_that_are_not_rows_are_refused(options, reported):
+    with pytest.raises(ConfigurationError, match=reported):
         delta_kafka_checks(_asset(**options))
 
 
@@ -155,18 +155,18 @@ def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, 
         )
         result = definitions.resolve_job_def(job).execute_in_process(instance=instance, raise_on_error=False)
         (evaluation,) = result.get_asset_check_evaluations()
-        told = {key: value.value for key, value in evaluation.metadata.items()}
-        return evaluation.passed, evaluation.severity, evaluation.description or "", told
+        reported = {key: value.value for key, value in evaluation.metadata.items()}
+        return evaluation.passed, evaluation.severity, evaluation.description or "", reported
 
-    passed, _, text, told = checked(whole, "all")
-    assert (passed, told["compared"], told["whole_topic"], told["records_read"]) == (True, 3, True, 3), text
+    passed, _, text, reported = checked(whole, "all")
+    assert (passed, reported["compared"], reported["whole_topic"], reported["records_read"]) == (True, 3, True, 3), text
     assert text.endswith("All are equal.")
-    passed, _, text, told = checked(end)
-    assert (passed, told["whole_topic"]) == (True, False)
+    passed, _, text, reported = checked(end)
+    assert (passed, reported["whole_topic"]) == (True, False)
     assert "what is before was not compared" in text
     kafka.produce(topic, [(None, '{"id":2,"v":"b"}')])
-    passed, severity, text, told = checked(whole)
-    assert (passed, severity, told["surplus"], told["missing"]) == (False, AssetCheckSeverity.ERROR, 1, 0)
+    passed, severity, text, reported = checked(whole)
+    assert (passed, severity, reported["surplus"], reported["missing"]) == (False, AssetCheckSeverity.ERROR, 1, 0)
     assert "1 are only there" in text
 
 

@@ -35,7 +35,7 @@ KEY = JsonSerializer(columns=("id",))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "output"),
     [
         ({"topic": "a b"}, "invalid topic 'a b'"),
         ({"transactional_id_prefix": ""}, "invalid transactional_id_prefix"),
@@ -50,13 +50,13 @@ KEY = JsonSerializer(columns=("id",))
         ({"tpic": "t"}, "did you mean topic"),
     ],
 )
-def test_a_wrong_sink_is_refused_before_anything_runs(wrong, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_sink_is_refused_before_anything_runs(wrong, output):
+    with pytest.raises(ConfigurationError, match=output):
         KafkaSink(**({"topic": "t", "transactional_id_prefix": "s"} | wrong))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "output"),
     [
         ({"table": ""}, "empty"),
         ({"table": "~/t"}, "only a shell expands"),
@@ -68,8 +68,8 @@ def test_a_wrong_sink_is_refused_before_anything_runs(wrong, said):
         ({"content": "rows"}, "content"),
     ],
 )
-def test_a_wrong_source_is_refused_before_anything_runs(wrong, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_source_is_refused_before_anything_runs(wrong, output):
+    with pytest.raises(ConfigurationError, match=output):
         DeltaSource(**({"table": "lake/t"} | wrong))
 
 
@@ -84,11 +84,11 @@ def test_tombstones_need_a_key():
     KafkaSink(topic="t", transactional_id_prefix="s").check_content("appended_rows")
 
 
-def _fails(published, error: type[KafkaFlipError], said: str, **options):
+def _fails(published, error: type[KafkaFlipError], output: str, **options):
     """A run fails, and readers of committed records see what they saw."""
     before = published.records()
     source, sink = published.source, published.sink
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=output):
         published.run(**options)
     assert published.records() == before
     published.source, published.sink = source, sink
@@ -123,8 +123,8 @@ def test_a_table_without_change_data_feed_says_how_to_get_one(published):
     published.sql("INSERT INTO {t} VALUES (2, 'b')")
     _fails(published, ChangeDataFeedError, r"no change data feed.*ALTER TABLE .* \(delta.enableChangeDataFeed = true\)")
     published.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-    said = r"had no change data feed in versions 2 to 3: what some of them changed .* to an empty topic"
-    _fails(published, ChangeDataFeedError, said)
+    output = r"had no change data feed in versions 2 to 3: what some of them changed .* to an empty topic"
+    _fails(published, ChangeDataFeedError, output)
 
 
 @pytest.mark.kafka
@@ -183,8 +183,8 @@ def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused
     _fails(published, SinkProgressError, "with 1 lanes up to table version 1, but lanes is 2 now", lanes=2)
     kafka.create(f"{topic}-other")
     _fails(published, SinkProgressError, "-other now, which would get only", topic=f"{topic}-other")
-    told = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
-    published.sql(f"CREATE OR REPLACE TABLE {{t}} (id int, v string) {told}")
+    reported = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    published.sql(f"CREATE OR REPLACE TABLE {{t}} (id int, v string) {reported}")
     _fails(published, SinkProgressError, r"up to version 1, but .* or was recreated")
     published.table = str(tmp_path / "other")
     published.create()
@@ -231,8 +231,8 @@ def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
         "INSERT INTO {t} SELECT 7, array_join(transform(sequence(1, 31250), x -> sha2(string(x), 256)), ''), "
         "timestamp_millis(-5), 9, ''"
     )
-    said = r"version 1 .*7.*2000\d+ bytes .* is larger than message.max.bytes of the producer"
-    _fails(published, RowTooLargeError, said)
+    output = r"version 1 .*7.*2000\d+ bytes .* is larger than message.max.bytes of the producer"
+    _fails(published, RowTooLargeError, output)
     _fails(published, RowMisplacedError, "-5 ms after 1970", timestamp="t")
     _fails(published, RowMisplacedError, "topic partition 9, but .* has 2", partition_column="p")
     _fails(published, RowMisplacedError, "names the topic partition -1", partitioner=lambda *_: -1)
@@ -240,12 +240,12 @@ def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
     small = f"{topic}-small"
     kafka.create(small, max_message_bytes="100000")
     options = {"topic": small, "transactional_id_prefix": small}
-    said = r"version 1 .*7.*the record of 2000\d+ bytes is larger than max.message.bytes of the topic .* \(100000\)"
-    _fails(published, RowTooLargeError, said, properties={"message.max.bytes": "5000000"}, **options)
+    output = r"version 1 .*7.*the record of 2000\d+ bytes is larger than max.message.bytes of the topic .* \(100000\)"
+    _fails(published, RowTooLargeError, output, properties={"message.max.bytes": "5000000"}, **options)
     # Before a record is compressed, only its broker knows whether it is too large.
     compressed = {"message.max.bytes": "5000000", "compression.type": "gzip"}
-    said = r"larger than the topic allows. The largest of them is .*, key .*7.*, 2000\d+ bytes.* DESCRIBE_CONFIGS"
-    _fails(published, RowTooLargeError, said, properties=compressed, **options)
+    output = r"larger than the topic allows. The largest of them is .*, key .*7.*, 2000\d+ bytes.* DESCRIBE_CONFIGS"
+    _fails(published, RowTooLargeError, output, properties=compressed, **options)
 
 
 @pytest.mark.kafka

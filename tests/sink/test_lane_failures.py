@@ -29,7 +29,7 @@ def _failure(code: int, age: float = 1.0):
 
 
 @pytest.mark.parametrize(
-    ("code", "age", "error", "said"),
+    ("code", "age", "error", "output"),
     [
         (KafkaError._FENCED, 1, SinkFencedError, "taken over the transactional id s-2"),
         (KafkaError.INVALID_PRODUCER_EPOCH, 1, SinkFencedError, "taken over"),
@@ -42,10 +42,10 @@ def _failure(code: int, age: float = 1.0):
         (KafkaError._MSG_TIMED_OUT, 1, ClusterUnreachableError, "Check the brokers"),
     ],
 )
-def test_each_failure_has_its_class_and_its_advice(code, age, error, said):
+def test_each_failure_has_its_class_and_its_advice(code, age, error, output):
     found = _failure(code, age)
     assert type(found) is error
-    assert said in str(found)
+    assert output in str(found)
 
 
 def test_an_unknown_broker_error_is_reported_by_its_name():

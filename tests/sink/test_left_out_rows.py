@@ -24,7 +24,7 @@ TEXTS = {"key": StringSerializer(column="id"), "value": StringSerializer(column=
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "output"),
     [
         ({"tolerate": "RowTooLargeError"}, "expected a list of error classes"),
         ({"tolerate": RowTooLargeError}, "expected a list of error classes"),
@@ -39,8 +39,8 @@ TEXTS = {"key": StringSerializer(column="id"), "value": StringSerializer(column=
         ({"dead_letter_topic": "s-progress"}, "use another one"),
     ],
 )
-def test_a_wrong_policy_is_refused_before_anything_runs(wrong, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_policy_is_refused_before_anything_runs(wrong, output):
+    with pytest.raises(ConfigurationError, match=output):
         KafkaSink(**({"topic": "t", "transactional_id_prefix": "s"} | wrong))
 
 
@@ -163,8 +163,8 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
     kafka.create(f"{topic}-expires")
     published.create("id string, v string, t string")
     rows = [("a", topic), ("b", "no where"), ("c", f"{topic}-progress"), ("d", f"{topic}-missing"), ("e", "")]
-    told = ", ".join(f"('{key}', 'v', '{name}')" for key, name in rows)
-    published.sql(f"INSERT INTO {{t}} VALUES {told}, (null, 'v', '{topic}-compacted')")
+    reported = ", ".join(f"('{key}', 'v', '{name}')" for key, name in rows)
+    published.sql(f"INSERT INTO {{t}} VALUES {reported}, (null, 'v', '{topic}-compacted')")
     options = {**TEXTS, "start": 0, "topic_column": "t"}
     with pytest.raises(RowWithoutKeyError, match=r"its key is null, but the topic .* is compacted"):
         published.run(**options)

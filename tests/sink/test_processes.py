@@ -26,8 +26,8 @@ def test_a_killed_and_a_resumed_process_leave_each_record_once(published, broker
         def start(name: str) -> tuple[subprocess.Popen[str], Path]:
             folder = tmp_path / name
             folder.mkdir()
-            told = [server.remote, broker, published.topic, published.table, str(folder)]
-            command = [sys.executable, "-m", "tests.sink.publishing", *told]
+            reported = [server.remote, broker, published.topic, published.table, str(folder)]
+            command = [sys.executable, "-m", "tests.sink.publishing", *reported]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             wait_until(lambda: (folder / "there").exists() or process.poll() is not None, seconds=240)
             assert process.poll() is None, process.communicate()
@@ -44,8 +44,8 @@ def test_a_killed_and_a_resumed_process_leave_each_record_once(published, broker
         finally:
             (folder / "go").touch()
             stopped.send_signal(signal.SIGCONT)
-        told, _ = stopped.communicate(timeout=240)
-    assert told.startswith("SinkFencedError"), told
+        reported, _ = stopped.communicate(timeout=240)
+    assert reported.startswith("SinkFencedError"), reported
     assert result.lag_versions == 0
     # Each dead process committed a batch before.
     assert result.records < 19 - 5

@@ -320,7 +320,7 @@ def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
         assert set(row) == {"id", "e", "x", "t", "n", "a"}
         assert dict(record.headers)["kafka_flip.value"] == b"row as JSON"
     assert letters.keys() == wrong.keys()
-    assert [key for key, said in wrong.items() if f"value: {said}" not in letters[key]] == []
+    assert [key for key, output in wrong.items() if f"value: {output}" not in letters[key]] == []
     _, there = landed(form(registry), lambda rows: rows.where("id IS NOT NULL"))
     assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
 

@@ -41,7 +41,7 @@ MAKERS = {"Avro": avro_schemas.avro_of, "JSON": json_schemas.json_schema_of, "Pr
 
 
 @pytest.mark.parametrize(
-    ("maker", "kind", "said"),
+    ("maker", "kind", "output"),
     [
         *((maker, t.DayTimeIntervalType(), "column v is interval day to second, which") for maker in MAKERS),
         *((maker, t.VariantType(), "column v is variant, which has no exact form in") for maker in MAKERS),
@@ -54,8 +54,8 @@ MAKERS = {"Avro": avro_schemas.avro_of, "JSON": json_schemas.json_schema_of, "Pr
         ("Protobuf", columns(**{"1": INT}), "column v.1 has a name that Protobuf does not allow"),
     ],
 )
-def test_a_column_without_an_exact_form_is_named(maker, kind, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_column_without_an_exact_form_is_named(maker, kind, output):
+    with pytest.raises(ConfigurationError, match=output):
         MAKERS[maker](columns(id=INT, v=kind))
 
 
@@ -114,7 +114,7 @@ def _json(struct: t.StructType, properties: dict[str, object], **more: object):
 
 
 @pytest.mark.parametrize(
-    ("check", "given", "said"),
+    ("check", "given", "output"),
     [
         (_avro, ({"name": "w", "type": "int"},), "w is a field that can't be null, and the table"),
         (_avro, ({"name": "w", "type": ["null", "int"]},), "v is a column, but the schema has no such field; "),
@@ -132,12 +132,12 @@ def _json(struct: t.StructType, properties: dict[str, object], **more: object):
         (_json, ({"v": {"type": "object", "properties": {"a": {}}}},), "v is bigint, but an object"),
     ],
 )  # fmt: skip
-def test_a_column_that_does_not_fit_a_given_schema_is_named(check, given, said):
+def test_a_column_that_does_not_fit_a_given_schema_is_named(check, given, output):
     struct = columns(v=t.LongType())
-    if said is None:
+    if output is None:
         check(struct, *given)
         return
-    with pytest.raises(ConfigurationError, match=f"value: schema 7 does not fit the table: .*{said}"):
+    with pytest.raises(ConfigurationError, match=f"value: schema 7 does not fit the table: .*{output}"):
         check(struct, *given)
 
 
@@ -173,7 +173,7 @@ def test_a_key_with_a_map_is_refused(kind):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "output"),
     [
         (lambda: AvroSerializer(registry="http://registry"), "AvroSerializer needs a registry"),
         (AvroSerializer, "missing registry"),
@@ -185,8 +185,8 @@ def test_a_key_with_a_map_is_refused(kind):
         (lambda: ProtobufSerializer(WRONG, registry=REGISTRY), "the text of a .proto file"),
     ],
 )
-def test_a_wrong_serializer_is_refused_before_anything_runs(make, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_wrong_serializer_is_refused_before_anything_runs(make, output):
+    with pytest.raises(ConfigurationError, match=output):
         make()
 
 

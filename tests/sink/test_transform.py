@@ -168,8 +168,8 @@ def test_unrepeatable_functions_are_refused_and_nothing_is_published(published):
     def apply(transform):
         return RowTransform(published.spark, transform).of(changes, Segment(0, 1))
 
-    for said, transform in _REFUSED.items():
-        with pytest.raises(ConfigurationError, match=said):
+    for output, transform in _REFUSED.items():
+        with pytest.raises(ConfigurationError, match=output):
             apply(transform)
     assert published.spark.conf.get("spark.sql.debug.maxToStringFields") == "25"
     for transform in _UNTOUCHED:
@@ -177,8 +177,8 @@ def test_unrepeatable_functions_are_refused_and_nothing_is_published(published):
 
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
-    for said, transform in _TAMPERING.items():
-        with pytest.raises(ConfigurationError, match=said):
+    for output, transform in _TAMPERING.items():
+        with pytest.raises(ConfigurationError, match=output):
             published.run(start=0, transform=transform)
     for transform in (*_TAMPERING.values(), _in_python(_change_type="delete")):
         with pytest.raises(ConfigurationError, match=r"in the snapshot of version 1\."):
