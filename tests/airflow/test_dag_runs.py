@@ -18,7 +18,7 @@ from dagster_kafka_flip.ingestion.known_position import known_from_json
 from tests import landed
 from tests.document_tests import ROOT, blocks
 from tests.kafka_topic import Kafka, committed_records
-from tests.processes import LIGHT_JVM
+from tests.processes import LIGHT_JVM, descendants
 
 PYTHON = [block for block in blocks(ROOT / "docs" / "airflow.md") if block.language == "python"]
 SECRET = "never-to-be-seen-4f7a"
@@ -42,6 +42,49 @@ with DAG("mapped", schedule=None):
     KafkaToDeltaOperator.partial(**options, max_active_tis_per_dag=1).expand(table=TABLES)
 with DAG("named", schedule=None, params={"table": TABLES[1]}):
     KafkaToDeltaOperator(**options, table="{{ params.table }}")
+"""
+
+
+# The task's time is over while Spark reads the third record: with the signal that Airflow's own timer sends.
+LATE = """
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from dagster_kafka_flip import Limits, StringFormat
+from dagster_kafka_flip.airflow import KafkaToDeltaOperator
+
+
+def slow(records):
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType
+
+    task, hold = os.getpid(), Path("/data/lake/hold")
+
+    def value(text):
+        if text == "third" and hold.exists():
+            os.kill(task, signal.SIGALRM)
+            while True:
+                time.sleep(1)
+        return text
+
+    return records.withColumn("kafka_value", functions.udf(value, StringType())(functions.col("kafka_value")))
+
+
+with DAG("late", schedule=None):
+    KafkaToDeltaOperator(
+        task_id="land",
+        source="orders",
+        table="/data/lake/late",
+        value_format=StringFormat(),
+        transform=slow,
+        limits=Limits(max_records_per_batch=2),
+        execution_timeout=timedelta(hours=1),
+    )
 """
 
 
@@ -80,7 +123,8 @@ def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> I
     skipping = PYTHON[0].code.replace('"orders", schedule', '"orders_or_none", schedule')
     skipping = skipping.replace("value_format=", 'on_idle="skip", value_format=').replace("/data/lake", str(lake))
     (dags / "skipping.py").write_text(skipping, encoding="utf-8")
-    (dags / "of_many.py").write_text(OF_MANY.replace("/data/lake", str(lake)), encoding="utf-8")
+    for name, text in (("of_many", OF_MANY), ("late", LATE)):
+        (dags / f"{name}.py").write_text(text.replace("/data/lake", str(lake)), encoding="utf-8")
     connection = {
         "conn_type": "kafka",
         "extra": {"bootstrap.servers": broker, "group.id": "others", "ssl.key.password": SECRET},
@@ -226,3 +270,33 @@ def test_each_instance_of_a_task_for_several_tables_tells_of_its_own(
     told = dict(zip(named["uris"][4:], named["extras"][4:], strict=True))[second]
     assert (told["delta/rows_written"], told["delta/version"]) == (1, landed.version(lake / "second"))
     assert [landed.count(lake / each) for each in ("first", "second")] == [2, 3]
+
+
+@pytest.mark.kafka
+@pytest.mark.nightly
+def test_a_task_that_exceeds_its_time_ends_spark_and_the_next_one_goes_on(
+    kafka: Kafka, named_topic: Callable[..., str], lake: Path, said: Path, run: Callable[..., dict[str, Any]]
+):
+    named_topic("orders")
+    values = ["first", "second", "third", "fourth"]
+    kafka.produce("orders", [(None, value) for value in values])
+    lake.mkdir()
+    (lake / "hold").touch()
+
+    late = run("late")
+
+    assert (late["state"], late["extras"]) == ("failed", [])
+    text = said.read_text(encoding="utf-8")
+    assert "interrupted; stopping the Spark jobs" in text
+    assert "AirflowTaskTimeout" in text
+    # What would go on forever. The JVM lives as long as this process, which has no worker of Airflow's.
+    assert not [each for each in descendants(os.getpid()) if "pyspark.daemon" in each.command]
+    assert landed.rows(lake / "late", "kafka_value") == [("first",), ("second",)]
+
+    (lake / "hold").unlink()
+    again = run("late")
+
+    assert again["state"] == "success"
+    assert sorted(landed.rows(lake / "late", "kafka_offset", "kafka_value")) == list(enumerate(values))
+    (told,) = again["extras"]
+    assert (told["delta/rows_written"], told["delta/unreported_rows"]) == (2, 2)
