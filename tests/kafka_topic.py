@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
+    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
-    ResourceType,
+    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed

@@ -185,14 +185,14 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
 
     # That is no error of rows, which would all be left out.
     kafka.create(f"{topic}-gone")
-    sink = {**TEXTS, "topic": f"{topic}-gone", "transactional_id_prefix": f"{topic}-gone"}
+    sink = KafkaSink(
+        topic=f"{topic}-gone",
+        transactional_id_prefix=f"{topic}-gone",
+        key=StringSerializer(column="id"),
+        tolerate=(RowMisplacedError,),
+    )
     with pytest.raises(TopicNotFoundError, match=r"-gone does not exist.* correct topic of"):
-        publish(
-            published.source,
-            KafkaSink(**sink, tolerate=[RowMisplacedError]),
-            spark=without_the_topic,
-            connection=published.connection,
-        )
+        publish(published.source, sink, spark=without_the_topic, connection=published.connection)
     published.sql("INSERT INTO {t} VALUES ('f', 'v', '')")
     with pytest.raises(ConfigurationError, match=r"-compacted is compacted: it can't hold rows without a key"):
         published.run(dead_letter_topic=f"{topic}-compacted")
