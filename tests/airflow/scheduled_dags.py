@@ -47,8 +47,8 @@ def held(records: Any) -> Any:
     def value(text: str) -> str:
         hold = Path(lake, "hold", text)
         if hold.exists():
-            with Path(lake, "held", text).open("a") as told:
-                told.write("x")
+            with Path(lake, "held", text).open("a") as reported:
+                reported.write("x")
         while hold.exists():
             time.sleep(0.1)
         return text
@@ -73,8 +73,8 @@ def held_partition(topic: str, key: bytes | None, value: bytes | None, partition
     row = json.loads(value or b"")
     hold = LAKE / "hold" / f"publishing-{row['kafka_value']}"
     if hold.exists():
-        with (LAKE / "held" / hold.name).open("a") as told:
-            told.write("x")
+        with (LAKE / "held" / hold.name).open("a") as reported:
+            reported.write("x")
     while hold.exists():
         time.sleep(0.1)
     return row["kafka_partition"] % partitions

@@ -137,9 +137,9 @@ def test_a_dag_scheduled_by_time_waits_and_lands_each_record_once(server: Airflo
 def test_a_dag_scheduled_by_the_tables_event_gets_what_was_landed(server: AirflowServer):
     (run, *_) = server.wait(lambda: server.ended("flights_seen"), "a run by an event")
     assert (run["run_type"], run["state"]) == ("asset_triggered", "success")
-    told = server.returned("flights_seen", run["dag_run_id"], "tell")
-    assert [extra["delta/version"] for extra in told]
-    assert told[0] == server.events("flights")[0]["extra"]
+    reported = server.returned("flights_seen", run["dag_run_id"], "tell")
+    assert [extra["delta/version"] for extra in reported]
+    assert reported[0] == server.events("flights")[0]["extra"]
 
 
 def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(server: AirflowServer, lake: Path):
@@ -161,8 +161,8 @@ def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(ser
         page.get_by_role("link", name=str(lake / "flights"), exact=True).click()
         page.get_by_text("flights_seen").first.wait_for()
         server.wait(lambda: _is_unfolded(page), "the extra of the newest event")
-        for told in ("kafka/lag_after", "delta/rows_written", "delta/version", "kafka/position"):
-            page.get_by_text(told).first.wait_for()
+        for reported in ("kafka/lag_after", "delta/rows_written", "delta/version", "kafka/position"):
+            page.get_by_text(reported).first.wait_for()
         if folder := os.environ.get("SCREENSHOTS"):
             page.mouse.move(0, 0)
             page.screenshot(path=Path(folder) / "airflow-asset.png", animations="disabled")
@@ -186,8 +186,8 @@ def test_a_run_that_finds_nothing_new_starts_no_spark(server: AirflowServer, lak
     (asset,) = (each["id"] for each in assets if each["name"] == str(lake / "idle"))
     run = server.ask("POST", f"/api/v2/assets/{asset}/materialize", {})["dag_run_id"]
     server.wait(lambda: server.task("idle", run, "land")["state"] == "success", "the materialization")
-    told = server.returned("idle", run, "land")
-    assert (told["spark/started"], told["kafka/idle"]) == (True, True)
+    reported = server.returned("idle", run, "land")
+    assert (reported["spark/started"], reported["kafka/idle"]) == (True, True)
     server.pause("idle")
     first, second = (event["extra"] for event in server.events("idle")[:2])
     assert (first["spark/started"], first["kafka/idle"], first["delta/rows_written"]) == (True, False, 30)
@@ -269,8 +269,8 @@ def test_a_retry_goes_on_where_a_worker_died_in_the_middle_of_a_write(
     server.wait(lambda: server.task("killed", run, "land")["state"] == "success", "the retry")
     assert server.task("killed", run, "land")["try_number"] == 2
     assert texts(lake / "killed") == logged(connection, "killed")
-    told = server.returned("killed", run, "land")
-    assert (told["delta/rows_written"], told["delta/unreported_rows"]) == (11 - committed, committed)
+    reported = server.returned("killed", run, "land")
+    assert (reported["delta/rows_written"], reported["delta/unreported_rows"]) == (11 - committed, committed)
 
 
 def test_an_event_starts_a_publisher_that_goes_on_when_events_can_be_read_again(
@@ -283,16 +283,16 @@ def test_an_event_starts_a_publisher_that_goes_on_when_events_can_be_read_again(
     def small() -> list[tuple[Any, ...]]:
         return [row for row in texts(lake / "killed") if len(row[2]) < 100]
 
-    ((run, *_), (told, *_)) = (server.wait(lambda dag=dag: server.ended(dag), dag) for dag in ("published", "told"))
+    ((run, *_), (reported, *_)) = (server.wait(lambda dag=dag: server.ended(dag), dag) for dag in ("published", "told"))
     assert (run["run_type"], run["state"]) == ("asset_triggered", "success")
     assert published() == small()
-    (extra,) = server.returned("told", told["dag_run_id"], "tell")
+    (extra,) = server.returned("told", reported["dag_run_id"], "tell")
     assert (extra["kafka/records_written"], extra["kafka/rows_left_out"]) == (10, 1)
     assert (extra["kafka/rows_left_out_by_error"], extra["kafka/dead_letters_written"]) == ({"RowTooLargeError": 1}, 1)
     assert len(committed_records(connection, "too_large")) == 1
 
     # Airflow 3.3.2 can't tell the events of an asset as long as a run that one of them started is queued.
-    for dag, cleared in (("published", run), ("told", told)):
+    for dag, cleared in (("published", run), ("told", reported)):
         server.pause(dag)
         server.clear(dag, cleared["dag_run_id"])
     # The first two of them are deleted before they are read, which the task tolerates.
@@ -345,11 +345,11 @@ def test_a_retry_publishes_the_rest_where_a_worker_died_in_the_middle_of_a_trans
     assert server.task("sent", run, "publish")["try_number"] == 2
     assert texts(lake / "sent") == logged(connection, "sent")
     assert sent() == logged(connection, "sent")
-    told = server.returned("sent", run, "publish")
-    assert told["kafka/records_written"] == 12 - before
-    assert told["delta/to_version"] == told["delta/newest_version"] == landed.version(lake / "sent")
+    reported = server.returned("sent", run, "publish")
+    assert reported["kafka/records_written"] == 12 - before
+    assert reported["delta/to_version"] == reported["delta/newest_version"] == landed.version(lake / "sent")
     (event,) = (each for each in server.events("sent") if each["source_task_id"] == "publish")
-    assert event["extra"] == told
+    assert event["extra"] == reported
 
 
 def test_a_day_whose_task_dies_holds_back_the_later_days_until_it_is_cleared(

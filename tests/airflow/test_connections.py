@@ -154,10 +154,10 @@ def test_a_connection_says_where_spark_is():
 
 
 def test_airflow_gets_the_connections_fields_by_their_names():
-    (told,) = provider_info()["connection-types"]
+    (reported,) = provider_info()["connection-types"]
     taken = {"bootstrap_servers", "sasl_username", "sasl_password", "client_id", "request_timeout", "read_timeout"}
-    assert {*told["conn-fields"]} == {*KafkaConnection.model_fields} - taken
-    assert (told["connection-type"], told["hook-name"]) == (KafkaFlipHook.conn_type, KafkaFlipHook.hook_name)
+    assert {*reported["conn-fields"]} == {*KafkaConnection.model_fields} - taken
+    assert (reported["connection-type"], reported["hook-name"]) == (KafkaFlipHook.conn_type, KafkaFlipHook.hook_name)
 
 
 def test_airflow_gets_extras_in_its_own_form():

@@ -104,7 +104,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Path:
+def output(tmp_path: Path) -> Path:
     return tmp_path / "said.log"
 
 
@@ -114,7 +114,9 @@ def lineage(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> Iterator[Callable[..., dict[str, Any]]]:
+def run(
+    tmp_path: Path, lake: Path, output: Path, lineage: Path, broker: str
+) -> Iterator[Callable[..., dict[str, Any]]]:
     """Runs one of the documents' DAGs, on a table in this test's lake."""
     dags = tmp_path / "dags"
     dags.mkdir()
@@ -142,7 +144,7 @@ def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> I
     environment.pop("_AIRFLOW__AS_LIBRARY", None)
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "tests.airflow.dag_runs", str(dags), str(writing)]
-    with said.open("w") as log, os.fdopen(reading) as answers:
+    with output.open("w") as log, os.fdopen(reading) as answers:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, pass_fds=[writing]
         )
@@ -153,7 +155,7 @@ def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> I
         def ask(dag: str, date: datetime | None = None) -> dict[str, Any]:
             print(json.dumps([dag, None if date is None else date.isoformat()]), file=requests, flush=True)
             answer = answers.readline()
-            assert answer, said.read_text()[-5000:]
+            assert answer, output.read_text()[-5000:]
             return json.loads(answer)
 
         yield ask
@@ -162,15 +164,15 @@ def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> I
 
 
 def check_published(
-    kafka: Kafka, connection: KafkaConnection, lake: Path, said: Path, run: Callable[..., dict[str, Any]]
+    kafka: Kafka, connection: KafkaConnection, lake: Path, output: Path, run: Callable[..., dict[str, Any]]
 ) -> None:
     """The table's changes go to a topic, each once; and lost progress is noticed."""
     published = run("orders_out")
     assert published["state"] == "success"
-    told = published["extras"][-1]
-    assert (told["kafka/records_written"], told["kafka/sink"]) == (5, "orders-out")
-    assert told["delta/to_version"] == landed.version(lake / "orders")
-    assert told["kafka/sink_progress"] == {"0": {"version": told["delta/to_version"], "rows": 0}}
+    reported = published["extras"][-1]
+    assert (reported["kafka/records_written"], reported["kafka/sink"]) == (5, "orders-out")
+    assert reported["delta/to_version"] == landed.version(lake / "orders")
+    assert reported["kafka/sink_progress"] == {"0": {"version": reported["delta/to_version"], "rows": 0}}
     values = [json.loads(record.value or b"") for record in committed_records(connection, "orders_out")]
     assert sorted((value["id"], value["amount"]) for value in values) == [(number, number / 2) for number in range(5)]
     idle = run("orders_out")["extras"][-1]
@@ -178,7 +180,7 @@ def check_published(
     # Its progress is lost: the newest event knows better, and nothing is published twice.
     kafka.delete("orders-out-progress")
     assert run("orders_out")["state"] == "failed"
-    assert "an earlier run of the sink orders-out reached table version" in said.read_text(encoding="utf-8")
+    assert "an earlier run of the sink orders-out reached table version" in output.read_text(encoding="utf-8")
     assert len(committed_records(connection, "orders_out")) == 5
     kafka.delete("orders-out-progress")
 
@@ -190,7 +192,7 @@ def test_the_documents_dags_land_what_they_say(
     named_topic: Callable[..., str],
     connection: KafkaConnection,
     lake: Path,
-    said: Path,
+    output: Path,
     lineage: Path,
     broker: str,
     run: Callable[..., dict[str, Any]],
@@ -238,7 +240,7 @@ def test_the_documents_dags_land_what_they_say(
     assert [offset for offset, _ in windows] == [2]
     assert again["extras"][-1]["delta/rows_written"] == 1
 
-    check_published(kafka, connection, lake, said, run)
+    check_published(kafka, connection, lake, output, run)
 
     event = told_to_openlineage(lineage, "orders.land")
     assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [(f"kafka://{broker}", "orders")]
@@ -246,7 +248,7 @@ def test_the_documents_dags_land_what_they_say(
     event = told_to_openlineage(lineage, "orders_out.publish")
     assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [(f"kafka://{broker}", "orders_out")]
 
-    assert SECRET not in said.read_text(encoding="utf-8")
+    assert SECRET not in output.read_text(encoding="utf-8")
 
 
 @pytest.mark.kafka
@@ -267,15 +269,15 @@ def test_each_instance_of_a_task_for_several_tables_tells_of_its_own(
     kafka.produce("orders", [(None, "third")])
     named = run("named")
     assert sorted(named["uris"][4:]) == [second, "report"]
-    told = dict(zip(named["uris"][4:], named["extras"][4:], strict=True))[second]
-    assert (told["delta/rows_written"], told["delta/version"]) == (1, landed.version(lake / "second"))
+    reported = dict(zip(named["uris"][4:], named["extras"][4:], strict=True))[second]
+    assert (reported["delta/rows_written"], reported["delta/version"]) == (1, landed.version(lake / "second"))
     assert [landed.count(lake / each) for each in ("first", "second")] == [2, 3]
 
 
 @pytest.mark.kafka
 @pytest.mark.nightly
 def test_a_task_that_exceeds_its_time_ends_spark_and_the_next_one_goes_on(
-    kafka: Kafka, named_topic: Callable[..., str], lake: Path, said: Path, run: Callable[..., dict[str, Any]]
+    kafka: Kafka, named_topic: Callable[..., str], lake: Path, output: Path, run: Callable[..., dict[str, Any]]
 ):
     named_topic("orders")
     values = ["first", "second", "third", "fourth"]
@@ -286,7 +288,7 @@ def test_a_task_that_exceeds_its_time_ends_spark_and_the_next_one_goes_on(
     late = run("late")
 
     assert (late["state"], late["extras"]) == ("failed", [])
-    text = said.read_text(encoding="utf-8")
+    text = output.read_text(encoding="utf-8")
     assert "interrupted; stopping the Spark jobs" in text
     assert "AirflowTaskTimeout" in text
     # What would go on forever. The JVM lives as long as this process, which has no worker of Airflow's.
@@ -298,5 +300,5 @@ def test_a_task_that_exceeds_its_time_ends_spark_and_the_next_one_goes_on(
 
     assert again["state"] == "success"
     assert sorted(landed.rows(lake / "late", "kafka_offset", "kafka_value")) == list(enumerate(values))
-    (told,) = again["extras"]
-    assert (told["delta/rows_written"], told["delta/unreported_rows"]) == (2, 2)
+    (reported,) = again["extras"]
+    assert (reported["delta/rows_written"], reported["delta/unreported_rows"]) == (2, 2)

@@ -131,8 +131,8 @@ def test_table_and_topic_are_the_assets_of_a_task_that_publishes():
 def test_an_event_reports_the_rows_that_were_left_out():
     def extra(**found: Any) -> dict[str, Any]:
         result = PublishResult("/lake/orders", "id", "orders_out", 1, last_version=1, newest_version=1, **found)
-        told = json.loads(json.dumps(sink_extra(result, SINK)))
-        return {name: told[name] for name in told if "left_out" in name or "dead" in name}
+        reported = json.loads(json.dumps(sink_extra(result, SINK)))
+        return {name: reported[name] for name in reported if "left_out" in name or "dead" in name}
 
     errors = {"RowTooLargeError": 2, "RowWithoutKeyError": 1}
     assert extra() == {}
@@ -168,12 +168,12 @@ def test_openlineage_knows_a_table_by_its_place(table: str, namespace: str, name
 def test_openlineage_gets_what_a_task_read_and_wrote():
     topics = topic_names(KafkaConnection(bootstrap_servers="b1:9092,b2:9092"), ["orders", "returns"])
     assert table_names(DeltaTarget.of("sales.orders")) == ()
-    told = Lineage(topics, (DatasetName("file", "/lake/orders"),), rows=4, version=7).facets()
-    assert [(each.namespace, each.name) for each in told.inputs] == [
+    reported = Lineage(topics, (DatasetName("file", "/lake/orders"),), rows=4, version=7).facets()
+    assert [(each.namespace, each.name) for each in reported.inputs] == [
         ("kafka://b1:9092", "orders"),
         ("kafka://b1:9092", "returns"),
     ]
-    (table,) = told.outputs
+    (table,) = reported.outputs
     assert (table.namespace, table.name) == ("file", "/lake/orders")
     assert table.facets["version"].datasetVersion == "7"
     assert table.outputFacets["outputStatistics"].rowCount == 4

@@ -32,8 +32,8 @@ def at(text: str) -> Any:
 
 
 def of(schedule: Any, *, keys: Any = None, rules: Windows | None = None, **context: Any) -> RunWindow:
-    told: Any = {"dag": SimpleNamespace(timetable=schedule), **context}
-    return run_window(told, rules or Windows(), keys)
+    reported: Any = {"dag": SimpleNamespace(timetable=schedule), **context}
+    return run_window(reported, rules or Windows(), keys)
 
 
 def interval(start: str, stop: str) -> dict[str, Any]:

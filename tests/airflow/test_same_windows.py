@@ -84,8 +84,8 @@ class Schedule:
 
 
 def _landed(schedule: Any, **context: Any) -> Window:
-    told: Any = {"dag": SimpleNamespace(timetable=schedule), **context}
-    return run_window(told, Windows(), None).window
+    reported: Any = {"dag": SimpleNamespace(timetable=schedule), **context}
+    return run_window(reported, Windows(), None).window
 
 
 def _at(milliseconds: int) -> Any:
@@ -96,7 +96,7 @@ def times(*windows: Window) -> list[tuple[str, str]]:
     return [(window.start, window.stop) for window in windows]
 
 
-def told(window: Window, schedule: Schedule) -> str:
+def reported(window: Window, schedule: Schedule) -> str:
     """The text of a window's time, which comes twice if the clock goes back."""
     start = datetime.fromtimestamp(window.start_ms / 1000, tz=ZoneInfo(schedule.zone))
     return start.strftime(schedule.partitions.fmt)
@@ -123,12 +123,12 @@ def test_a_cron_has_the_same_windows_in_airflow_as_in_dagster(kind: Any, days: i
     schedule = Schedule(kind, zone, day, days)
     windows = schedule.in_dagster()
     assert times(*schedule.by_interval(windows[0], windows[-1])) == times(*windows)
-    texts = Counter(told(window, schedule) for window in windows)
+    texts = Counter(reported(window, schedule) for window in windows)
     for window in windows:
         # As for a run that the DAG's own timetable started.
         assert times(schedule.by_key(window, partition_date=_at(window.start_ms))) == times(window)
         # As for a run by an asset's event.
-        if texts[told(window, schedule)] == 1:
+        if texts[reported(window, schedule)] == 1:
             assert times(schedule.by_key(window)) == times(window)
 
 
