@@ -7,6 +7,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.runtime.job_tags import stop_jobs, tag_jobs, untag_jobs
 from dagster_kafka_flip.sink.table_rows import TableRow
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class RowStream:
         self._stopped.set()
         if self._thread.is_alive():
             with contextlib.suppress(Exception):
-                self._spark.interruptTag(self._tag)
+                stop_jobs(self._spark, self._tag)
             self._thread.join(_PATIENCE_SECONDS)
 
     def chunks(self, wait: float) -> Iterator[list[tuple[Any, ...]]]:
@@ -78,7 +79,7 @@ class RowStream:
 
     def _read(self) -> None:
         try:
-            self._spark.addTag(self._tag)
+            tag_jobs(self._spark, self._tag)
             chunk: list[tuple[Any, ...]] = []
             size = 0
             for row in self._rows.toLocalIterator():
@@ -94,7 +95,7 @@ class RowStream:
             self._put(error)
         finally:
             with contextlib.suppress(Exception):
-                self._spark.removeTag(self._tag)
+                untag_jobs(self._spark, self._tag)
 
     def _put(self, what: list[tuple[Any, ...]] | BaseException | None) -> bool:
         while not self._stopped.is_set():

@@ -6,7 +6,10 @@ import atexit
 import contextlib
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.runtime.job_tags import stop_jobs, tag_jobs, untag_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -18,6 +21,9 @@ _logger = logging.getLogger(__name__)
 
 # Seconds to wait for a stopped action. It may be in Delta's commit, which can't be interrupted.
 _PATIENCE_SECONDS = 30.0
+
+# Seconds between two attempts to stop it. An action starts one job after another.
+_EVERY_SECONDS = 1.0
 
 # Seconds that the exiting process waits for it again. Spark's JVM, and so the action, ends with the process.
 _PATIENCE_AT_EXIT_SECONDS = 60.0
@@ -92,7 +98,7 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
 
     def act() -> None:
         try:
-            spark.addTag(tag)
+            tag_jobs(spark, tag)
             # An interrupt before the first job finds no jobs to stop.
             if not is_interrupted.is_set():
                 action()
@@ -100,7 +106,7 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
             failures.append(error)
         finally:
             with contextlib.suppress(Exception):
-                spark.removeTag(tag)
+                untag_jobs(spark, tag)
             hold.let_go()
             has_ended.set()
 
@@ -117,10 +123,8 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
     except BaseException:
         is_interrupted.set()
         _logger.warning("interrupted; stopping the Spark jobs of the batch")
-        with contextlib.suppress(Exception):
-            spark.interruptTag(tag)
         try:
-            has_ended.wait(_PATIENCE_SECONDS)
+            _stop(spark, tag, has_ended)
         finally:
             # Also on repeated interrupts.
             if not has_ended.is_set():
@@ -133,3 +137,12 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
         raise
     if failures:
         raise failures[0]
+
+
+def _stop(spark: SparkSession, tag: str, has_ended: threading.Event) -> None:
+    """Stops the jobs of an action until it has ended, or does not end in time."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not has_ended.is_set() and (left := deadline - time.monotonic()) > 0:
+        with contextlib.suppress(Exception):
+            stop_jobs(spark, tag)
+        has_ended.wait(min(left, _EVERY_SECONDS))

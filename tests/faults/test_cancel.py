@@ -46,6 +46,7 @@ def test_a_cancelled_run_stops_its_spark_job_and_leaves_the_table_as_it_was(
         run.kill()
     assert time.monotonic() - begin < 60, "the write takes ten minutes, and was waited for"
     assert "interrupted; stopping the Spark jobs of the batch" in output
+    assert "the write is still running" not in output, "Spark's job was not stopped, but ended with the process"
     assert "DagsterExecutionInterruptedError" in output, output
     assert "WriteFailedError" not in output
     wait_until(lambda: not any(process.is_alive() for process in started), seconds=30)

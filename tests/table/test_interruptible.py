@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
+from pyspark.sql import functions as f
 
 from dagster_kafka_flip.table import interruptible
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.interruptible import held
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
+from tests.processes import wait_until
 
 _PATIENCE = 60
 
@@ -43,6 +47,32 @@ def test_the_lock_is_kept_until_an_interrupted_write_has_ended(spark, table, mon
     may_commit.set()
     with lock.acquire(timeout=_PATIENCE):
         assert spark.read.format("delta").load(table).count() == 3, "who gets the lock finds the commit"
+
+
+@pytest.mark.spark
+def test_an_interrupt_stops_the_spark_job_of_another_thread(spark, table, tmp_path, caplog):
+    spark.range(1).write.format("delta").save(table)
+    mark = tmp_path / "spark-has-a-row"
+
+    @f.udf("boolean")
+    def slow(_: int) -> bool:
+        mark.touch()
+        time.sleep(600)
+        return True
+
+    def interrupt():
+        wait_until(mark.exists, seconds=_PATIENCE)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    rows = spark.range(1, 3).where(slow("id"))
+    with pytest.raises(KeyboardInterrupt):
+        DeltaTable(spark, DeltaTarget(table=table)).written(
+            lambda: rows.write.format("delta").mode("append").save(table), 0, "an attempt"
+        )
+    assert "stopping the Spark jobs" in caplog.text
+    assert "still running" not in caplog.text
+    assert landed.values(table, "id") == [0]
 
 
 def test_a_shared_resource_is_held_until_its_last_user_releases_it():

@@ -1,0 +1,28 @@
+"""The rows of a query on their way to the driver."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pyspark.sql import functions as f
+
+from dagster_kafka_flip.sink.row_stream import RowStream
+from tests.processes import wait_until
+
+_PATIENCE = 60
+
+
+@pytest.mark.spark
+def test_leaving_the_stream_stops_its_spark_job(spark, tmp_path):
+    mark = tmp_path / "spark-has-a-row"
+
+    @f.udf("boolean")
+    def slow(_: int) -> bool:
+        mark.touch()
+        time.sleep(600)
+        return True
+
+    with RowStream(spark, spark.range(1).where(slow("id")), "a tag"):
+        wait_until(mark.exists, seconds=_PATIENCE)
+    wait_until(lambda: not list(spark.sparkContext.statusTracker().getActiveJobsIds()), seconds=_PATIENCE)
