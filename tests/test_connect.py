@@ -13,7 +13,7 @@ from tests.connect_server import ConnectServer
 from tests.processes import LIGHT_SPARK
 from tests.windows.conftest import START
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.nightly]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 _ROOT = Path(__file__).parent.parent
 
@@ -32,7 +32,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, registry,
         text=True,
         check=False,
         cwd=_ROOT,
-        timeout=300,
+        timeout=1100,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     seen = json.loads(done.stdout.splitlines()[-1])
