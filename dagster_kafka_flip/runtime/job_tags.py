@@ -6,38 +6,36 @@ its own thread has tagged.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.runtime.remote import is_remote
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql import SparkSession
 
 
-def tag_jobs(spark: SparkSession, tag: str) -> None:
-    """Tags the jobs that this thread starts from now on.
+@contextlib.contextmanager
+def tagged_jobs(spark: SparkSession, tag: str) -> Generator[None]:
+    """Tags the jobs that this thread starts in the block.
 
     Args:
         spark: The session.
         tag: The tag.
     """
     if is_remote(spark):
-        spark.addTag(tag)
+        add, remove = spark.addTag, spark.removeTag
     else:
-        spark.sparkContext.addJobTag(tag)
-
-
-def untag_jobs(spark: SparkSession, tag: str) -> None:
-    """Ends `tag_jobs`.
-
-    Args:
-        spark: The session.
-        tag: The tag.
-    """
-    if is_remote(spark):
-        spark.removeTag(tag)
-    else:
-        spark.sparkContext.removeJobTag(tag)
+        add, remove = spark.sparkContext.addJobTag, spark.sparkContext.removeJobTag
+    add(tag)
+    try:
+        yield
+    finally:
+        # Spark may be gone.
+        with contextlib.suppress(Exception):
+            remove(tag)
 
 
 def stop_jobs(spark: SparkSession, tag: str) -> None:

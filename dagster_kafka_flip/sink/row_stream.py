@@ -7,7 +7,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.runtime.job_tags import stop_jobs, tag_jobs, untag_jobs
+from dagster_kafka_flip.runtime.job_tags import stop_jobs, tagged_jobs
 from dagster_kafka_flip.sink.table_rows import TableRow
 
 if TYPE_CHECKING:
@@ -79,23 +79,23 @@ class RowStream:
 
     def _read(self) -> None:
         try:
-            tag_jobs(self._spark, self._tag)
-            chunk: list[tuple[Any, ...]] = []
-            size = 0
-            for row in self._rows.toLocalIterator():
-                chunk.append(row)
-                size += len(row[_VALUE] or b"")
-                if len(chunk) == _ROWS or size > _BYTES:
-                    if not self._put(chunk):
-                        return
-                    chunk, size = [], 0
-            self._put(chunk)
-            self._put(None)
+            with tagged_jobs(self._spark, self._tag):
+                self._read_rows()
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that takes the rows
             self._put(error)
-        finally:
-            with contextlib.suppress(Exception):
-                untag_jobs(self._spark, self._tag)
+
+    def _read_rows(self) -> None:
+        chunk: list[tuple[Any, ...]] = []
+        size = 0
+        for row in self._rows.toLocalIterator():
+            chunk.append(row)
+            size += len(row[_VALUE] or b"")
+            if len(chunk) == _ROWS or size > _BYTES:
+                if not self._put(chunk):
+                    return
+                chunk, size = [], 0
+        self._put(chunk)
+        self._put(None)
 
     def _put(self, what: list[tuple[Any, ...]] | BaseException | None) -> bool:
         while not self._stopped.is_set():

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.runtime.job_tags import stop_jobs, tag_jobs, untag_jobs
+from dagster_kafka_flip.runtime.job_tags import stop_jobs, tagged_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -98,15 +98,13 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
 
     def act() -> None:
         try:
-            tag_jobs(spark, tag)
-            # An interrupt before the first job finds no jobs to stop.
-            if not is_interrupted.is_set():
-                action()
+            with tagged_jobs(spark, tag):
+                # An interrupt before the first job finds no jobs to stop.
+                if not is_interrupted.is_set():
+                    action()
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
             failures.append(error)
         finally:
-            with contextlib.suppress(Exception):
-                untag_jobs(spark, tag)
             hold.let_go()
             has_ended.set()
 
