@@ -213,7 +213,13 @@ def _environment(folder: Path, broker: LocalBroker) -> dict[str, str]:
     # Creates the databases first, because the web server and the daemon would both try to.
     with DagsterInstance.from_config(str(home)):
         pass
-    return {**os.environ, "DAGSTER_HOME": str(home), "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+    return {
+        # Dagster marks a run as failed that it can't start in this time, by default 60 seconds.
+        "DAGSTER_GRPC_TIMEOUT_SECONDS": "600",
+        **os.environ,
+        "DAGSTER_HOME": str(home),
+        "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+    }
 
 
 @contextlib.contextmanager

@@ -126,7 +126,7 @@ def test_every_definition_in_the_documents_loads_without_spark_and_without_a_bro
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_readme_example_lands_what_it_says(kafka, named_topic, broker, spark, tmp_path, monkeypatch):
+def test_the_readme_example_lands_the_rows_that_it_shows(kafka, named_topic, broker, spark, tmp_path, monkeypatch):
     from dagster import DagsterInstance, materialize
 
     monkeypatch.chdir(tmp_path)
@@ -305,7 +305,7 @@ def test_every_line_of_python_runs(where, line):
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == A_FAILURE_SENSOR], ids=str)
-def test_a_failure_sensor_tells_the_class_of_the_error(block, instance):
+def test_a_failure_sensor_gets_the_class_of_the_error(block, instance):
     from dagster import build_run_status_sensor_context, materialize
 
     from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
@@ -356,7 +356,7 @@ def test_statements_on_a_landed_table_are_passed_over_by_the_next_run(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == AN_IMAGE], ids=str)
-def test_what_an_image_runs_fills_a_cache_with_jars(block, tmp_path):
+def test_the_images_command_fills_a_cache_with_jars(block, tmp_path):
     (command,) = re.findall(r"^RUN (dagster-kafka-flip .+)$", block.code, re.MULTILINE)
     program, *arguments = shlex.split(command)
     subprocess.run([Path(sys.executable).with_name(program), *arguments], check=True, cwd=tmp_path)
@@ -485,7 +485,7 @@ def test_the_reference_names_everything_public():
     assert {what: names for what, names in missing.items() if names} == {}
 
 
-def test_the_documents_name_no_error_that_is_not_there():
+def test_the_documents_name_only_existing_errors():
     known = {*_error_classes(), "ValidationError"}
     for document in DOCUMENTS:
         assert set(re.findall(r"`(\w+Error)`", document.read_text(encoding="utf-8"))) <= known, document

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,9 +12,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from examples.flights_data import load_flights
+from tests.dev_server import Server, serving
 from tests.kafka_topic import Kafka
 from tests.processes import wait_until
-from tests.ui.screen import ROOT, Screen, Server
+from tests.ui.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -78,33 +76,8 @@ query($id: String!) {
 def server() -> Generator[Server]:
     """What `python -m examples.dev` starts, and ends."""
     # Its path stands on pages that are shown in the documents: a short one.
-    with tempfile.TemporaryDirectory(prefix="flights-") as folder:
-        yield from _serving(folder)
-
-
-def _serving(folder: str) -> Generator[Server]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "examples.dev", "--data-dir", folder],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    output = ""
-    try:
-        for line in process.stdout:
-            output += line
-            if "Ctrl-C stops everything" in line:
-                break
-        address = re.search(r"Dagster +(http://\S+)", output)
-        broker = re.search(r"Kafka +(127[0-9.]+:\d+)", output)
-        assert address, output
-        assert broker, output
-        yield Server(address[1], broker[1])
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=180)
+    with tempfile.TemporaryDirectory(prefix="flights-") as folder, serving(folder) as server:
+        yield server
 
 
 @pytest.fixture(scope="package")

@@ -1,15 +1,14 @@
-"""Dagster's web UI and its API, as the tests of the UI see them."""
+"""Pages of Dagster's web UI."""
 
 from __future__ import annotations
 
-import json
 import os
-import urllib.request
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.dev_server import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -17,35 +16,8 @@ if TYPE_CHECKING:
 # What is shared is set up by whichever test comes first; how long that takes depends on what else the machine does.
 MARKS = [pytest.mark.ui, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-ROOT = Path(__file__).resolve().parents[2]
-
 # Where `make screenshots` wants pictures of the pages.
 _SCREENSHOTS = os.environ.get("SCREENSHOTS")
-
-_RUNS = """
-query($filter: RunsFilter) {
-  runsOrError(filter: $filter) { ... on Runs { results { runId status assetSelection { path } } } }
-}
-"""
-
-
-@dataclass(frozen=True)
-class Server:
-    """Dagster on the example project, and its Kafka."""
-
-    address: str
-    broker: str
-
-    def ask(self, query: str, **variables: Any) -> Any:
-        """Asks Dagster's GraphQL API."""
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        request = urllib.request.Request(f"{self.address}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)["data"]
-
-    def runs(self, **wanted: Any) -> list[dict[str, Any]]:
-        """Runs that a filter lets through, the newest first."""
-        return self.ask(_RUNS, filter=wanted)["runsOrError"]["results"]
 
 
 @dataclass(frozen=True)
