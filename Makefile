@@ -81,7 +81,7 @@ docs: $(VENV)/.ready-test
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Not called test_*.py, so that `make test` does without it.
-test-airflow: $(VENV)/.ready-test
+test-airflow: $(VENV)/.ready-nightly
 	$(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
 test-brokers: $(VENV)/.ready-test
@@ -99,7 +99,7 @@ test-newest: $(VENV)/.ready-test
 test-install: $(VENV)/.ready-test
 	@$(BIN)/python -m scripts.test_install
 
-screenshots: $(VENV)/.ready-test
+screenshots: $(VENV)/.ready-nightly
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 

@@ -66,7 +66,7 @@ fi
 if [ "$purpose" = nightly ]; then
   # Debian has the server's programs in a folder of their own for each version.
   PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
-    install_debian postgresql "PostgreSQL, for the tests with Debezium,"
+    install_debian postgresql "PostgreSQL, for the tests with Debezium and Airflow,"
   PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
     install_debian mariadb-server "MariaDB, for the tests with Debezium,"
 fi

@@ -1,4 +1,4 @@
-"""A whole Airflow for tests: scheduler, triggerer, DAG processor and API server, on SQLite, in a folder of its own."""
+"""A whole Airflow for tests: scheduler, triggerer, DAG processor and API server, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ class AirflowServer:
 
     Args:
         home: Its folder, with the DAGs in `dags`.
+        database: The address of its database. Not SQLite, which fails with "database is locked" on a busy machine.
         environment: Further variables of its processes, such as connections.
     """
 
-    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+    def __init__(self, home: Path, database: str, environment: dict[str, str]) -> None:
         self.home = home
         self._port, *log_ports = _free_ports(3)
         self.url = f"http://127.0.0.1:{self._port}"
@@ -48,8 +49,7 @@ class AirflowServer:
             "PYSPARK_SUBMIT_ARGS": LIGHT_JVM,
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-            # Its processes write to one file: 5 seconds are too few on a busy machine.
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=120",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "3",
             # However slow the machine is.

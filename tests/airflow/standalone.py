@@ -22,6 +22,7 @@ import pytest
 from dagster_kafka_flip import KafkaConnection
 from tests import landed
 from tests.airflow.server import PASSWORD, USER, AirflowServer
+from tests.debezium.postgres import Postgres
 from tests.document_tests import ROOT
 from tests.kafka_topic import Kafka, committed_records
 from tests.processes import Process, descendants
@@ -95,7 +96,8 @@ def server(home: Path, lake: Path, broker: str, kafka: Kafka) -> Iterator[Airflo
     shutil.copy(ROOT / "examples" / "airflow" / "flights.py", home / "dags" / "flights.py")
     shutil.copy(Path(__file__).with_name("scheduled_dags.py"), home / "dags" / "scheduled_dags.py")
     connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": broker, "group.id": "others"}}
-    with AirflowServer(home, {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(connection), "LAKE": str(lake)}) as server:
+    environment = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(connection), "LAKE": str(lake)}
+    with Postgres() as database, AirflowServer(home, database.url, environment) as server:
         yield server
 
 

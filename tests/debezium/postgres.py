@@ -103,6 +103,11 @@ class Postgres:
             "database.password": self.password,
         }
 
+    @property
+    def url(self) -> str:
+        """How SQLAlchemy reaches it."""
+        return f"postgresql+psycopg2://{USER}:{self.password}@{LOCALHOST}:{self.port}/{USER}"
+
     def place(self) -> int:
         """The end of its log."""
         high, low = self.run("SELECT pg_current_wal_insert_lsn()").strip().split("/")
