@@ -39,6 +39,9 @@ _CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
 
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
 
+# The environment variable by which pyspark notes that its process uses Spark Connect.
+_IS_REMOTE = "SPARK_CONNECT_MODE_ENABLED"
+
 # How long a JVM may take to end before it is killed.
 _JVM_PATIENCE_SECONDS = 5.0
 
@@ -84,7 +87,8 @@ def build_session(
     Raises:
         ConfigurationError: Both master and remote are given.
         JarDownloadError: The jars could not be fetched.
-        SparkSessionError: Spark did not start, or the active session can't write Delta.
+        SparkSessionError: Spark did not start, the active session can't write Delta, or this process has the other kind
+            of session.
     """
     if master is not None and remote is not None:
         msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"
@@ -100,6 +104,9 @@ def build_session(
     if active is not None:
         check_session(active)
         return active
+    if _IS_REMOTE in os.environ:
+        msg = f"Spark can't start with master {master or 'local[*]'}: {_one_kind('Spark Connect')}"
+        raise SparkSessionError(msg)
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -252,7 +259,16 @@ def _told_if_gone() -> Generator[None]:
         raise SparkSessionError(msg) from error
 
 
+def _one_kind(used: str) -> str:
+    """Why there is no session of the other kind, and what to do."""
+    return (
+        f"this process (id {os.getpid()}) has used {used}, and pyspark has one kind of session in a process. Run both "
+        "in processes of their own, as Dagster's multiprocess executor does, or use the same Spark for both"
+    )
+
+
 def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     if importlib.util.find_spec("grpc") is None:
@@ -267,6 +283,10 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         for key, value in settings.items():
             session.conf.set(key, value)
     except Exception as error:
+        if isinstance(error, PySparkRuntimeError) and error.getCondition() == "SESSION_ALREADY_EXIST":
+            kind = _one_kind("a Spark of its own")
+            msg = f"no Spark Connect session with {hidden_parameters(remote)}: {kind}"
+            raise SparkSessionError(msg) from error
         reason = without_parameters(str(error), remote)
         msg = (
             f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: {reason}; check the "
