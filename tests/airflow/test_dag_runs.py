@@ -15,6 +15,7 @@ import pytest
 
 from dagster_kafka_flip import KafkaConnection, KafkaSource, ingest
 from dagster_kafka_flip.ingestion.known_position import known_from_json
+from dagster_kafka_flip.runtime.spark_server import SparkServer
 from tests import landed
 from tests.document_tests import ROOT, blocks
 from tests.kafka_topic import Kafka, committed_records
@@ -88,6 +89,47 @@ with DAG("late", schedule=None):
 """
 
 
+# Where Spark is, and how it is set, is only in connections; the transform is only named.
+ELSEWHERE = """
+from airflow.sdk import DAG, task
+
+from dagster_kafka_flip import StringFormat
+from dagster_kafka_flip.airflow import KafkaToDeltaOperator
+
+for name, connection in (("in_the_task", "spark_here"), ("on_a_server", "spark_there")):
+    with DAG(name, schedule=None):
+        KafkaToDeltaOperator(
+            task_id="land",
+            source="orders",
+            table=f"/data/lake/{name}",
+            value_format=StringFormat(),
+            spark=connection,
+            transform="steps_of_orders.with_session",
+        )
+
+with DAG("as_a_function", schedule=None):
+
+    @task
+    def land():
+        from dagster_kafka_flip import KafkaConnection, KafkaSource, build_session, ingest
+
+        connection = KafkaConnection(bootstrap_servers="BROKER")
+        table = "/data/lake/as_a_function"
+        ingest(KafkaSource(topics=("orders",)), table, spark=build_session, connection=connection)
+
+    land()
+"""
+STEPS = """
+def with_session(records):
+    from pyspark.sql import functions
+
+    session = records.sparkSession
+    kind = "server" if hasattr(session, "session_id") else session.sparkContext.master
+    return records.select("kafka_value", functions.lit(kind).alias("kind"), functions.lit(session.conf.get(
+        "spark.orders.mark", "none")).alias("mark"))
+"""
+
+
 def told_to_openlineage(path: Path, task: str) -> dict[str, Any]:
     """What the last event of a task's end says of topics and tables."""
     events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -125,18 +167,24 @@ def run(
     skipping = PYTHON[0].code.replace('"orders", schedule', '"orders_or_none", schedule')
     skipping = skipping.replace("value_format=", 'on_idle="skip", value_format=').replace("/data/lake", str(lake))
     (dags / "skipping.py").write_text(skipping, encoding="utf-8")
-    for name, text in (("of_many", OF_MANY), ("late", LATE)):
+    texts = (("of_many", OF_MANY), ("late", LATE), ("elsewhere", ELSEWHERE.replace("BROKER", broker)))
+    for name, text in texts:
         (dags / f"{name}.py").write_text(text.replace("/data/lake", str(lake)), encoding="utf-8")
+    steps = tmp_path / "steps"
+    steps.mkdir()
+    (steps / "steps_of_orders.py").write_text(STEPS, encoding="utf-8")
+    spark_here = {"conn_type": "spark", "host": "local[1]", "extra": {"spark.orders.mark": "by its connection"}}
     connection = {
         "conn_type": "kafka",
         "extra": {"bootstrap.servers": broker, "group.id": "others", "ssl.key.password": SECRET},
     }
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{steps}",
         "PYSPARK_SUBMIT_ARGS": LIGHT_JVM,
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(connection),
+        "AIRFLOW_CONN_SPARK_HERE": json.dumps(spark_here),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps({"type": "file", "log_file_path": str(lineage), "append": True}),
@@ -302,3 +350,41 @@ def test_a_task_that_exceeds_its_time_ends_spark_and_the_next_one_goes_on(
     assert sorted(landed.rows(lake / "late", "kafka_offset", "kafka_value")) == list(enumerate(values))
     (reported,) = again["extras"]
     assert (reported["delta/rows_written"], reported["delta/unreported_rows"]) == (2, 2)
+
+
+@pytest.mark.kafka
+@pytest.mark.nightly
+def test_spark_is_set_by_a_connection_and_a_transform_is_named(
+    kafka: Kafka, named_topic: Callable[..., str], lake: Path, run: Callable[..., dict[str, Any]]
+):
+    named_topic("orders")
+    kafka.produce("orders", [(None, "first"), (None, "second")])
+    for dag in ("in_the_task", "as_a_function"):
+        assert run(dag)["state"] == "success", dag
+    mark = ("local[1]", "by its connection")
+    assert landed.rows(lake / "in_the_task", "kafka_value", "kind", "mark") == [("first", *mark), ("second", *mark)]
+    assert landed.count(lake / "as_a_function") == 2
+
+
+@pytest.mark.kafka
+@pytest.mark.nightly
+def test_a_task_uses_the_spark_connect_server_of_a_connection(
+    tmp_path: Path,
+    kafka: Kafka,
+    named_topic: Callable[..., str],
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+):
+    named_topic("orders")
+    kafka.produce("orders", [(None, "first"), (None, "second")])
+    server = SparkServer(tmp_path / "server", port=0)
+    try:
+        host, _, port = server.start().remote.removeprefix("sc://").partition(":")
+        spark_there = {"conn_type": "spark_connect", "host": host, "port": int(port)}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_THERE", json.dumps(spark_there))
+        assert request.getfixturevalue("run")("on_a_server")["state"] == "success"
+    finally:
+        server.stop()
+    rows = [("first", "server", "none"), ("second", "server", "none")]
+    assert landed.rows(lake / "on_a_server", "kafka_value", "kind", "mark") == rows
