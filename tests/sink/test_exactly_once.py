@@ -160,6 +160,37 @@ def test_a_run_that_another_one_overtook_is_fenced_and_adds_nothing(published):
     assert result.lag_versions == 0
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_of_runs_that_start_at_the_same_moment_each_record_is_published_once(published, lanes):
+    wanted = _history(published)
+    published.sql("VACUUM {t}")
+    moment = threading.Barrier(3)
+    errors: list[Exception] = []
+
+    def run() -> None:
+        moment.wait(240)
+        try:
+            published.run(start=0, lanes=lanes, limits=Limits(max_records_per_batch=4))
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(moment.parties)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(240)
+    assert {type(each) for each in errors} <= {SinkFencedError}, errors
+    # With several lanes, each of the runs may have lost one of them to another run.
+    assert lanes > 1 or len(errors) < len(threads)
+    result = published.run()
+    assert published.texts() == wanted
+    assert result.lag_versions == 0
+    # What adds a version and changes no row publishes nothing.
+    published.sql("VACUUM {t}")
+    published.sql("OPTIMIZE {t}")
+    assert (published.run().records, len(published.records())) == (0, sum(map(len, wanted.values())))
+
+
 def test_a_run_that_another_one_overtook_before_it_owned_its_lanes_finds_nothing_new(published, monkeypatch):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
