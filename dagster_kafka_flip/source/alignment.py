@@ -152,8 +152,9 @@ def cuts_by_time(
     def taken(at: Position) -> int:
         return sum(at[split.topic_partition] - split.starting_offset for split in splits)
 
-    low, high = 0, max((found.timestamp_ms for found in times.max_timestamps(partitions).values()), default=0) + 1
-    best, too_many = cuts(low), cuts(high)
+    # Not from 0 on: the records before it, those without a timestamp, may be too many.
+    low, high = -1, max((found.timestamp_ms for found in times.max_timestamps(partitions).values()), default=0) + 1
+    best, too_many = {split.topic_partition: split.starting_offset for split in splits}, cuts(high)
     while high - low > 1:
         middle = (low + high) // 2
         tried = cuts(middle)

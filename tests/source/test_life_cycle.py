@@ -243,6 +243,22 @@ def test_records_of_one_and_the_same_time_still_fill_a_batch():
     assert _texts(batch) == ["t-0 [0, 1)", "t-1 [0, 3)"]
 
 
+@pytest.mark.parametrize(
+    "dated",
+    [
+        pytest.param([], id="no record has a timestamp"),
+        pytest.param([5, 6], id="only later ones have"),
+    ],
+)
+def test_records_without_a_timestamp_do_not_exceed_the_limit_of_a_batch_that_is_spread_by_time(dated):
+    enumerator = _enumerator(ClusterModel({T0: LogModel([-1] * 10 + dated), T1: LogModel([5] * 4)}))
+    left = enumerator.start().offset_span
+    while (batch := enumerator.assign(Limits(max_records_per_batch=3, spread=Spread.TIME))) is not None:
+        assert 0 < batch.plan.offset_span <= 3
+        left -= batch.plan.offset_span
+    assert left == 0
+
+
 # --- any sequence -------------------------------------------------------------------------------------------------
 
 _limits = st.builds(
