@@ -91,6 +91,6 @@ def idle_position(spec: RunSpec[Source], source: Source, known: KnownPosition, p
             spec.log.info("the log of %s does not confirm the recorded position; reading the table", spec.target)
             return None
         version, rows = seen
-        confirmed = replace(known, table_version=version, table_rows=rows)
+        confirmed = replace(confirmed, table_version=version, table_rows=rows)
     log_facts(spec.log, "nothing new on %s, not starting Spark", source, topic_partitions=len(plan.end_offsets))
     return confirmed
