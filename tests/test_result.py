@@ -22,6 +22,7 @@ from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Commit
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.written import Committed
+from tests.table.commits import restore
 
 _FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -65,20 +66,31 @@ def _commit(version, *, stream="main", reason=None, incidents=(), rows: str | No
     )
 
 
+def _unreported(commits, reported=-1):
+    return unreported_commits(commits, "main", reported, lambda *_: ())
+
+
 def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_they_tolerated():
     lost = Incident("RetentionOvertookPositionError", "two are gone", 2)
     optimised = Commit(4, "OPTIMIZE", {}, {})
-    found = unreported_commits(
-        [_commit(6), _commit(5, stream="other"), optimised, _commit(3, incidents=(lost,))], "main"
+    found = _unreported(
+        [_commit(6), _commit(5, stream="other"), optimised, _commit(3, incidents=(lost,)), _commit(2)], reported=2
     )
     assert found == Unreported(commits=2, rows=6, from_version=3, to_version=6, incidents=(lost,))
     metadata = result_metadata(_result({}, unreported=found), None)
     assert (metadata["delta/unreported_commits"], metadata["delta/unreported_versions"]) == (2, "3 to 6")
     assert metadata["kafka/lost_offsets"] == 2
-    assert unreported_commits([optimised, _commit(2, reason="moved")], "main") is None
-    unknown = unreported_commits([_commit(3, rows=None)], "main")
+    assert _unreported([optimised, _commit(2, reason="moved")]) is None
+    unknown = _unreported([_commit(3, rows=None)])
     assert unknown is not None
     assert unknown.rows is None
+
+
+@pytest.mark.parametrize("to", [4, 3, 2])
+def test_commits_that_a_restore_has_undone_are_not_reported(to):
+    commits = [restore(7, to), _commit(6), _commit(5), *(_commit(version) for version in range(4, 0, -1))]
+    found = _unreported(commits, reported=3)
+    assert found == (Unreported(1, 3, 4, 4, ()) if to == 4 else None)
 
 
 def test_reported_commits_belong_to_the_table_however_its_path_is_spelled():

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.ingestion.result import Unreported
 from dagster_kafka_flip.source.totals import total
-from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.history import commits_that_count, documented
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Iterable
 
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.history import Anchor, Commit
+    from dagster_kafka_flip.table.history import Anchor, Commit, RestoredVersions
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -38,8 +38,7 @@ def find_unreported(
     reported = reported if reported <= anchor.table_version else -1
     if anchor.state is None or anchor.version <= reported:
         return None
-    commits = itertools.takewhile(lambda commit: commit.version > reported, table.newest_commits())
-    found = unreported_commits(commits, target.stream)
+    found = unreported_commits(table.newest_commits(), target.stream, reported, table.restored_versions)
     if found is not None:
         # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
         one = found.commits == 1
@@ -58,15 +57,21 @@ def find_unreported(
     return found
 
 
-def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | None:
-    """Summarizes the commits of a stream; None if there are none.
+def unreported_commits(
+    commits: Iterable[Commit], stream: str, reported: int, restored: RestoredVersions
+) -> Unreported | None:
+    """Summarizes the stream's commits after the last reported one; None if there are none.
 
     Args:
-        commits: Commits that no run reported, newest first.
+        commits: The table's commits, newest first.
         stream: Id of the stream.
+        reported: The table's version up to which commits were reported.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
+    # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
+    fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits, restored))
     # Excludes manual moves, whose result the user has already seen.
-    own = [(commit, document) for commit, document in documented(commits, stream) if document.reason is None]
+    own = [(commit, document) for commit, document in documented(fresh, stream) if document.reason is None]
     if not own:
         return None
     return Unreported(
