@@ -194,8 +194,9 @@ class Changes:
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
-        # By the names that the rows have, which a session with spark.sql.caseSensitive needs.
+        # As the rows spell them, perhaps by a transform: names are compared below, and by a case-sensitive session.
         key = tuple(fields[name.lower()].name for name in self.key)
+        named = ChangeColumns(*(fields[name.lower()].name if name.lower() in fields else name for name in self.columns))
         order = () if self.order_by is None else (self.order_by,)
         if unknown := [name for name in (*key, *order) if name.lower() not in columns]:
             msg = (
@@ -227,9 +228,8 @@ class Changes:
                     "table by another column, or convert it to a string in the transform, for example with hex"
                 )
                 raise SchemaMismatchError(msg)
-        return replace(
-            self, rows=rows, key=key, partitioned_by=tuple(name for name in texts if name.lower() in partitions)
-        )
+        partitioned_by = tuple(name for name in texts if name.lower() in partitions)
+        return replace(self, rows=rows, columns=named, key=key, partitioned_by=partitioned_by)
 
     @property
     def landed(self) -> DataFrame:

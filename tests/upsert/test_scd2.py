@@ -87,6 +87,21 @@ def test_each_change_ends_a_row_and_begins_another(kafka, follow, topic, table):
             follow(target={"mode": mode})
 
 
+def test_a_change_ends_the_row_before_however_the_transform_spells_the_columns_of_the_record(
+    kafka, follow, topic, table
+):
+    def shouted(records):
+        return records.withColumnsRenamed({"kafka_offset": "KAFKA_OFFSET"})
+
+    kafka.create(topic)
+    produce(kafka, topic, [at(10, change(1, "a"))])
+    follow(target=HISTORY, transform=shouted)
+    produce(kafka, topic, [at(20, change(1, "b"))])
+    follow(target=HISTORY, transform=shouted)
+    rows = landed.rows(table, "name", "is_current", "KAFKA_OFFSET")
+    assert rows == [("a", False, 0), ("b", True, 1)]
+
+
 @pytest.mark.nightly
 def test_a_delete_of_a_missing_row_leaves_no_time_in_any_batches(kafka, follow, topic, table):
     kafka.create(topic)

@@ -125,6 +125,25 @@ def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, f
     assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
 
 
+def test_an_unknown_value_ends_the_run_however_the_transform_spells_the_columns_of_the_record(
+    kafka, follow, topic, table
+):
+    def shouted(records):
+        return reported(records).withColumnsRenamed({"kafka_offset": "KAFKA_OFFSET", "kafka_deleted": "Kafka_Deleted"})
+
+    options = {**OPTIONS, "transform": shouted}
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")])
+    follow(**options)
+    kafka.produce(topic, [row(1, "c"), change(2)])
+    follow(**options)
+    assert landed_rows(table) == expected((1, "c", "one"))
+    kafka.produce(topic, [row(8, "new")])
+    with pytest.raises(UnavailableValueError, match=rf"{topic}-0 offset 4: bio, tags"):
+        follow(**options)
+    assert landed_rows(table) == expected((1, "c", "one"))
+
+
 def test_a_previous_key_is_looked_for_in_one_batch_and_one_topic_partition(kafka, follow, topic, table):
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")], partition=0)
