@@ -37,7 +37,7 @@ from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import observed_metrics
-from dagster_kafka_flip.ingestion.pending_dead_letters import PendingDeadLetters
+from dagster_kafka_flip.ingestion.pending_dead_letters import UNREADABLE, PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.set_aside import set_aside
 from dagster_kafka_flip.source.incident import Tolerance, found
@@ -348,8 +348,10 @@ class DeadLetterTable:
             try:
                 retrying = write_retries(self._spec.log, self.target, self._spec.source, self._context, wanted.splits)
                 done = retrying(self._commit, anchor, wanted, attempt)
-            except (ConcurrentIngestionError, ForeignConflictError) as error:
-                # Nothing is added to the stream until they are written.
+            except (ConcurrentIngestionError, ForeignConflictError, *UNREADABLE) as error:
+                if isinstance(error, UNREADABLE) and not wanted.moves_on:
+                    raise
+                # Nothing is added to the stream until they are written. A log may have lost them since the look at it.
                 conflicts.met(error, f"the dead letters of version {batch.version} of {self._spec.target}")
                 continue
             except WriteFailedError as error:

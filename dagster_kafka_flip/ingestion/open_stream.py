@@ -165,10 +165,11 @@ class OpenStream:
             return
         self._batches.append(done)
         self._incidents.add(done.incidents)
+        self._incidents.commit()
         if self._letters is not None:
+            # Met after the commit: the next one records them.
             self._incidents.add(self._letters.take_incidents())
         self._conflicts.over()
-        self._incidents.commit()
         self._group_commit_failures += self._notify(planned.enumerator)
         if done.observed.records and done.observed.bytes is not None:
             self.context.record_bytes = done.observed.bytes / done.observed.records

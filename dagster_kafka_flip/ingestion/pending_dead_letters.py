@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
     from dagster_kafka_flip.table.target import DeltaTarget
 
-# Reasons why pending records can't be read.
 _GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)
+
+UNREADABLE = (RetentionOvertookPositionError, *_GONE)
+"""Reasons why pending records can't be read."""
 
 
 class PendingDeadLetters:
@@ -67,7 +69,7 @@ class PendingDeadLetters:
             return ()
         try:
             self.replay(batch, splits)
-        except (RetentionOvertookPositionError, *_GONE) as error:
+        except UNREADABLE as error:
             if isinstance(error, RetentionOvertookPositionError) and type(error) not in self._context.tolerated:
                 raise self._lost(splits, batch, error) from error
             self._spec.log.info("some pending dead letters of %s can't be read; checking which", self._target)

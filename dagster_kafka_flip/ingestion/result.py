@@ -124,7 +124,7 @@ class BatchResult:
         observed: Metrics of the read, and which are unknown.
         read_and_write_seconds: Seconds for reading, decoding, writing and Delta's commit, with all attempts.
         confirm_seconds: Seconds for confirming the commit.
-        incidents: Errors that were tolerated while it was read; its document has them too.
+        incidents: Tolerated errors that the commit records.
     """
 
     plan: ReadPlan

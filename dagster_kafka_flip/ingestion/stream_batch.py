@@ -56,13 +56,11 @@ class _Written(NamedTuple):
         document: The commit's document.
         committed: The commit, as the table's history has it.
         watch: The observation of the write.
-        incidents: Errors that were tolerated.
     """
 
     document: CommitDocument
     committed: Committed
     watch: BatchObservation
-    incidents: tuple[Incident, ...]
 
 
 class Landing:
@@ -130,6 +128,10 @@ class Landing:
             CommitUnknownError: The batch may be committed.
             KafkaFlipError: Nothing of the batch was committed.
         """
+        if self._letters is not None:
+            # Opened before the document is fixed, which records what is tolerated of that table, too.
+            self._letters.prepare(None)
+            incidents = (*incidents, *self._letters.take_incidents())
         batch = assignment.plan
         tasks = len(assignment.task_plan.tasks)
         takes_up = [
@@ -148,8 +150,8 @@ class Landing:
             )
 
         def write_with(assignment: SplitAssignment, met: tuple[Incident, ...]) -> _Written:
-            if self._letters is not None:
-                self._letters.prepare(None if batch.is_empty else self._records(assignment))
+            if self._letters is not None and not batch.is_empty:
+                self._letters.prepare(self._records(assignment))
             document = CommitDocument(
                 stream=self._spec.target.stream,
                 attempt=uuid.uuid4().hex,
@@ -170,11 +172,11 @@ class Landing:
             committed, watch = retrying(
                 lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
             )
-            return _Written(document, committed, watch, met)
+            return _Written(document, committed, watch)
 
         # Of all attempts: what was read in vain took time as well.
         clock = Clock()
-        document, committed, watch, met = around_unreadable(
+        document, committed, watch = around_unreadable(
             write, self._spec.source, self._context, batch.splits, self._spec.log
         )
         seconds = clock.lap()
@@ -212,7 +214,7 @@ class Landing:
             observed=observed,
             read_and_write_seconds=seconds - committed.confirm_seconds,
             confirm_seconds=committed.confirm_seconds,
-            incidents=met,
+            incidents=document.incidents,
         )
 
     def _observed(self, watch: BatchObservation, patience: float) -> Observed:

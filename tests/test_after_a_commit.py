@@ -1,0 +1,101 @@
+"""What a run meets behind a commit: it is recorded, and the commit counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dagster_kafka_flip.errors import (
+    DeadLetterLostError,
+    ForeignRowsError,
+    KafkaFlipError,
+    RetentionOvertookPositionError,
+)
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests.test_source_api import Numbers, NumbersEnumerator
+
+pytestmark = pytest.mark.spark
+
+# No number is a JSON object.
+REJECTED: dict[str, Any] = {"value_format": JsonFormat(schema="n INT"), "limits": Limits(max_records_per_batch=2)}
+
+
+class TrimmedEnumerator(NumbersEnumerator):
+    looks: list[int]
+    readable_looks = 0
+
+    def replay(self, splits):
+        """Finds the log trimmed behind the splits, but for the first look at each."""
+        (split,) = splits
+        self.looks.append(split.starting_offset)
+        if self.looks.count(split.starting_offset) > self.readable_looks:
+            raise RetentionOvertookPositionError(f"{split} is gone.", {("numbers", 0): split.stopping_offset})
+        return super().replay(splits)
+
+
+@dataclass(frozen=True)
+class Trimmed(Numbers):
+    """Numbers that are gone when a batch is to be read again: at once, or after some looks."""
+
+    readable_looks: int = 0
+    looks: list[int] = field(default_factory=list[int])
+
+    def restore_enumerator(self, context, state):
+        enumerator = TrimmedEnumerator(context, state)
+        enumerator.end, enumerator.looks, enumerator.readable_looks = self.end, self.looks, self.readable_looks
+        return enumerator
+
+
+def recorded(spark, table):
+    """The errors that each commit of the stream records, first commit first."""
+    history = DeltaTable(spark, DeltaTarget(table=table)).history() or ()
+    documents = [document for commit in reversed(history) if (document := commit.document()) is not None]
+    return [[incident.error for incident in document.incidents] for document in documents]
+
+
+@pytest.mark.parametrize("readable_looks", [0, 1])
+def test_dead_letters_that_a_log_lost_behind_a_commit_are_recorded_in_the_next_one(
+    spark, spark_of, table, readable_looks
+):
+    result = ingest(
+        Trimmed(4, readable_looks=readable_looks),
+        table,
+        spark=spark_of,
+        dead_letter=f"{table}-dead",
+        tolerate=[RetentionOvertookPositionError],
+        **REJECTED,
+    )
+    assert [batch.committed.version for batch in result.batches] == [1, 2]
+    assert [incident.message.partition(" [")[0] for incident in result.incidents] == ["numbers-0"] * 2
+    assert recorded(spark, table) == [[], ["RetentionOvertookPositionError"]]
+
+
+@pytest.mark.parametrize("readable_looks", [0, 1])
+def test_dead_letters_that_a_log_lost_behind_a_commit_end_the_run(spark_of, table, readable_looks):
+    with pytest.raises(DeadLetterLostError, match=r"^numbers-0: retention has overtaken dead letters"):
+        ingest(
+            Trimmed(4, readable_looks=readable_looks),
+            table,
+            spark=spark_of,
+            dead_letter=f"{table}-dead",
+            **REJECTED,
+        )
+
+
+def test_what_is_tolerated_of_the_dead_letter_table_is_recorded_in_the_first_commit(spark, spark_of, table):
+    dead = f"{table}-dead"
+    spark.createDataFrame([("t",)], "kafka_topic STRING").write.format("delta").save(dead)
+    spark.createDataFrame([], DEAD_LETTER_SCHEMA).write.format("delta").option("mergeSchema", "true").mode(
+        "append"
+    ).save(dead)
+    tolerate: list[type[KafkaFlipError]] = [ForeignRowsError]
+    result = ingest(Numbers(1), table, spark=spark_of, dead_letter=dead, tolerate=tolerate, **REJECTED)
+    assert [incident.error for incident in result.incidents] == ["ForeignRowsError"]
+    assert recorded(spark, table) == [["ForeignRowsError"]]
