@@ -246,7 +246,7 @@ class DeltaTable:
 
     def _check_mode(self, anchor: Anchor) -> None:
         if anchor.document is not None:
-            check_mode(self._target, anchor.document.mode, f"version {anchor.table_version}")
+            check_mode(self._target, anchor.document.mode, f"version {anchor.version}")
         elif anchor.is_recorded:
             check_mode(self._target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
 

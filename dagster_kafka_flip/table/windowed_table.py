@@ -495,7 +495,7 @@ class RepairedTable(WindowedTable):
             )
             raise ConfigurationError(msg)
         if anchor.document is not None:
-            check_mode(self._target, anchor.document.mode, f"version {anchor.table_version}")
+            check_mode(self._target, anchor.document.mode, f"version {anchor.version}")
         earlier = earlier_rows(commits_that_count(self._table.commits(), self._table.restored_versions), anchor.state)
         return WindowsLook(
             anchor.table_version,

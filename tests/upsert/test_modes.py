@@ -189,6 +189,7 @@ def test_a_table_takes_one_stream_with_its_first_key(kafka, follow, spark, topic
 
     appended = f"{table}-appended"
     follow(target={"mode": Append(), "table": appended})
+    spark.sql(f"ALTER TABLE delta.`{appended}` SET TBLPROPERTIES ('a' = 'b')")
     with pytest.raises(TableModeError, match=r"the stream 'main' writes to .* with Append\(\) \(version 1\), and the"):
         follow(source=other, target={"table": appended, "stream": "b"})
     with pytest.raises(
@@ -196,7 +197,7 @@ def test_a_table_takes_one_stream_with_its_first_key(kafka, follow, spark, topic
     ):
         follow(target={"table": appended})
     assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
-    assert landed.operations(appended) == ["CREATE TABLE", "WRITE"]
+    assert landed.operations(appended) == ["CREATE TABLE", "WRITE", "SET TBLPROPERTIES"]
 
     # A table that its first run made and never wrote to knows its key, too.
     made = f"{table}-made"
