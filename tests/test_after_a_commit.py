@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
 from tests.test_source_api import Numbers, NumbersEnumerator
 
 pytestmark = pytest.mark.spark
@@ -99,3 +101,27 @@ def test_what_is_tolerated_of_the_dead_letter_table_is_recorded_in_the_first_com
     result = ingest(Numbers(1), table, spark=spark_of, dead_letter=dead, tolerate=tolerate, **REJECTED)
     assert [incident.error for incident in result.incidents] == ["ForeignRowsError"]
     assert recorded(spark, table) == [["ForeignRowsError"]]
+
+
+def test_rows_that_others_add_behind_the_last_commit_are_counted_once(spark, spark_of, table):
+    ingest(Numbers(2), table, spark=spark_of)
+
+    def add_a_row(*_):
+        spark.read.format("delta").load(table).limit(1).write.format("delta").mode("append").save(table)
+
+    class AddsARow(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith("committed version"):
+                add_a_row()
+
+    def transform(rows):
+        add_a_row()
+        return rows
+
+    log = logging.getLogger(f"{__name__}.{table}")
+    log.setLevel(logging.INFO)
+    log.addHandler(AddsARow())
+    known = ingest(Numbers(3), table, spark=spark_of, transform=transform, logger=log).known
+    assert (known.table_version, known.table_rows) == (3, 4)
+    idle = ingest(Numbers(3), table, spark=pytest.fail, known=known)
+    assert (idle.known.table_version, idle.known.table_rows) == (4, len(landed.rows(table, "kafka_offset"))) == (4, 5)

@@ -216,7 +216,12 @@ class OpenStream:
         )
         table_rows = anchor.table_rows
         if table_rows is None:
-            table_rows = self._or_else(None, "could not count the table's rows", self._table.count_rows)
+            table_rows = self._or_else(
+                # Of this version: others may have added rows since.
+                None,
+                "could not count the table's rows",
+                lambda: self._table.rows_at(anchor.table_version).count(),
+            )
         # Without an answer, the next run reads the table.
         now = datetime.now(tz=timezone.utc)
         kept_until = self._or_else(
