@@ -26,11 +26,7 @@ _KEY = "_dagster_kafka_flip_change_key"
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
-    """The names of the columns that say where a change comes from, and what it does.
-
-    Args:
-        columns: The record's columns.
-    """
+    """The names of the columns that say where a change comes from, and what it does."""
     return ChangeColumns(
         topic=columns.name("topic"),
         partition=columns.name("partition"),
@@ -52,11 +48,7 @@ def with_tombstones(records: DataFrame) -> DataFrame:
 
 
 def carried(decoder: Decoder) -> tuple[str, ...]:
-    """The columns of records that `change_rows` needs besides those that are decoded.
-
-    Args:
-        decoder: The decoder.
-    """
+    """The columns of records that `change_rows` needs besides those that are decoded."""
     return (IS_TOMBSTONE,) if decoder.changelog is None else (IS_TOMBSTONE, "key", "headers")
 
 

@@ -27,13 +27,6 @@ def plan_without_spark(
 ) -> tuple[ReadPlan, float] | None:
     """Plans from a copy of the position.
 
-    Args:
-        spec: The run.
-        source: Its source.
-        context: Context of the run.
-        known: The copy.
-        verify_after: How long to trust it.
-
     Returns:
         The plan and the seconds that it took; None if the copy is not to be trusted.
 
@@ -73,12 +66,6 @@ def idle_position(spec: RunSpec[Source], source: Source, known: KnownPosition, p
     """Returns the position of a run that has nothing to do; None if it has, or if the table's log contradicts the copy.
 
     If the log can't be read without Spark, the table's number of rows is unknown.
-
-    Args:
-        spec: The run.
-        source: Its source.
-        known: The copy of the position.
-        plan: From `plan_without_spark`.
     """
     if not plan.changes_nothing(known.state):
         return None

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 class Incidents:
-    """The errors that a run tolerated, in the order in which it met them.
-
-    Args:
-        log: The log for each.
-    """
+    """The errors that a run tolerated, in the order in which it met them."""
 
     def __init__(self, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
         self._log = log
@@ -25,11 +21,7 @@ class Incidents:
         self._committed = 0
 
     def add(self, incidents: Iterable[Incident]) -> None:
-        """Adds and logs those that are new.
-
-        Args:
-            incidents: The tolerated errors.
-        """
+        """Adds and logs those that are new."""
         for incident in incidents:
             if incident.message not in self._met:
                 self._met[incident.message] = incident

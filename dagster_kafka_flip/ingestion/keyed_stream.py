@@ -118,9 +118,6 @@ def check_still_told(rows: DataFrame, result: DataFrame, columns: ChangeColumns)
 def check_without_windows(target: DeltaTarget) -> None:
     """Refuses to replace time windows of a table with a key.
 
-    Args:
-        target: The table and the stream.
-
     Raises:
         ConfigurationError: It has one.
     """
@@ -136,11 +133,7 @@ def check_without_windows(target: DeltaTarget) -> None:
 
 @contextlib.contextmanager
 def with_fitting_advice(target: DeltaTarget) -> Generator[None]:
-    """Errors about other logs advise what a table with a key allows: another table, and not another position.
-
-    Args:
-        target: The table and the stream.
-    """
+    """Errors about other logs advise what a table with a key allows: another table, and not another position."""
     try:
         yield
     except (ClusterChangedError, EndBeforePositionError, TopicRecreatedError) as error:

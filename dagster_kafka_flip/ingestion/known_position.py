@@ -12,11 +12,7 @@ from dagster_kafka_flip.source.state import STATE_SERIALIZER
 
 
 def known_to_json(known: KnownPosition) -> dict[str, Any]:
-    """Serializes a position.
-
-    Args:
-        known: The position.
-    """
+    """Serializes a position."""
     return {
         "stream": known.stream,
         "table": known.table,
@@ -35,11 +31,7 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
 
 
 def known_from_json(value: Any) -> KnownPosition | None:
-    """Reads the result of `known_to_json`; None if the value is something else.
-
-    Args:
-        value: A value from an event.
-    """
+    """Reads the result of `known_to_json`; None if the value is something else."""
     if not isinstance(value, Mapping):
         return None
     document: Any = value

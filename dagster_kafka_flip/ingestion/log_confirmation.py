@@ -134,14 +134,7 @@ class LogConfirmation:
 
 
 def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:
-    """Message about a commit whose rows may come from two logs.
-
-    Args:
-        error: What has changed.
-        document: The commit's document.
-        committed: The commit.
-        target: The table.
-    """
+    """Message about a commit whose rows may come from two logs."""
     recreated = isinstance(error, TopicRecreatedError)
     topics = error.topics if isinstance(error, TopicRecreatedError) else ()
     splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]

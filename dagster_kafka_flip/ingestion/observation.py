@@ -70,11 +70,7 @@ class Observed:
 
     @classmethod
     def nothing(cls, why: str) -> Observed:
-        """Returns the counts of a batch of which nothing is known.
-
-        Args:
-            why: The reason.
-        """
+        """Returns the counts of a batch of which nothing is known."""
         return cls(None, None, None, None, unknown=why, events=None)
 
     @property
@@ -89,12 +85,7 @@ class Observed:
 
 
 def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
-    """Logs why counts of a batch are unknown, what did not land, and whether the schema seems not to fit its records.
-
-    Args:
-        log: The logger.
-        observed: The counts of the batch.
-    """
+    """Logs why counts of a batch are unknown, what did not land, and whether the schema seems not to fit the batch."""
     if observed.unknown is not None:
         log.warning(
             "the batch is committed, but not all of its records were counted, so its numbers are incomplete: %s",
@@ -154,9 +145,6 @@ class WholeBatch:
     part looks like a whole: then the count is believed only if nothing came between the records and the table that
     could leave some unread. Spark's plan shows what came between.
 
-    Args:
-        splits: The splits of the batch.
-
     Attributes:
         name: Name of the observation that has `metrics()`.
     """
@@ -190,11 +178,7 @@ class WholeBatch:
         ]
 
     def coverage(self, answer: Mapping[str, Any]) -> Coverage | None:
-        """Returns which records were counted; None if nothing is known.
-
-        Args:
-            answer: The observed metrics.
-        """
+        """Returns which records were counted; None if nothing is known."""
         if not self._splits:
             return Coverage(0, None, is_of_the_write=True)
         if COUNTED not in answer:

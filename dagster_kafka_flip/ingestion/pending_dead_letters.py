@@ -97,12 +97,7 @@ class PendingDeadLetters:
         return tuple(there)
 
     def replay(self, batch: RoutedBatch, splits: tuple[KafkaPartitionSplit, ...]) -> SplitAssignment:
-        """Assigns splits of a batch as they were planned.
-
-        Args:
-            batch: The batch.
-            splits: The splits.
-        """
+        """Assigns splits of a batch as they were planned."""
         with contextlib.closing(self._enumerator(batch)) as enumerator:
             return enumerator.replay(splits)
 

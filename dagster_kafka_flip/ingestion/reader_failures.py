@@ -44,15 +44,7 @@ def write_retries(
     context: SplitEnumeratorContext,
     splits: Iterable[KafkaPartitionSplit],
 ) -> tenacity.Retrying:
-    """Retries a write after transient errors, unless the failure is known to be permanent.
-
-    Args:
-        log: The log.
-        target: The table.
-        source: The source.
-        context: Context of the run.
-        splits: The splits.
-    """
+    """Retries a write after transient errors, unless the failure is known to be permanent."""
     return retries(log, f"the write to {target}", reader_failures(source, context, splits))
 
 
@@ -63,11 +55,6 @@ def reader_failures(
 
     Its arguments are the error, the attempt's number and its duration in seconds. It raises ClusterAccessError or
     ClusterUnreachableError if it finds a more specific cause that a retry can't fix.
-
-    Args:
-        source: The source.
-        context: Context of the run.
-        splits: The splits.
     """
     partitions = {split.topic_partition for split in splits}
 

@@ -66,19 +66,11 @@ class KnownPosition:
     log: str | None = None
 
     def is_of(self, target: DeltaTarget) -> bool:
-        """Whether the record belongs to a target's stream and table.
-
-        Args:
-            target: The table and the stream.
-        """
+        """Whether the record belongs to a target's stream and table."""
         return (self.stream, self.table) == (target.stream, target.identity)
 
     def recorded(self, target: DeltaTarget) -> RecordedPosition | None:
-        """The position, for a look-up in the table; None if it is of another stream or table, or has no commit.
-
-        Args:
-            target: The table and the stream.
-        """
+        """The position, for a look-up in the table; None if it is of another stream or table, or has no commit."""
         if not self.is_of(target) or self.anchor_version is None:
             return None
         return RecordedPosition(

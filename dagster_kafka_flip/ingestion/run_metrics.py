@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def measure_commit(spec: RunSpec[Source], committed: Committed, observed: Observed) -> None:
-    """Records a commit.
-
-    Args:
-        spec: The run.
-        committed: The commit.
-        observed: The records that were read for it.
-    """
+    """Records a commit."""
     metrics = spec.metrics
     metrics.record("commits", 1)
     metrics.record("records", observed.records)
@@ -34,24 +28,14 @@ def measure_commit(spec: RunSpec[Source], committed: Committed, observed: Observ
 
 
 def measure_incidents(spec: RunSpec[Source], incidents: Iterable[Incident]) -> None:
-    """Records tolerated errors.
-
-    Args:
-        spec: The run.
-        incidents: The errors.
-    """
+    """Records tolerated errors."""
     for incident in incidents:
         spec.metrics.record("incidents", 1, error_type=incident.error)
         spec.metrics.record("lost_offsets", incident.lost_offsets, error_type=incident.error)
 
 
 def measure_result(spec: RunSpec[Source], result: IngestResult) -> None:
-    """Records what a run of a stream left, and the errors that it tolerated.
-
-    Args:
-        spec: The run.
-        result: Its result.
-    """
+    """Records what a run of a stream left, and the errors that it tolerated."""
     measure_incidents(spec, result.incidents)
     lag: Counter[str] = Counter()
     for tp, end in result.plan.end_offsets.items():

@@ -47,11 +47,7 @@ class RunSource:
         self.overriding = None
 
     def stop_at(self, stop: Position) -> None:
-        """Sets the stop offsets of later plans; topic partitions without one are not read.
-
-        Args:
-            stop: The stop offsets.
-        """
+        """Sets the stop offsets of later plans; topic partitions without one are not read."""
         initializer = OffsetsInitializer.specific_offsets(stop)
         if isinstance(self.source, KafkaSource):
             self.source = self.source.with_overrides(stopping_offsets=initializer)

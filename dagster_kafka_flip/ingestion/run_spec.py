@@ -77,11 +77,7 @@ class RunSpec(Generic[Source_co]):
 
 
 def topics_of(source: Source) -> set[str] | None:
-    """The topics of a source; None if only the brokers know them.
-
-    Args:
-        source: The source.
-    """
+    """The topics of a source; None if only the brokers know them."""
     if not isinstance(source, KafkaSource) or source.topic_pattern is not None:
         return None
     return set(source.topics or ()) | {topic_partition.topic for topic_partition in source.partitions or ()}

@@ -125,11 +125,6 @@ class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgum
 class TablesInStep:
     """Several runs in lockstep.
 
-    Args:
-        runs: Runs by table name.
-        shared: The shared reader.
-        log: Logger for each step.
-
     Attributes:
         failures: Errors of single runs.
     """

@@ -90,11 +90,7 @@ class StreamPlanner:
         self._incidents = incidents
 
     def plan(self, source: Source) -> StreamPlan:
-        """Reads the position and plans from it; creates the table if needed.
-
-        Args:
-            source: What to read.
-        """
+        """Reads the position and plans from it; creates the table if needed."""
         anchor = self._settled_anchor()
         if anchor is None:
             # Plans before creating the table, so that an unreadable source leaves no table behind.
@@ -121,10 +117,6 @@ class StreamPlanner:
         """Plans again after a conflict.
 
         If the position has not changed, the enumerator continues with the splits that it was given back.
-
-        Args:
-            planned: The plan with the conflict.
-            source: What to read.
         """
         anchor = self._settled_anchor()
         state = planned.enumerator.snapshot_state()
@@ -147,9 +139,6 @@ class StreamPlanner:
         "latest" must not start later next time); Delta will soon remove the commit with the position, because nothing
         has arrived for long; an error about the table was tolerated (the next run need not tolerate it again); or only
         a record still had the position.
-
-        Args:
-            planned: The plan.
         """
         anchor = planned.anchor
         if (

@@ -133,11 +133,7 @@ class StreamRun:
         return OpenStream(self._spec.bound(), self._reads, self.context, record, self._incidents, self._reported)
 
     def stop_at(self, stop: Position) -> None:
-        """Sets the stop offsets of later plans; topic partitions without one are not read.
-
-        Args:
-            stop: The stop offsets.
-        """
+        """Sets the stop offsets of later plans; topic partitions without one are not read."""
         self._reads.stop_at(stop)
 
     def _dead_letter_table(self) -> str | None:

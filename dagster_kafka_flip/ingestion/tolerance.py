@@ -58,9 +58,6 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
 def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type[KafkaFlipError]]:
     """Validates the `tolerate` option.
 
-    Args:
-        tolerate: Error classes.
-
     Raises:
         ConfigurationError: An error class can't be tolerated.
     """
@@ -84,9 +81,6 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
 
 def check_errors(tolerate: object) -> None:
     """Checks that the `tolerate` option is several errors, and not one.
-
-    Args:
-        tolerate: The option's value.
 
     Raises:
         ConfigurationError: It is one error, or something else.

@@ -25,15 +25,7 @@ def find_unreported(
     reported: int,
     log: logging.Logger | logging.LoggerAdapter[Any],
 ) -> Unreported | None:
-    """Returns the stream's commits after the last reported one; None if there are none.
-
-    Args:
-        table: The table.
-        target: The table and the stream.
-        anchor: The stream's anchor.
-        reported: The table's version up to which commits were reported.
-        log: The log.
-    """
+    """Returns the stream's commits after the last reported one; None if there are none."""
     # Versions start again at 0 if the table was recreated.
     reported = reported if reported <= anchor.table_version else -1
     if anchor.state is None or anchor.version <= reported:

@@ -114,9 +114,6 @@ class WindowLanding:
     def create(self, plan: WindowPlan) -> None:
         """Creates the table, empty.
 
-        Args:
-            plan: The first plan.
-
         Raises:
             TableError: The table can't be created.
         """
@@ -561,15 +558,7 @@ class WindowLanding:
 
 
 class _Batch:
-    """A commit that is being made.
-
-    Args:
-        plan: The plan.
-        assignment: Its splits by task.
-        look: The state of the table.
-        scoped: Which rows are replaced.
-        leaves_out_rejected: Whether rejected records are dropped.
-    """
+    """A commit that is being made."""
 
     def __init__(
         self,

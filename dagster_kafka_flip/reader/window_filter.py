@@ -36,12 +36,7 @@ _CREATE_TIME = 0
 
 
 class WindowFilter:
-    """Assigns the records of one batch to its windows.
-
-    Args:
-        plan: The batch.
-        windows: The rules that assign records to windows.
-    """
+    """Assigns the records of one batch to its windows."""
 
     def __init__(self, plan: WindowPlan, windows: Windows) -> None:
         self._plan = plan

@@ -70,11 +70,7 @@ class SplitEnumeratorContext:
     aside: tuple[KafkaPartitionSplit, ...] = ()
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
-        """Assigns a batch to tasks.
-
-        Args:
-            plan: The batch.
-        """
+        """Assigns a batch to tasks."""
         return SplitAssignment(plan, plan_tasks(plan.splits, self.current_parallelism), within(self.aside, plan.splits))
 
 
@@ -191,9 +187,6 @@ class SplitEnumerator(ABC):
 
     def check_same_logs(self, batch: ReadPlan) -> None:  # noqa: B027 - optional for subclasses
         """Checks after reading a batch that the logs are still those of the plan.
-
-        Args:
-            batch: The batch.
 
         Raises:
             TopicRecreatedError: A topic was deleted and recreated since.

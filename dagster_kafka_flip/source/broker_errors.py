@@ -25,11 +25,7 @@ _SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
 
 
 class BrokerErrors:
-    """Errors about brokers since the last answer of one.
-
-    Args:
-        connection: The connection settings.
-    """
+    """Errors about brokers since the last answer of one."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection

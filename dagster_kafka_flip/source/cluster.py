@@ -360,9 +360,6 @@ class KafkaCluster:
     def cleanup_policy(self, topic: str) -> str:
         """Returns a topic's `cleanup.policy`, such as `compact,delete`.
 
-        Args:
-            topic: The topic.
-
         Raises:
             ClusterAccessError: This client may not see the topic's settings.
             ClusterUnreachableError: No broker answered.
@@ -375,11 +372,6 @@ class KafkaCluster:
     @_until_answered
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Creates a topic with the brokers' default replication, and waits until it has leaders.
-
-        Args:
-            topic: The topic's name.
-            partitions: Number of topic partitions.
-            settings: The topic's settings.
 
         Raises:
             ClusterAccessError: This client may not create it.

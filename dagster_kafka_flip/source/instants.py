@@ -17,11 +17,7 @@ _LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(mil
 
 
 def utc_time(milliseconds: float) -> datetime | None:
-    """Converts milliseconds to a datetime; None if out of range.
-
-    Args:
-        milliseconds: Since the epoch.
-    """
+    """Converts milliseconds since the epoch to a datetime; None if out of range."""
     # Written this way so that NaN counts as out of range.
     if not _FIRST_MS <= milliseconds <= _LAST_MS:
         return None
@@ -29,20 +25,12 @@ def utc_time(milliseconds: float) -> datetime | None:
 
 
 def nearest_time(milliseconds: int) -> datetime:
-    """Converts milliseconds to a datetime, clamped to the range of datetime.
-
-    Args:
-        milliseconds: Since the epoch.
-    """
+    """Converts milliseconds since the epoch to a datetime, clamped to the range of datetime."""
     return _EPOCH + timedelta(milliseconds=min(max(milliseconds, _FIRST_MS), _LAST_MS))
 
 
 def instant(milliseconds: int) -> str:
-    """Converts milliseconds to ISO 8601 text with a UTC offset, in whole seconds if exact.
-
-    Args:
-        milliseconds: Since the epoch.
-    """
+    """Converts milliseconds since the epoch to ISO 8601 text with a UTC offset, in whole seconds if exact."""
     time = utc_time(milliseconds)
     if time is None:
         # For example from a producer that writes microseconds instead of milliseconds.

@@ -54,11 +54,7 @@ class ReadPlan:
         return not self.splits
 
     def changes_nothing(self, state: EnumeratorState) -> bool:
-        """Whether there is nothing to read, and a stream's state stays as it is.
-
-        Args:
-            state: The state before the plan.
-        """
+        """Whether there is nothing to read, and a stream's state stays as it is."""
         return (
             self.is_empty
             and dict(self.state.position) == dict(state.position)

@@ -97,24 +97,14 @@ class Asked(NamedTuple):
 
 
 class RequestFailures:
-    """Creates the errors of one cluster's requests.
-
-    Args:
-        connection: The connection settings.
-        broker_errors: Errors about brokers since the last answer.
-    """
+    """Creates the errors of one cluster's requests."""
 
     def __init__(self, connection: KafkaConnection, broker_errors: BrokerErrors) -> None:
         self._connection = connection
         self._broker_errors = broker_errors
 
     def error(self, error: confluent_kafka.KafkaError, asked: Asked) -> Exception:
-        """Creates the error about a request that failed: a TransientError if a retry may succeed.
-
-        Args:
-            error: librdkafka's error.
-            asked: The request.
-        """
+        """Creates the error about a request that failed: a TransientError if a retry may succeed."""
         what = asked.what
         if error.name() == "UNKNOWN_TOPIC_OR_PART":
             msg = (
@@ -163,13 +153,7 @@ class RequestFailures:
     def too_slow(
         self, what: str, unanswered: Collection[TopicPartition], position: Position
     ) -> ClusterUnreachableError:
-        """Creates the error about records that did not come.
-
-        Args:
-            what: The requested data.
-            unanswered: The topic partitions.
-            position: The first offset of each.
-        """
+        """Creates the error about records that did not come."""
         tp = min(unanswered)
         why = self._broker_errors.last or "timed out"
         others = "" if len(unanswered) == 1 else f" (and {len(unanswered) - 1} more topic partitions)"

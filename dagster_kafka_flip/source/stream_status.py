@@ -51,11 +51,6 @@ class LogStatus:
 def log_status(source: KafkaSource, cluster: Cluster, state: EnumeratorState) -> LogStatus:
     """Requests the cluster's id, the topic ids, and the start and end offsets of the logs.
 
-    Args:
-        source: The stream's source.
-        cluster: The cluster.
-        state: The stream's state.
-
     Raises:
         ClusterUnreachableError: No broker answered.
         ClusterRequestError: The cluster answered with an error.

@@ -9,11 +9,7 @@ if TYPE_CHECKING:
 
 
 def total(numbers: Iterable[int | None]) -> int | None:
-    """Sums the numbers; None if one of them is unknown.
-
-    Args:
-        numbers: The numbers.
-    """
+    """Sums the numbers; None if one of them is unknown."""
     known = list(numbers)
     counted = [number for number in known if number is not None]
     return sum(counted) if len(counted) == len(known) else None

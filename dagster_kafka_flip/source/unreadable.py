@@ -57,11 +57,7 @@ class UnreadableRecords:
 
 
 def is_readable(timestamp_ms: int) -> bool:
-    """Whether a timestamp is in range for a Spark TIMESTAMP.
-
-    Args:
-        timestamp_ms: Milliseconds since the epoch.
-    """
+    """Whether a timestamp is in range for a Spark TIMESTAMP."""
     return -LATEST_MS <= timestamp_ms <= LATEST_MS
 
 

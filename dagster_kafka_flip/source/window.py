@@ -100,11 +100,6 @@ def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
 def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str) -> None:
     """Checks that each key means the same time as before, and each time has the same key: rows are replaced by key.
 
-    Args:
-        windows: The windows to land.
-        landed: Windows that were landed before.
-        table: The table, for the message.
-
     Raises:
         WindowsChangedError: A window has the key of another time, or its time is in a window with another key.
     """

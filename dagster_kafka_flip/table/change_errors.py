@@ -115,13 +115,7 @@ _TOLD = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([^\n]*?) \[
 
 
 def unless(is_wrong: Column, mark: str, description: Column) -> Column:
-    """A condition that always holds; it fails the query on a row that is wrong.
-
-    Args:
-        is_wrong: Whether the row is wrong.
-        mark: What is wrong.
-        description: Which row it is.
-    """
+    """A condition that always holds; it fails the query on a row that is wrong."""
     from pyspark.sql import functions as f
 
     message = f.concat(f.lit(f"[dagster-kafka-flip: {mark}] "), description, f.lit(" [end]"))
@@ -141,13 +135,7 @@ def raising(kind: str, mark: str, *description: str) -> str:
 
 
 def place(topic: Column, partition: Column, offset: Column) -> Column:
-    """Text for a record's place, such as `orders-0 offset 17`.
-
-    Args:
-        topic: Its topic.
-        partition: Its partition.
-        offset: Its offset.
-    """
+    """Text for a record's place, such as `orders-0 offset 17`."""
     from pyspark.sql import functions as f
 
     unknown = f.lit("?")

@@ -88,13 +88,7 @@ class Changes:
 
     @classmethod
     def of(cls, rows: DataFrame, mode: Upsert | Scd2, columns: ChangeColumns) -> Changes:
-        """The changes of a batch.
-
-        Args:
-            rows: One row for each change.
-            mode: What becomes of the changes.
-            columns: The columns that tell where a change comes from, and what it is.
-        """
+        """The changes of a batch."""
         return cls(rows, mode, columns, mode.key)
 
     @property
@@ -121,9 +115,6 @@ class Changes:
 
     def check(self, table: str) -> None:
         """Checks that the rows have all columns that a change needs.
-
-        Args:
-            table: The table's name, for messages.
 
         Raises:
             ConfigurationError: A column is missing, or its type does not fit.

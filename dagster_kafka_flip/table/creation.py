@@ -26,11 +26,6 @@ _SESSION_CATALOG = "spark_catalog"
 def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructType) -> str:
     """Returns the CREATE TABLE statement of an empty table.
 
-    Args:
-        spark: The session that creates it.
-        target: The table.
-        schema: The table's columns.
-
     Raises:
         ConfigurationError: A partition or clustering column does not exist, or Delta can't store a column.
     """
@@ -115,9 +110,6 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
 
 def check_path_is_free(target: DeltaTarget) -> None:
     """Checks that a table can be created at a path where there is none. Without Spark, so only if the path is local.
-
-    Args:
-        target: The table.
 
     Raises:
         TableError: The path is a file, or the folder has other files, or it is in the folder of another table.

@@ -202,11 +202,7 @@ class DeltaTable:
         return self._spark.createDataFrame([], self._schema())
 
     def rows_at(self, version: int) -> DataFrame:
-        """The table's rows at a version.
-
-        Args:
-            version: The version.
-        """
+        """The table's rows at a version."""
         return self._spark.read.option("versionAsOf", version).table(self._target.identifier)
 
     def _schema(self) -> StructType:
@@ -527,10 +523,6 @@ class DeltaTable:
 
     def replace(self, rows: DataFrame, document: CommitDocument) -> Committed:
         """Replaces all rows in one commit, with its document; see `commit`.
-
-        Args:
-            rows: The rows.
-            document: The document.
 
         Raises:
             ConcurrentIngestionError: A run of the stream committed first.

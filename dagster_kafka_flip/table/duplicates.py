@@ -70,11 +70,7 @@ class OffsetRange:
 
 
 def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
-    """Merges the offsets of splits; for very many topic partitions, uses one span per topic.
-
-    Args:
-        splits: Splits of commits.
-    """
+    """Merges the offsets of splits; for very many topic partitions, uses one span per topic."""
     merged: list[OffsetRange] = []
     for split in sorted(splits):
         topic, partition = split.topic_partition
@@ -99,11 +95,7 @@ def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, .
 
 
 def remade_topics(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
-    """Topics with more than one log in the commits, so that an offset may have two records.
-
-    Args:
-        states: States of the commits.
-    """
+    """Topics with more than one log in the commits, so that an offset may have two records."""
     ids: dict[str, set[tuple[str | None, str | None]]] = {}
     for state in states:
         for topic in {tp.topic for tp in state.position}:

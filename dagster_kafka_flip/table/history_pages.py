@@ -45,10 +45,6 @@ class TableNotThereError(Exception):
 def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
     """Yields a table's commits, newest first. Excludes versions that are created meanwhile.
 
-    Args:
-        spark: The Spark session.
-        target: The table.
-
     Raises:
         TableNotThereError: The table does not exist.
         TableError: The history can't be read.

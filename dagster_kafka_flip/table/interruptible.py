@@ -35,11 +35,7 @@ def write_tag(attempt: str) -> str:
 
 
 class Hold:
-    """A shared resource, such as a lock, that is released when its last user is done.
-
-    Args:
-        release: Releases it.
-    """
+    """A shared resource, such as a lock, that is released when its last user is done."""
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release

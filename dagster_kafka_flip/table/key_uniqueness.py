@@ -36,13 +36,7 @@ class KeysSeen:
 
 
 def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> KeysSeen:
-    """Counts keys in one pass.
-
-    Args:
-        table: The table.
-        key: The columns that identify a row.
-        columns: The columns that identify a row's record.
-    """
+    """Counts keys in one pass."""
     from pyspark.sql import functions as f
 
     keys = [f.col(quoted(name)).alias(f"key_{index}") for index, name in enumerate(key)]
@@ -91,13 +85,7 @@ class HistorySeen:
 
 
 def look_at_history(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> HistorySeen:
-    """Counts rows of a history that contradict each other, in one pass.
-
-    Args:
-        table: The table.
-        key: The columns that identify what a row is about.
-        columns: The columns that identify a row's record.
-    """
+    """Counts rows of a history that contradict each other, in one pass."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

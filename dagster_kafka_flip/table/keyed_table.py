@@ -23,11 +23,7 @@ _KIND_PROPERTY = "dagster-kafka-flip.mode"
 
 
 def mode_properties(mode: Mode) -> dict[str, str]:
-    """The properties of a table that is created for a mode.
-
-    Args:
-        mode: The mode.
-    """
+    """The properties of a table that is created for a mode."""
     if isinstance(mode, Append):
         return {}
     kind = kind_of(mode)
@@ -35,11 +31,7 @@ def mode_properties(mode: Mode) -> dict[str, str]:
 
 
 def created_for(properties: Mapping[str, str]) -> Mode:
-    """The mode that a table was created for.
-
-    Args:
-        properties: The table's properties.
-    """
+    """The mode that a table was created for."""
     names = _parsed(properties.get(KEY_PROPERTY, "[]"))
     kind = _parsed(properties.get(_KIND_PROPERTY, "{}"))
     key = tuple(map(str, names)) if isinstance(names, list) else (properties[KEY_PROPERTY],)
@@ -76,10 +68,6 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
 
 def check_only_stream(target: DeltaTarget, history: Iterable[Commit]) -> None:
     """Checks that a stream may begin to write to a table that other streams have written to.
-
-    Args:
-        target: The table and the stream.
-        history: The table's commits.
 
     Raises:
         TableModeError: The rows of one of the two have a key.

@@ -139,12 +139,7 @@ class LandedLogs:
                 raise StreamOverlapError(msg)
 
     def made_again(self, windows: Sequence[Window], topics: Collection[str]) -> TopicRecreatedError | None:
-        """Whether windows may have rows of an earlier topic, which can't be read again.
-
-        Args:
-            windows: The windows to be replaced.
-            topics: The topics to be read.
-        """
+        """Whether windows may have rows of an earlier topic, which can't be read again."""
         first = min(windows, key=lambda window: window.start_ms)
         for name in sorted(topics):
             known = self.topics.get(name)

@@ -16,12 +16,6 @@ def check_layout(
 ) -> None:
     """Checks that a table has its partition and clustering columns.
 
-    Args:
-        table: Name of the table in messages.
-        columns: The columns of its rows.
-        partition_by: Partition columns.
-        cluster_by: Clustering columns.
-
     Raises:
         ConfigurationError: A column is missing, or all columns are partition columns.
     """

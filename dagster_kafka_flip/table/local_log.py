@@ -88,12 +88,7 @@ def version_if_still_valid(
 
 
 def is_newest(location: str, version: int) -> bool:
-    """Whether a table's log is on this machine, and has a version and none after it.
-
-    Args:
-        location: The table's location.
-        version: The version.
-    """
+    """Whether a table's log is on this machine, and has a version and none after it."""
     log = _log(location)
     if log is None:
         return False
@@ -104,11 +99,7 @@ def is_newest(location: str, version: int) -> bool:
 
 
 def is_absent(location: str) -> bool:
-    """Whether there is certainly no log at a location of this machine.
-
-    Args:
-        location: The location.
-    """
+    """Whether there is certainly no log at a location of this machine."""
     table = local_path(location)
     if table is None:
         return False
@@ -123,10 +114,6 @@ def is_absent(location: str) -> bool:
 
 def newest_commits(location: str, limit: int) -> list[Commit] | None:
     """Reads what `DESCRIBE HISTORY` returns about a table, if its log is on this machine.
-
-    Args:
-        location: The table's location.
-        limit: The most commits to return.
 
     Returns:
         The newest commits, newest first; None if the log is elsewhere, or anything about it is unclear.
@@ -152,9 +139,6 @@ def newest_commits(location: str, limit: int) -> list[Commit] | None:
 
 def details_at(location: str) -> tuple[int, TableDetails] | None:
     """Reads a table's newest version and its details, if its log is on this machine.
-
-    Args:
-        location: The table's location.
 
     Returns:
         Both; None if the log is elsewhere, or anything about it is unclear.
@@ -233,11 +217,6 @@ def _in_order_of_time(commits: list[Commit]) -> list[Commit]:
 
 def commits_between(location: str, first: int, last: int) -> list[Commit] | None:
     """Reads commits from a table's log, if it is on this machine.
-
-    Args:
-        location: The table's location.
-        first: The first version.
-        last: The last version.
 
     Returns:
         The commits by version; None if the log is elsewhere, or one of them is gone or unclear.

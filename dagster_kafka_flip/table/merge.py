@@ -112,13 +112,6 @@ def merging(
 
     A MERGE takes its fence and its user metadata from the session's configuration alone, and they would end up in
     whatever else is written by that session at the same time.
-
-    Args:
-        spark: The session of the changes.
-        target: The table.
-        changes: The batch.
-        latest: What was read of it.
-        settings: Spark settings.
     """
     view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
     # Only a global view is there in other sessions, too.

@@ -84,20 +84,12 @@ Mode = Append | Upsert | Scd2
 
 
 def key_of(mode: Mode) -> tuple[str, ...]:
-    """The columns that identify a row; empty if rows are appended.
-
-    Args:
-        mode: The mode.
-    """
+    """The columns that identify a row; empty if rows are appended."""
     return () if isinstance(mode, Append) else mode.key
 
 
 def kind_of(mode: Mode) -> dict[str, Any]:
-    """What a mode says beside its key, as JSON; empty for `Append` and plain `Upsert`.
-
-    Args:
-        mode: The mode.
-    """
+    """What a mode says beside its key, as JSON; empty for `Append` and plain `Upsert`."""
     if isinstance(mode, Upsert):
         settings = {"order_by": mode.order_by, "soft_delete": mode.soft_delete}
         return {name: value for name, value in settings.items() if value}
@@ -117,23 +109,14 @@ def mode_of(key: tuple[str, ...], kind: Mapping[str, Any]) -> Mode:
 
 
 def same_mode(one: Mode, other: Mode) -> bool:
-    """Whether two modes are the same; order and case of a key's columns don't matter.
-
-    Args:
-        one: A mode.
-        other: A mode.
-    """
+    """Whether two modes are the same; order and case of a key's columns don't matter."""
     keys = [sorted(name.lower() for name in key_of(mode)) for mode in (one, other)]
     kinds = [{name: str(value).lower() for name, value in kind_of(mode).items()} for mode in (one, other)]
     return keys[0] == keys[1] and kinds[0] == kinds[1]
 
 
 def written(mode: Mode) -> str:
-    """A mode as it is written in Python.
-
-    Args:
-        mode: The mode.
-    """
+    """A mode as it is written in Python."""
     if isinstance(mode, Append):
         return "Append()"
     options = [f"key=[{', '.join(map(repr, mode.key))}]"]

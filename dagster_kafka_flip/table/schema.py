@@ -241,12 +241,7 @@ def _is_wider(batch: DataType, table: DataType) -> bool:
 
 
 def merged(table: StructType, batch: StructType) -> StructType:
-    """The columns of a table after a batch that fits.
-
-    Args:
-        table: The table's columns.
-        batch: The batch's columns.
-    """
+    """The columns of a table after a batch that fits."""
     incoming = {field.name.lower(): field for field in batch.fields}
     known = {field.name.lower() for field in table.fields}
     kept = [
@@ -278,12 +273,6 @@ def check_can_be_stored(
     schema: StructType, name: str, *, properties: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
     """Checks that Delta can create and write a table with these columns.
-
-    Args:
-        schema: The columns.
-        name: The table's name, for messages.
-        properties: Delta's table properties.
-        partition_by: Partition columns.
 
     Raises:
         ConfigurationError: Delta does not support a column's name or type.
@@ -360,21 +349,13 @@ def _type_ddl(kind: DataType) -> str:
 
 
 def names_and_types(columns: TableColumns | None) -> tuple[tuple[str, str], ...]:
-    """Name and type of each column; empty if they are unknown.
-
-    Args:
-        columns: The columns; None if they are unknown.
-    """
+    """Name and type of each column; empty if they are unknown."""
     fields = () if columns is None else columns.struct.fields
     return tuple((field.name, field.dataType.simpleString()) for field in fields)
 
 
 def comments(columns: TableColumns | None) -> dict[str, str]:
-    """The comment of each column that has one.
-
-    Args:
-        columns: The columns; None if they are unknown.
-    """
+    """The comment of each column that has one."""
     fields = () if columns is None else columns.struct.fields
     return {field.name: str(text) for field in fields if (text := (field.metadata or {}).get("comment")) is not None}
 

@@ -23,12 +23,7 @@ _MOST_COLUMNS = 32
 
 
 def are_statistics_chosen(spark: SparkSession, target: DeltaTarget) -> bool:
-    """Whether the user has chosen the columns, for the table or for all tables of the session.
-
-    Args:
-        spark: The session that creates the table.
-        target: The table.
-    """
+    """Whether the user has chosen the columns, for the table or for all tables of the session."""
     given = {name.lower() for name in target.properties}
     return any(
         name.lower() in given or spark.conf.get(_DEFAULTS + name.removeprefix("delta."), None) is not None
@@ -41,10 +36,6 @@ def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
 
     Numbers and times, but not strings: those are the most expensive to compare, and in the order of arrival every file
     has nearly all of them. A column of clustering has statistics in any case.
-
-    Args:
-        target: The table.
-        schema: Its columns.
     """
     from pyspark.sql.types import DateType, NumericType, StringType, TimestampNTZType, TimestampType
 

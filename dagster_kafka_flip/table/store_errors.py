@@ -51,11 +51,7 @@ def with_advice(error: BaseException, otherwise: str = "") -> str:
 
 
 def _advice(error: BaseException) -> str | None:
-    """What to do about an error of an object store; None if it is another error.
-
-    Args:
-        error: Spark's error.
-    """
+    """What to do about an error of an object store; None if it is another error."""
     text = str(error)
     if not _FROM_A_STORE.search(text):
         return None

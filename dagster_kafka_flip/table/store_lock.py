@@ -138,11 +138,7 @@ def _owner(file: Path) -> str:
 
 
 def local_path(location: str) -> Path | None:
-    """A table's location as a local path; None on another file system.
-
-    Args:
-        location: A path or a URI.
-    """
+    """A table's location as a local path; None on another file system."""
     parsed = urlparse(location)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))

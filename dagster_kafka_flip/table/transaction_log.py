@@ -33,13 +33,7 @@ _FILES = f"add STRUCT<{_FILE}>, remove STRUCT<{_FILE}>"
 
 
 class TransactionLog:
-    """The log of one table.
-
-    Args:
-        spark: The Spark session.
-        location: The table's location.
-        table: The table's name, for messages.
-    """
+    """The log of one table."""
 
     def __init__(self, spark: SparkSession, location: str, table: str) -> None:
         self._spark = spark
@@ -53,10 +47,6 @@ class TransactionLog:
 
         Reads the last checkpoint and the commits after it. A checkpoint's sidecars only contain files.
 
-        Args:
-            application: The application's id.
-            newest: The table's version.
-
         Raises:
             TableError: The log can't be read, or is incomplete.
         """
@@ -66,10 +56,6 @@ class TransactionLog:
 
     def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
         """Returns the last transaction versions of all applications with an id prefix; see `transaction_version`.
-
-        Args:
-            prefix: The prefix.
-            newest: The table's version.
 
         Raises:
             TableError: The log can't be read, or is incomplete.
@@ -92,10 +78,6 @@ class TransactionLog:
 
     def added_rows(self, version: int, column: str) -> dict[str, int]:
         """Counts the rows of a commit's files by the value of a partition column.
-
-        Args:
-            version: The commit's version.
-            column: The partition column.
 
         Raises:
             TableError: The log can't be read, or has no row counts.

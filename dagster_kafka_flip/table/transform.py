@@ -39,11 +39,7 @@ def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | N
 
 
 def analyzed_plan(rows: DataFrame) -> str:
-    """Returns Spark's analyzed plan of a DataFrame as text, without reading anything.
-
-    Args:
-        rows: The DataFrame.
-    """
+    """Returns Spark's analyzed plan of a DataFrame as text, without reading anything."""
     view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(view)
     try:

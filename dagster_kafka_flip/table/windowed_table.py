@@ -269,10 +269,6 @@ class WindowedTable:
     def create(self, schema: StructType, landed: LandedLogs) -> None:
         """Creates the empty table. Does nothing if it already exists.
 
-        Args:
-            schema: The table's columns.
-            landed: The logs of its future rows.
-
         Raises:
             TableError: The table can't be created.
         """
@@ -281,10 +277,6 @@ class WindowedTable:
 
     def keep(self, landed: LandedLogs, look: WindowsLook) -> None:
         """Records the logs of the rows before writing them.
-
-        Args:
-            landed: Those logs.
-            look: Information about the table.
 
         Raises:
             ForeignConflictError: Another writer changed the table at the same time; nothing was recorded.

@@ -99,13 +99,7 @@ def _merged(commit: Commit, keys: int) -> MergedRows | None:
 
 
 def rows_after(since: Sequence[Commit], commit: Commit, document: CommitDocument) -> int | None:
-    """Rows of the table after a commit of a stream; None if unknown without counting.
-
-    Args:
-        since: The commits since the base version.
-        commit: The commit.
-        document: Its document.
-    """
+    """Rows of the table after a commit of a stream; None if unknown without counting."""
     between = [other for other in since if other.version < commit.version]
     rows = commit.rows_gained
     if document.rows_before is None or rows is None or between:
