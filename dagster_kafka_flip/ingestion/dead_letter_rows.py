@@ -9,6 +9,7 @@ from dagster_kafka_flip.formats.description import decoder_of
 from dagster_kafka_flip.ingestion.dead_letter_debts import write_off
 from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
 from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.table.duplicates import RecordColumns, offsets_predicate
 from dagster_kafka_flip.table.sql import literal
 
 if TYPE_CHECKING:
@@ -97,12 +98,7 @@ def without_existing(
     """
     from pyspark.sql import functions as f
 
-    ranges = " OR ".join(
-        f"(kafka_topic = {literal(split.topic_partition.topic)} AND kafka_partition = "
-        f"{split.topic_partition.partition} AND kafka_offset >= {split.starting_offset} AND kafka_offset < "
-        f"{split.stopping_offset})"
-        for split in splits
-    )
+    ranges = offsets_predicate(splits, RecordColumns("kafka_topic", "kafka_partition", "kafka_offset"))
     known = there.where(f"target_table_id = {literal(table_id)} AND stream = {literal(stream)} AND ({ranges})").alias(
         "there"
     )

@@ -301,6 +301,6 @@ class Landing:
         mode = self._spec.target.mode
         if isinstance(mode, Append):
             return rows
-        changes = Changes.of(rows, mode, change_columns(self._spec.decoder.columns))
+        changes = Changes(rows, mode, change_columns(self._spec.decoder.columns), mode.key)
         changes.check(str(self._spec.target))
         return changes

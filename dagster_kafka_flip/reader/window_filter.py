@@ -104,10 +104,7 @@ class WindowFilter:
 
     def inside(self, numbered: DataFrame) -> DataFrame:
         """The records that are in a window."""
-        kept = numbered.where(f"{WINDOW} IS NOT NULL")
-        return (
-            kept if self._by_offset else kept.drop(*(f"{WINDOW}_{what}" for what in ("late", "straggler", "timeless")))
-        )
+        return numbered.where(f"{WINDOW} IS NOT NULL").drop(_LATE, _STRAGGLER, _TIMELESS)
 
     def labelled(self, rows: DataFrame, column: str) -> DataFrame:
         """Rows with the key of their window instead of its number.

@@ -13,35 +13,20 @@ returning a watermark that no record has reached.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.plan import proportional_shares
 from dagster_kafka_flip.source.sample import TimestampedOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from dagster_kafka_flip.source.log import Times
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
 # Precision of the slowest watermark, as a fraction of the drift; a smaller one costs more requests without benefit.
 _PRECISION = 64
-
-
-class EventTimes(Protocol):
-    """Timestamp lookups that alignment needs."""
-
-    def entries_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Returns the first entry at or after a timestamp, of any kind; omits partitions without one."""
-        ...
-
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """Returns the highest timestamp of each log and its offset; omits partitions without a record."""
-        ...
-
-    def with_record(self, position: Position) -> Collection[TopicPartition]:
-        """Returns the topic partitions that have a consumer-visible record at their offset."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +43,7 @@ class Alignment:
     watermark: int | None
 
 
-def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: EventTimes) -> Alignment:
+def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Times) -> Alignment:
     """Shortens splits that would exceed the maximum drift.
 
     Topic partitions with nothing to read are idle and do not hold back the others.
@@ -82,7 +67,7 @@ def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Event
     return Alignment({tp: max(starts[tp], min(stop, too_late.get(tp, stop))) for tp, stop in stops.items()}, slowest)
 
 
-def _check_are_records(offsets: Position, times: EventTimes) -> None:
+def _check_are_records(offsets: Position, times: Times) -> None:
     records = times.with_record(offsets)
     for tp, offset in sorted(offsets.items()):
         if tp not in records:
@@ -94,9 +79,7 @@ def _check_are_records(offsets: Position, times: EventTimes) -> None:
             raise EventTimeUnknownError(msg)
 
 
-def times_reached(
-    offsets: Position, times: EventTimes, *, precision_ms: int = 1
-) -> dict[TopicPartition, TimestampedOffset]:
+def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> dict[TopicPartition, TimestampedOffset]:
     """Returns the highest timestamp before an offset of each topic partition; omits those without a record before it.
 
     Args:
@@ -127,9 +110,7 @@ def times_reached(
     return reached | low
 
 
-def cuts_by_time(
-    splits: Sequence[KafkaPartitionSplit], max_offsets: int, times: EventTimes
-) -> dict[TopicPartition, int]:
+def cuts_by_time(splits: Sequence[KafkaPartitionSplit], max_offsets: int, times: Times) -> dict[TopicPartition, int]:
     """Returns an offset within each split, so that all have the same event time and stay within the limit.
 
     Args:

@@ -151,7 +151,7 @@ class KafkaCluster:
 
     def _first_contact(self) -> str | None:
         """Requests the cluster's id."""
-        future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
+        future = self._client.describe_cluster(request_timeout=self.request_timeout)
         while not future.done():
             # A poll would wait for its whole time: the answer comes in another thread.
             concurrent.futures.wait([future], timeout=0.05)
@@ -178,7 +178,7 @@ class KafkaCluster:
 
     @_until_answered
     def _ask_for_cluster_id(self) -> str | None:
-        future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
+        future = self._client.describe_cluster(request_timeout=self.request_timeout)
         return self._result(future, Asked("the cluster's id")).cluster_id
 
     @_until_answered
@@ -188,7 +188,7 @@ class KafkaCluster:
         Raises:
             ClusterUnreachableError: No broker answered.
         """
-        future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
+        future = self._client.describe_cluster(request_timeout=self.request_timeout)
         nodes = self._result(future, Asked("the brokers' addresses")).nodes
         return tuple(sorted(f"{node.host}:{node.port}" for node in nodes))
 
@@ -200,7 +200,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
         """
         try:
-            metadata = self._client.list_topics(timeout=self._connection.request_timeout)
+            metadata = self._client.list_topics(timeout=self.request_timeout)
         except confluent_kafka.KafkaException as error:
             raise self._error(error.args[0], Asked("the topics")) from None
         return tuple(metadata.topics)
@@ -218,7 +218,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
         """
         futures = self._client.describe_topics(
-            confluent_kafka.TopicCollection(list(topics)), request_timeout=self._connection.request_timeout
+            confluent_kafka.TopicCollection(list(topics)), request_timeout=self.request_timeout
         )
         found: dict[str, TopicMetadata] = {}
         for topic, future in futures.items():
@@ -273,15 +273,9 @@ class KafkaCluster:
             ClusterRequestError: A broker answered with an error.
         """
         from dagster_kafka_flip.source.cut_logs import cut_offsets
-        from dagster_kafka_flip.source.groupless import NoAnswerError
 
-        what = "the leaders' epochs"
-        with self._reading(READ_UNCOMMITTED, what) as config:
-            try:
-                return cut_offsets(config, ends, self.request_timeout)
-            except NoAnswerError:
-                some = ", ".join(sorted(map(str, ends))[:3])
-                raise self._failures.unreachable(f"{what} ({some})", "timed out") from None
+        with self._reading(READ_UNCOMMITTED, "the leaders' epochs", ends) as config:
+            return cut_offsets(config, ends, self.request_timeout)
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
@@ -333,7 +327,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
         """
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-        futures = self._client.describe_configs(resources, request_timeout=self._connection.request_timeout)
+        futures = self._client.describe_configs(resources, request_timeout=self.request_timeout)
         found: dict[str, TopicSettings] = {}
         for resource, future in futures.items():
             try:
@@ -365,7 +359,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
         """
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        (future,) = self._client.describe_configs([resource], request_timeout=self._connection.request_timeout).values()
+        (future,) = self._client.describe_configs([resource], request_timeout=self.request_timeout).values()
         asked = Asked(f"the settings of the topic {topic}", "DESCRIBE_CONFIGS", topic)
         return ",".join(sorted(self._result(future, asked)["cleanup.policy"].value.replace(" ", "").split(",")))
 
@@ -379,7 +373,7 @@ class KafkaCluster:
         """
         asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
         new = NewTopic(topic, partitions, config=dict(settings))
-        (future,) = self._client.create_topics([new], request_timeout=self._connection.request_timeout).values()
+        (future,) = self._client.create_topics([new], request_timeout=self.request_timeout).values()
         try:
             future.result()
         except confluent_kafka.KafkaException as error:
@@ -404,15 +398,15 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        highest = self._verified_highest(partitions)
+        highest = self._highest(partitions)
         first = self.offsets_for_times(dict.fromkeys(highest, 0), READ_UNCOMMITTED)
         # A broker before Kafka 3.0 treats the request as a lookup by timestamp and returns the log's first record.
         suspects = [tp for tp, found in highest.items() if tp in first and first[tp] >= found.offset]
         if suspects:
-            highest |= self._highest(suspects)
+            highest |= self._verified_highest(suspects)
         return {tp: found for tp, found in highest.items() if found.timestamp_ms >= 0}
 
-    def _verified_highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
+    def _highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
         return {
             tp: TimestampedOffset(info.offset, info.timestamp)
@@ -420,7 +414,7 @@ class KafkaCluster:
             if info.offset >= 0 or info.timestamp >= 0
         }
 
-    def _highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
+    def _verified_highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         """Returns the highest timestamps, verified by a second lookup."""
 
         def look_up(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, TimestampedOffset]:
@@ -428,7 +422,7 @@ class KafkaCluster:
 
         # End offsets first: records before them existed when the highest timestamp was requested.
         ends = self.end_offsets(partitions, READ_UNCOMMITTED)
-        highest = self._verified_highest(partitions)
+        highest = self._highest(partitions)
         later = look_up({tp: max(0, found.timestamp_ms + 1) for tp, found in highest.items()})
         wrong = {tp: found for tp, found in later.items() if found.offset < ends[tp]}
         if wrong:
@@ -458,17 +452,13 @@ class KafkaCluster:
             ClusterUnreachableError: No message arrived within one request timeout.
             ClusterRequestError: A broker answered with an error.
         """
-        from dagster_kafka_flip.source.groupless import NoAnswerError
         from dagster_kafka_flip.source.record_search import search_records
 
         if not searches:
             return {}
-        with self._reading(isolation_level, "single records") as config:
-            try:
-                return search_records(config, searches, self.request_timeout)
-            except NoAnswerError:
-                some = ", ".join(sorted({str(search.topic_partition) for search in searches})[:3])
-                raise self._failures.unreachable(f"single records ({some})", "timed out") from None
+        partitions = {search.topic_partition for search in searches}
+        with self._reading(isolation_level, "single records", partitions) as config:
+            return search_records(config, searches, self.request_timeout)
 
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
         """Samples a few records from the start and the end of each split; omits splits without records.
@@ -481,10 +471,10 @@ class KafkaCluster:
         from dagster_kafka_flip.source.sampling import sample_splits
 
         asked = tuple(splits)
-        with self._reading(isolation_level, "a sample of records") as config:
+        starts = {split.topic_partition: split.starting_offset for split in asked}
+        with self._reading(isolation_level, "a sample of records", starts) as config:
             samples, unanswered = sample_splits(config, asked, self.request_timeout)
         if unanswered and not samples:
-            starts = {split.topic_partition: split.starting_offset for split in asked}
             raise self._failures.too_slow("a sample of records", unanswered, starts)
         return samples
 
@@ -526,15 +516,12 @@ class KafkaCluster:
     def _messages(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[confluent_kafka.Message]:
-        from dagster_kafka_flip.source.groupless import NoAnswerError
         from dagster_kafka_flip.source.record_reading import LogEndedError, read_messages
 
-        with self._reading(isolation_level, "records") as config:
+        partitions = {each.topic_partition for each in ranges}
+        with self._reading(isolation_level, "records", partitions) as config:
             try:
                 yield from read_messages(config, ranges, self.request_timeout)
-            except NoAnswerError:
-                some = ", ".join(sorted({str(each.topic_partition) for each in ranges})[:3])
-                raise self._failures.unreachable(f"records ({some})", "timed out") from None
             except LogEndedError as error:
                 msg = (
                     f"{error.topic_partition}: the log ends at offset {error.end}, but records up to offset "
@@ -544,12 +531,17 @@ class KafkaCluster:
                 raise EndBeforePositionError(msg) from None
 
     @contextlib.contextmanager
-    def _reading(self, isolation_level: str, what: str) -> Generator[dict[str, Any]]:
+    def _reading(
+        self, isolation_level: str, what: str, partitions: Iterable[TopicPartition]
+    ) -> Generator[dict[str, Any]]:
         """Returns settings of a consumer for this cluster, and translates its errors to this cluster's."""
-        from dagster_kafka_flip.source.groupless import ReadFailedError
+        from dagster_kafka_flip.source.groupless import NoAnswerError, ReadFailedError
 
         try:
             yield self._config | {"isolation.level": isolation_level} | self._callbacks
+        except NoAnswerError:
+            some = ", ".join(sorted(map(str, partitions))[:3])
+            raise self._failures.unreachable(f"{what} ({some})", "timed out") from None
         except ReadFailedError as failed:
             tp = failed.topic_partition
             failure = self._error(failed.error, Asked(f"{what} of {tp}", "READ", tp.topic))
@@ -609,10 +601,9 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: The broker answered with an error.
         """
-        timeout = self._connection.request_timeout
         asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
-            self._client.describe_consumer_groups([group_id], request_timeout=timeout)[group_id], asked
+            self._client.describe_consumer_groups([group_id], request_timeout=self.request_timeout)[group_id], asked
         )
         if description.members:
             msg = (
@@ -622,7 +613,7 @@ class KafkaCluster:
             raise GroupCommitError(msg)
         offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in position.items()]
         request = confluent_kafka.ConsumerGroupTopicPartitions(group_id, offsets)
-        future = self._client.alter_consumer_group_offsets([request], request_timeout=timeout)[group_id]
+        future = self._client.alter_consumer_group_offsets([request], request_timeout=self.request_timeout)[group_id]
         for entry in self._result(future, asked).topic_partitions:
             if entry.error is not None:
                 commit = f"a commit of the offset of {entry.topic}-{entry.partition} to {asked.what}"
@@ -650,9 +641,7 @@ class KafkaCluster:
             else confluent_kafka.IsolationLevel.READ_UNCOMMITTED
         )
         request: dict[confluent_kafka.TopicPartition, Any] = dict(zip(_to_client(specs), specs.values(), strict=True))
-        return self._client.list_offsets(
-            request, isolation_level=level, request_timeout=self._connection.request_timeout
-        )
+        return self._client.list_offsets(request, isolation_level=level, request_timeout=self.request_timeout)
 
     def _answered(self, futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, Any]:
         found = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from dagster_kafka_flip.source.groupless import NoAnswerError, ReadFailedError, groupless_consumer, next_message
+from dagster_kafka_flip.source.groupless import ReadFailedError, at, awaited_message, groupless_consumer
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
@@ -49,28 +49,23 @@ def cut_offsets(
     left = set(ends)
     consumer = groupless_consumer(config, _SETTINGS)
     try:
-        consumer.assign([_at(tp, end.offset) for tp, end in ends.items()])
+        consumer.assign([at(tp, end.offset) for tp, end in ends.items()])
         # The client only compares epochs after a seek.
         for tp, end in ends.items():
-            _seek(consumer, _at(tp, end.offset, end.leader_epoch), time.monotonic() + seconds)
+            epoch = -1 if end.leader_epoch is None else end.leader_epoch
+            _seek(consumer, at(tp, end.offset, epoch), time.monotonic() + seconds)
         deadline = time.monotonic() + seconds
         while left:
             try:
-                came = next_message(consumer, deadline - time.monotonic(), left)
+                tp, _ = awaited_message(consumer, deadline, left)
             except ReadFailedError as failed:
                 match = _CUT_AT.search(failed.error.str())
                 if match is None:
                     raise
                 tp = failed.topic_partition
                 cut[tp] = None if int(match[1]) < 0 else int(match[1])
-            else:
-                if came is None:
-                    if time.monotonic() < deadline:
-                        continue
-                    raise NoAnswerError
-                tp = came[0]
             left.remove(tp)
-            consumer.incremental_unassign([_at(tp)])
+            consumer.incremental_unassign([at(tp)])
             deadline = time.monotonic() + seconds
     finally:
         consumer.close()
@@ -87,10 +82,3 @@ def _seek(consumer: confluent_kafka.Consumer, to: confluent_kafka.TopicPartition
             if error.args[0].name() != "_STATE" or time.monotonic() > deadline:
                 raise ReadFailedError(TopicPartition(to.topic, to.partition), error.args[0]) from None
             time.sleep(_PAUSE_SECONDS)
-
-
-def _at(
-    tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID, leader_epoch: int | None = None
-) -> confluent_kafka.TopicPartition:
-    epoch = -1 if leader_epoch is None else leader_epoch
-    return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, leader_epoch=epoch)

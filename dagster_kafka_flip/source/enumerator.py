@@ -35,7 +35,7 @@ from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.partition_change import get_partition_change
 from dagster_kafka_flip.source.plan import ReadPlan
-from dagster_kafka_flip.source.split import KafkaPartitionSplit
+from dagster_kafka_flip.source.split import splits_between
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.subscription import PartitionSetSubscription
 from dagster_kafka_flip.source.unreadable import unreadable_records
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.partition_change import PartitionChange
     from dagster_kafka_flip.source.read_settings import ReadSettings
     from dagster_kafka_flip.source.sample import SplitSample
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.subscription import TopicMetadata
     from dagster_kafka_flip.source.unreadable import UnreadableRecords
 
@@ -132,7 +132,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         stops, reached = self._aligned(starts, wanted, log)
 
         return ReadPlan(
-            splits=_busy(starts, stops),
+            splits=splits_between(starts, stops),
             state=EnumeratorState(
                 position={**position, **stops},
                 # Ids that the cluster does not return this time are kept from the last state.
@@ -362,12 +362,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         max_drift = self._source.max_drift
         if max_drift is None:
             return stops, None
-        alignment = align(_busy(starts, stops), max_drift // timedelta(milliseconds=1), log)
+        alignment = align(splits_between(starts, stops), max_drift // timedelta(milliseconds=1), log)
         return stops | dict(alignment.stopping_offsets), alignment.watermark
-
-
-def _busy(starts: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]) -> tuple[KafkaPartitionSplit, ...]:
-    return tuple(KafkaPartitionSplit(tp, starts[tp], stop) for tp, stop in sorted(stops.items()) if starts[tp] < stop)
 
 
 def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> frozenset[TopicPartition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -47,6 +48,28 @@ def groupless_consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -
         settings: Additional settings; they override `config`.
     """
     return confluent_kafka.Consumer({**config, **_SETTINGS, **settings})
+
+
+def at(
+    tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID, leader_epoch: int = -1
+) -> confluent_kafka.TopicPartition:
+    """A topic partition as the client names it, with the offset to read from."""
+    return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, leader_epoch=leader_epoch)
+
+
+def awaited_message(
+    consumer: confluent_kafka.Consumer, deadline: float, wanted: Collection[TopicPartition]
+) -> tuple[TopicPartition, confluent_kafka.Message]:
+    """Returns the next message, as `next_message`.
+
+    Raises:
+        ReadFailedError: A topic partition can't be read.
+        NoAnswerError: None arrived before the deadline.
+    """
+    while (came := next_message(consumer, deadline - time.monotonic(), wanted)) is None:
+        if time.monotonic() >= deadline:
+            raise NoAnswerError
+    return came
 
 
 def next_message(

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.next_step import set_position
-from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.source.subscription import Subscription, TopicMetadata
-
-
-class _Identified(TopicDirectory, Protocol):
-    def cluster_id(self) -> str | None: ...
+    from dagster_kafka_flip.source.subscription import Subscription, TopicDirectory, TopicMetadata
 
 
 def found_topics(
@@ -126,7 +122,7 @@ def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) ->
         raise TopicRecreatedError(str(next(iter(errors.values()))), tuple(errors))
 
 
-def check_same_logs(cluster: _Identified, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
+def check_same_logs(cluster: Cluster, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
     """Checks after reading that the logs are still those of the plan.
 
     Needs two requests, independent of the number of topic partitions. A topic that no longer exists is not an error.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
-
-from dagster_kafka_flip.source.groupless import NoAnswerError, groupless_consumer, next_message
+from dagster_kafka_flip.source.groupless import at, awaited_message, groupless_consumer
 from dagster_kafka_flip.source.unreadable import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import confluent_kafka
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
@@ -59,15 +59,10 @@ def _read(
     consumer: confluent_kafka.Consumer, ranges: Sequence[KafkaPartitionSplit], seconds: float
 ) -> Iterator[confluent_kafka.Message]:
     left = {each.topic_partition: each.stopping_offset for each in ranges if not each.is_empty}
-    consumer.assign([_at(each.topic_partition, each.starting_offset) for each in ranges if not each.is_empty])
+    consumer.assign([at(each.topic_partition, each.starting_offset) for each in ranges if not each.is_empty])
     deadline = time.monotonic() + seconds
     while left:
-        came = next_message(consumer, deadline - time.monotonic(), left)
-        if came is None:
-            if time.monotonic() < deadline:
-                continue
-            raise NoAnswerError
-        tp, message = came
+        tp, message = awaited_message(consumer, deadline, left)
         stop = left[tp]
         error = message.error()
         offset = message.offset() or 0
@@ -77,11 +72,7 @@ def _read(
             yield message
         if error is not None or offset >= stop - 1:
             del left[tp]
-            consumer.incremental_unassign([_at(tp)])
+            consumer.incremental_unassign([at(tp)])
         # Excludes the time that the caller needs to process a message.
         deadline = time.monotonic() + seconds
     consumer.unassign()
-
-
-def _at(tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset)

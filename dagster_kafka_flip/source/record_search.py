@@ -10,13 +10,13 @@ import heapq
 import time
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
-
-from dagster_kafka_flip.source.groupless import NoAnswerError, groupless_consumer, next_message
+from dagster_kafka_flip.source.groupless import at, awaited_message, groupless_consumer
 from dagster_kafka_flip.source.sample import RecordSearch, TimestampedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    import confluent_kafka
 
     from dagster_kafka_flip.source.split import TopicPartition
 
@@ -79,16 +79,11 @@ def _round(
 def _read(consumer: confluent_kafka.Consumer, logs: Mapping[TopicPartition, _LogSearch], seconds: float) -> Found:
     found: Found = {}
     left = dict(logs)
-    consumer.assign([_at(tp, log.next_start) for tp, log in left.items()])
+    consumer.assign([at(tp, log.next_start) for tp, log in left.items()])
     deadline = time.monotonic() + seconds
     while left:
         # One by one: a request for several messages waits for all of them.
-        came = next_message(consumer, deadline - time.monotonic(), left)
-        if came is None:
-            if time.monotonic() < deadline:
-                continue
-            raise NoAnswerError
-        tp, message = came
+        tp, message = awaited_message(consumer, deadline, left)
         log = left[tp]
         deadline = time.monotonic() + seconds
         if message.error() is not None:
@@ -98,15 +93,11 @@ def _read(consumer: confluent_kafka.Consumer, logs: Mapping[TopicPartition, _Log
         if log.is_done:
             found |= log.found
             del left[tp]
-            consumer.incremental_unassign([_at(tp)])
+            consumer.incremental_unassign([at(tp)])
         elif (start := log.jump()) is not None:
-            consumer.incremental_unassign([_at(tp)])
-            consumer.incremental_assign([_at(tp, start)])
+            consumer.incremental_unassign([at(tp)])
+            consumer.incremental_assign([at(tp, start)])
     return found
-
-
-def _at(tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset)
 
 
 class _LogSearch:

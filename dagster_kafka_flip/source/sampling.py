@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
-
-from dagster_kafka_flip.source.groupless import groupless_consumer, next_message
+from dagster_kafka_flip.source.groupless import at, groupless_consumer, next_message
 from dagster_kafka_flip.source.sample import SplitSample
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import confluent_kafka
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
@@ -122,7 +122,7 @@ def _messages(
         left: Remaining topic partitions. The caller removes a topic partition when it has enough.
         deadline: Time limit.
     """
-    consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, start) for tp, start in starts.items()])
+    consumer.assign([at(tp, start) for tp, start in starts.items()])
     while left and (remaining := deadline - time.monotonic()) > 0:
         # One by one: a request for several messages waits for all of them.
         came = next_message(consumer, remaining, left)
@@ -131,4 +131,4 @@ def _messages(
         tp, message = came
         yield tp, message if message.error() is None else None
         if tp not in left:
-            consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition)])
+            consumer.incremental_unassign([at(tp)])

@@ -43,6 +43,11 @@ Position: TypeAlias = "Mapping[TopicPartition, int]"
 """The next offset to read of each topic partition of a stream."""
 
 
+def splits_between(starts: Position, stops: Position) -> tuple[KafkaPartitionSplit, ...]:
+    """The ranges from starts to stops, sorted and non-empty."""
+    return tuple(KafkaPartitionSplit(tp, starts[tp], stop) for tp, stop in sorted(stops.items()) if starts[tp] < stop)
+
+
 @dataclass(frozen=True, order=True)
 class KafkaPartitionSplit:
     """A range of one topic partition that one batch reads, fixed before reading.

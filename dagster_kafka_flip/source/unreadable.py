@@ -7,13 +7,14 @@ value. Spark's Kafka reader fails on values that are out of range, regardless of
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.sample import TimestampedOffset
 
 LATEST_MS = (2**63 - 1) // 1000
@@ -23,22 +24,6 @@ LATEST_MS = (2**63 - 1) // 1000
 _JOINED = 5_000
 
 _NAMED = 5
-
-
-class RecordTimes(Protocol):
-    """Cluster requests of the search."""
-
-    def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
-    ) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; omits partitions without one."""
-        ...
-
-    def record_times(
-        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
-    ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
-        """The offset and the timestamp of each record in the ranges."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +47,7 @@ def is_readable(timestamp_ms: int) -> bool:
 
 
 def unreadable_records(
-    cluster: RecordTimes, splits: Sequence[KafkaPartitionSplit], isolation_level: str
+    cluster: Cluster, splits: Sequence[KafkaPartitionSplit], isolation_level: str
 ) -> UnreadableRecords | None:
     """Searches for records whose timestamps are out of range for Spark; None if there are none.
 
@@ -86,7 +71,7 @@ def unreadable_records(
 
 
 def _looked_through(
-    cluster: RecordTimes, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
+    cluster: Cluster, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
 ) -> UnreadableRecords | None:
     if not ranges:
         return None

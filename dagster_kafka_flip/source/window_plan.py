@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.source.plan import ReadPlan
-from dagster_kafka_flip.source.split import KafkaPartitionSplit
+from dagster_kafka_flip.source.split import splits_between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window
 
@@ -38,7 +38,7 @@ class PlannedWindow:
     @property
     def splits(self) -> tuple[KafkaPartitionSplit, ...]:
         """The ranges of the window, sorted and non-empty."""
-        return _busy(self.starts, self.stops)
+        return splits_between(self.starts, self.stops)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class WindowPlan:
     @property
     def splits(self) -> tuple[KafkaPartitionSplit, ...]:
         """One range per topic partition with any offset to read, sorted."""
-        return _busy(self.starts, self.stops)
+        return splits_between(self.starts, self.stops)
 
     @property
     def offset_span(self) -> int:
@@ -127,7 +127,3 @@ class WindowPlan:
             high_watermarks=self.high_watermarks,
             starting_position=self.starts,
         )
-
-
-def _busy(starts: Position, stops: Position) -> tuple[KafkaPartitionSplit, ...]:
-    return tuple(KafkaPartitionSplit(tp, starts[tp], stop) for tp, stop in sorted(stops.items()) if starts[tp] < stop)

@@ -86,11 +86,6 @@ class Changes:
     partitioned_by: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, rows: DataFrame, mode: Upsert | Scd2, columns: ChangeColumns) -> Changes:
-        """The changes of a batch."""
-        return cls(rows, mode, columns, mode.key)
-
     @property
     def order_by(self) -> str | None:
         """The column that says which change of a key is newer; None if the offset does."""

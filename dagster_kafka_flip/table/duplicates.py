@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from dagster_kafka_flip.source.unreadable import joined
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ class OffsetRange:
     start: int
     stop: int
 
+    @classmethod
+    def of(cls, split: KafkaPartitionSplit) -> OffsetRange:
+        """The range of a split."""
+        return cls(*split.topic_partition, split.starting_offset, split.stopping_offset)
+
     def predicate(self, columns: RecordColumns) -> str:
         """The SQL condition."""
         parts = [f"{quoted(columns.topic)} = {literal(self.topic)}"]
@@ -69,19 +75,16 @@ class OffsetRange:
         return f"({' AND '.join(parts)})"
 
 
+def offsets_predicate(splits: Iterable[KafkaPartitionSplit], columns: RecordColumns) -> str:
+    """The SQL condition for the rows of splits, at least one."""
+    return " OR ".join(OffsetRange.of(split).predicate(columns) for split in splits)
+
+
 def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
     """Merges the offsets of splits; for very many topic partitions, uses one span per topic."""
-    merged: list[OffsetRange] = []
-    for split in sorted(splits):
-        topic, partition = split.topic_partition
-        start, stop = split.starting_offset, split.stopping_offset
-        last = merged[-1] if merged else None
-        if last is not None and (last.topic, last.partition) == (topic, partition) and start <= last.stop:
-            merged[-1] = OffsetRange(topic, partition, last.start, max(last.stop, stop))
-        else:
-            merged.append(OffsetRange(topic, partition, start, stop))
+    merged = tuple(map(OffsetRange.of, joined(splits)))
     if len(merged) <= _MOST_RANGES:
-        return tuple(merged)
+        return merged
     topics = sorted({found.topic for found in merged})
     return tuple(
         OffsetRange(
@@ -96,22 +99,13 @@ def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, .
 
 def remade_topics(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
     """Topics with more than one log in the commits, so that an offset may have two records."""
-    ids: dict[str, set[tuple[str | None, str | None]]] = {}
+    ids: dict[str, tuple[set[str | None], set[str | None]]] = {}
     for state in states:
         for topic in {tp.topic for tp in state.position}:
-            known = ids.setdefault(topic, set())
-            known.add(("cluster", state.cluster_id))
-            known.add(("topic", state.topic_ids.get(topic)))
-    return tuple(
-        sorted(
-            topic
-            for topic, known in ids.items()
-            if any(
-                len({one for what, one in known if what == kind and one is not None}) > 1
-                for kind in ("cluster", "topic")
-            )
-        )
-    )
+            clusters, topic_ids = ids.setdefault(topic, (set(), set()))
+            clusters.add(state.cluster_id)
+            topic_ids.add(state.topic_ids.get(topic))
+    return tuple(sorted(topic for topic, known in ids.items() if any(len(each - {None}) > 1 for each in known)))
 
 
 def find_duplicates(

@@ -22,6 +22,7 @@ from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.duplicates import RecordColumns, offsets_predicate
 from dagster_kafka_flip.table.history import Effect, commits_that_count, effect_of
 from dagster_kafka_flip.table.history_pages import FIRST_PAGE, TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
@@ -627,9 +628,4 @@ def _timestamp(milliseconds: int) -> str:
 
 
 def _offsets_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
-    topic, partition, offset = (quoted(columns[name]) for name in ("topic", "partition", "offset"))
-    return " OR ".join(
-        f"({topic} = {literal(split.topic_partition.topic)} AND {partition} = {split.topic_partition.partition} "
-        f"AND {offset} >= {split.starting_offset} AND {offset} < {split.stopping_offset})"
-        for split in splits
-    )
+    return offsets_predicate(splits, RecordColumns(*(columns[name] for name in RecordColumns._fields)))

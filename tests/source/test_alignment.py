@@ -15,6 +15,7 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.log import Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -23,20 +24,6 @@ from tests.source.log_model import ClusterModel, LogModel
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 HOUR = 3_600_000
 DAY = 24 * HOUR
-
-
-class _Times:
-    def __init__(self, cluster):
-        self.cluster = cluster
-
-    def entries_for_times(self, timestamps_ms):
-        return self.cluster.offsets_for_times(timestamps_ms, "read_committed")
-
-    def max_timestamps(self, partitions):
-        return self.cluster.max_timestamps(partitions)
-
-    def with_record(self, position):
-        return {tp for tp, offset in position.items() if self.cluster.logs[tp].is_record(offset, "read_committed")}
 
 
 def _run(cluster, state=None, **changes):
@@ -54,7 +41,7 @@ def _run(cluster, state=None, **changes):
 def test_the_time_reached_is_the_highest_before_the_offset(timestamps, beginning, offset, precision):
     log = LogModel(timestamps, min(beginning, len(timestamps)))
     offset = min(offset, len(timestamps))
-    reached = times_reached({T0: offset}, _Times(ClusterModel({T0: log})), precision_ms=precision)
+    reached = times_reached({T0: offset}, Times(ClusterModel({T0: log}), "read_committed"), precision_ms=precision)
     before = timestamps[log.beginning : offset]
     if not before:
         assert reached == {}

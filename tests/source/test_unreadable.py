@@ -24,6 +24,7 @@ from dagster_kafka_flip.source.unreadable import (
     unreadable_records,
     within,
 )
+from tests.source.log_model import ClusterModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +37,11 @@ def split(start: int, stop: int, tp: TopicPartition = A) -> KafkaPartitionSplit:
     return KafkaPartitionSplit(tp, start, stop)
 
 
-class _Logs:
+class _Logs(ClusterModel):
     """Logs by the times of their records; a None is a marker. Notes what is read of them."""
 
     def __init__(self, times: dict[TopicPartition, list[int | None]]) -> None:
+        super().__init__({})
         self.times = times
         self.read: list[KafkaPartitionSplit] = []
 
