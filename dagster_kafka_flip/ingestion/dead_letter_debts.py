@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.table_version import TableVersion
 
+NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."
+
 
 def check_nothing_owed(
     spark: SparkSession,
@@ -70,7 +72,7 @@ def check_nothing_owed(
     check_whose(anchor, target, main.table_id(), main_target)
     incidents = list(anchor.incidents)
     if is_set_back(anchor, batch):
-        incidents.append(tolerate(set_back(table, anchor, batch, target, main_target), tolerated, _NOT_AGAIN))
+        incidents.append(tolerate(set_back(table, anchor, batch, target, main_target), tolerated, NOT_AGAIN))
     settles = settlement(anchor)
     if (settles is not None and settles.version >= batch.version) or not owed(anchor, batch):
         return tuple(incidents)
@@ -81,9 +83,6 @@ def check_nothing_owed(
         + write_off(target, batch.splits, "latest")
     )
     raise ConfigurationError(msg)
-
-
-_NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."
 
 
 def missing(

@@ -22,6 +22,7 @@ from dagster_kafka_flip.formats.description import describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_debts import (
+    NOT_AGAIN,
     check_nothing_owed,
     check_whose,
     furthest,
@@ -35,7 +36,7 @@ from dagster_kafka_flip.ingestion.dead_letter_debts import (
 )
 from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
-from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, shown
 from dagster_kafka_flip.ingestion.observation import observed_metrics
 from dagster_kafka_flip.ingestion.pending_dead_letters import UNREADABLE, PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.written import Committed
 
-_SHOWN_SPLITS = 5
-
 
 @dataclass(frozen=True)
 class _Letters:
@@ -83,21 +82,6 @@ class _Letters:
     settles: int
     moves_on: bool = True
     select: Callable[[DataFrame], DataFrame] | None = None
-
-
-@dataclass(frozen=True)
-class _Landed:
-    """A commit of the dead-letter table.
-
-    Attributes:
-        document: The commit's document.
-        committed: The commit.
-        plan: The plan that was read; None if nothing was.
-    """
-
-    document: CommitDocument
-    committed: Committed
-    plan: ReadPlan | None
 
 
 @dataclass(frozen=True)
@@ -347,7 +331,7 @@ class DeadLetterTable:
             attempt = uuid.uuid4().hex
             try:
                 retrying = write_retries(self._spec.log, self.target, self._spec.source, self._context, wanted.splits)
-                done = retrying(self._commit, anchor, wanted, attempt)
+                document, committed, plan = retrying(self._commit, anchor, wanted, attempt)
             except (ConcurrentIngestionError, ForeignConflictError, *UNREADABLE) as error:
                 if isinstance(error, UNREADABLE) and not wanted.moves_on:
                     raise
@@ -360,8 +344,8 @@ class DeadLetterTable:
                     raise
                 self._tolerance.incidents.append(incident)
                 continue
-            if done.plan is not None:
-                self._confirm(done.plan, batch, done.document, done.committed)
+            if plan is not None:
+                self._confirm(plan, batch, document, committed)
             return
 
     def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
@@ -371,11 +355,9 @@ class DeadLetterTable:
             self._pending.check_same_logs(batch, plan)
 
         def tell(error: KafkaFlipError) -> str:
-            ranges = ", ".join(str(split) for split in plan.splits[:_SHOWN_SPLITS])
-            more = "" if len(plan.splits) <= _SHOWN_SPLITS else f" and {len(plan.splits) - _SHOWN_SPLITS} more"
             return (
                 f"{found(error)} This happened while the dead letters of version {batch.version} of "
-                f"{self._spec.target} ({ranges}{more}) were read and written in version {committed.version} of "
+                f"{self._spec.target} ({shown(plan.splits)}) were read and written in version {committed.version} of "
                 f"{self.target}: they may come from either log. Nothing more was read, and all runs of the stream "
                 f"stop until you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
                 f"{committed.version - 1} removes the rows of that commit. Skip it only if you know that they come "
@@ -411,8 +393,7 @@ class DeadLetterTable:
         self._tolerance.incidents.extend(anchor.incidents)
         if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
             error = set_back(self._table, anchor, batch, self.target, self._spec.target)
-            went_on = "The run continued; the dead letters that the table lost are not written again."
-            incident = self._tolerance.meet(error, went_on)
+            incident = self._tolerance.meet(error, NOT_AGAIN)
             anchor = replace(anchor, incidents=(*anchor.incidents, incident))
         settles = settlement(anchor)
         self._settled = None if settles is None else settles.version
@@ -447,8 +428,10 @@ class DeadLetterTable:
         self._tolerance.meet(error, went_on)
         self._table_id = ""
 
-    def _commit(self, anchor: Anchor, letters: _Letters, attempt: str) -> _Landed:
-        """Writes dead letters; a retry is the same attempt."""
+    def _commit(
+        self, anchor: Anchor, letters: _Letters, attempt: str
+    ) -> tuple[CommitDocument, Committed, ReadPlan | None]:
+        """Writes dead letters; a retry is the same attempt. Returns the commit, and what was read for it."""
         batch = letters.batch
         rows = self._table.no_rows()
         plan: ReadPlan | None = None
@@ -470,6 +453,8 @@ class DeadLetterTable:
                 there = self._session.table(self.target.identifier)
                 rows = without_existing(rows, there, compared, self._main_id, self._spec.target.stream)
         before = settlement(anchor)
+        # After a RESTORE of the stream's table, an older commit is the last; later ones are settled too.
+        settles = letters.settles if before is None else max(before.version, letters.settles)
         document = CommitDocument(
             stream=self.target.stream,
             attempt=attempt,
@@ -479,15 +464,10 @@ class DeadLetterTable:
             splits=letters.splits if letters.moves_on else (),
             state=furthest(anchor.state, batch.state) if letters.moves_on else anchor.state or batch.state,
             rows_before=anchor.table_rows,
-            settles=TableVersion(
-                str(self._spec.target),
-                self._main_id,
-                # After a RESTORE of the stream's table, an older commit is the last; later ones are settled too.
-                letters.settles if before is None else max(before.version, letters.settles),
-            ),
+            settles=TableVersion(str(self._spec.target), self._main_id, settles),
         )
         committed = self._table.commit(rows, document)
-        self._settled = letters.settles if before is None else max(before.version, letters.settles)
+        self._settled = settles
         self.landed = total((self.landed, committed.rows))
         if letters.splits:
             self._spec.log.info(
@@ -498,7 +478,7 @@ class DeadLetterTable:
                 committed.version,
                 self.target,
             )
-        return _Landed(document, committed, plan)
+        return document, committed, plan
 
 
 def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:

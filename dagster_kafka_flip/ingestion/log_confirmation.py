@@ -18,9 +18,10 @@ from dagster_kafka_flip.table.document import CommitDocument
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeAlias
 
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.written import Committed
@@ -133,13 +134,17 @@ class LogConfirmation:
             self._log.warning("the change of a log could not be recorded: %s", failure)
 
 
+def shown(splits: Sequence[KafkaPartitionSplit]) -> str:
+    """The first few splits, and the number of the others."""
+    more = len(splits) - _SHOWN_SPLITS
+    return ", ".join(map(str, splits[:_SHOWN_SPLITS])) + (f" and {more} more" if more > 0 else "")
+
+
 def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:
     """Message about a commit whose rows may come from two logs."""
     recreated = isinstance(error, TopicRecreatedError)
     topics = error.topics if isinstance(error, TopicRecreatedError) else ()
     splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
-    ranges = ", ".join(str(split) for split in splits[:_SHOWN_SPLITS])
-    more = "" if len(splits) <= _SHOWN_SPLITS else f" and {len(splits) - _SHOWN_SPLITS} more"
     start = (
         str(OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics}))
         if recreated
@@ -147,7 +152,7 @@ def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: 
     )
     return (
         f"{found(error)} This happened while version {committed.version} of {target} was read and written. Its rows "
-        f"of {ranges}{more} may come from either log. The commit stays; nothing more was read, and all runs of the "
+        f"of {shown(splits)} may come from either log. The commit stays; nothing more was read, and all runs of the "
         f"stream stop until you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} "
         "removes the rows of that commit. Skip it only if you know that they come from the old log, which can't be "
         "read again. 2. Make the next run read the new log from the beginning: "

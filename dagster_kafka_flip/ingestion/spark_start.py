@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
@@ -17,22 +17,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitEnumeratorContext
 
 
-class SparkStart(NamedTuple):
-    """A session at the start of a run.
-
-    Attributes:
-        session: The Spark session.
-        seconds: Seconds until it was available.
-        ui: Address of its UI, if any.
-    """
-
-    session: SparkSession
-    seconds: float
-    ui: str | None
-
-
-def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> SparkStart:
-    """Returns the session of a run.
+def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> tuple[SparkSession, float, str | None]:
+    """Returns the session of a run, the seconds until it was available, and the address of its UI, if any.
 
     Args:
         spec: The run.
@@ -46,4 +32,4 @@ def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> Spark
     context.current_parallelism = parallelism(session)
     ui = ui_address(session)
     log_facts(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)
-    return SparkStart(session, seconds, ui)
+    return session, seconds, ui

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
@@ -47,20 +47,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.table_version import TableVersion
     from dagster_kafka_flip.table.written import Committed
-
-
-class _Written(NamedTuple):
-    """A committed batch.
-
-    Attributes:
-        document: The commit's document.
-        committed: The commit, as the table's history has it.
-        watch: The observation of the write.
-    """
-
-    document: CommitDocument
-    committed: Committed
-    watch: BatchObservation
 
 
 class Landing:
@@ -140,7 +126,7 @@ class Landing:
             if anchor.state is None or tp not in anchor.state.position or not is_same_log(tp, anchor.state, batch.state)
         ]
 
-        def write(met: tuple[Incident, ...]) -> _Written:
+        def write(met: tuple[Incident, ...]) -> tuple[CommitDocument, Committed, BatchObservation]:
             assignment = self._context.assignment(batch)
             return knowing_schemas(
                 lambda: write_with(assignment, met),
@@ -149,7 +135,9 @@ class Landing:
                 self._spec.log,
             )
 
-        def write_with(assignment: SplitAssignment, met: tuple[Incident, ...]) -> _Written:
+        def write_with(
+            assignment: SplitAssignment, met: tuple[Incident, ...]
+        ) -> tuple[CommitDocument, Committed, BatchObservation]:
             if self._letters is not None and not batch.is_empty:
                 self._letters.prepare(self._records(assignment))
             document = CommitDocument(
@@ -172,7 +160,7 @@ class Landing:
             committed, watch = retrying(
                 lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
             )
-            return _Written(document, committed, watch)
+            return document, committed, watch
 
         # Of all attempts: what was read in vain took time as well.
         clock = Clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import (
@@ -557,28 +557,20 @@ class WindowLanding:
         }
 
 
+@dataclass
 class _Batch:
     """A commit that is being made."""
 
-    def __init__(
-        self,
-        plan: WindowPlan,
-        assignment: SplitAssignment,
-        look: WindowsLook,
-        scoped: _Scoped,
-        *,
-        leaves_out_rejected: bool = False,
-    ) -> None:
-        self.plan = plan
-        self.assignment = assignment
-        self.look = look
-        self.scoped = scoped
-        self.leaves_out_rejected = leaves_out_rejected
-        self.whole = WholeBatch(plan.splits)
-        self.watch: BatchObservation | None = None
-        self.window_watch: Observation | None = None
-        self.columns: TableColumns | None = None
-        self.done: Committed | None = None
+    plan: WindowPlan
+    assignment: SplitAssignment
+    look: WindowsLook
+    scoped: _Scoped
+    leaves_out_rejected: bool
+    whole: WholeBatch = field(init=False)
+    watch: BatchObservation | None = None
+    window_watch: Observation | None = None
+    columns: TableColumns | None = None
+    done: Committed | None = None
 
     @property
     def reads(self) -> bool:

@@ -463,11 +463,8 @@ class DeltaTable:
         return details_of(self._spark, self._target).partition_columns
 
     def _detail(self, what: str) -> Any:
-        detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select(what).first()
-        if detail is None:
-            msg = f"the table {self._target} has no {what}"
-            raise TableError(msg)
-        return detail[what]
+        ((detail,),) = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select(what).collect()
+        return detail
 
     def location(self) -> str:
         """The table's location as a URI or absolute path."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.source.incident import Incident
@@ -108,9 +108,9 @@ class CommitDocument:
         elif self.dead_letter is not None:
             document["dead_letter"] = self.dead_letter.to_json()
         if self.settles is not None:
-            document["settles"] = self.settles.to_json()
+            document["settles"] = asdict(self.settles)
         if self.replays is not None:
-            document["replays"] = self.replays.to_json()
+            document["replays"] = asdict(self.replays)
         if self.doubt is not None:
             document["doubt"] = self.doubt
         lists: dict[str, Any] = {

@@ -93,8 +93,7 @@ def read(changes: Changes, table_rows: Callable[[], DataFrame]) -> LatestChanges
     if not changes.is_history or not count:
         return LatestChanges(rows, int(count), bounds, changes.left_out)
     table = table_rows().alias(_TABLE).where(" AND ".join(bounds) or "true")
-    done = versions(changes, rows, int(count), table)
-    return LatestChanges(done.rows, done.number + done.unchanged, bounds)
+    return LatestChanges(*versions(changes, rows, int(count), table), bounds)
 
 
 def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None:

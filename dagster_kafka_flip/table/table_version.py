@@ -23,11 +23,7 @@ class TableVersion:
     table_id: str
     version: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Serializes the version for a commit's document."""
-        return {"table": self.table, "table_id": self.table_id, "version": self.version}
-
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> TableVersion:
-        """Reads the result of `to_json`."""
+        """Reads the fields in a commit's document."""
         return cls(document["table"], document["table_id"], document["version"])

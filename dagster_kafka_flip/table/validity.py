@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
 from dagster_kafka_flip.table.change_errors import TWO_PARTITIONS, UNAVAILABLE, place, unless
@@ -26,21 +26,7 @@ _NUMBER = "_dagster_kafka_flip_number"
 _COUNTS = "_dagster_kafka_flip_counts"
 
 
-class Versions(NamedTuple):
-    """What a batch does to the history of its keys.
-
-    Attributes:
-        rows: Rows to add, and to end.
-        number: Their number.
-        unchanged: Number of changes that do nothing: older than the history, or deletes of keys that are not there.
-    """
-
-    rows: DataFrame
-    number: int
-    unchanged: int
-
-
-def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) -> Versions:
+def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) -> tuple[DataFrame, int]:
     """Finds what changes add to the history of their keys, and what they end.
 
     Changes up to the last one in the table are not applied again. A row is never valid before the one that it follows:
@@ -51,6 +37,10 @@ def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) ->
         rows: Its changes in order; they are kept.
         total: Their number.
         table: The table's rows that may have one of the keys.
+
+    Returns:
+        The rows to add, and to end; and their number, with that of changes that do nothing: older than the history, or
+        deletes of keys that are not there.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -112,7 +102,8 @@ def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) ->
         f.count(f.when(is_first & before["is_current"], 1)),
         f.count(f.when(f.col(_COUNTS), 1)),
     ).collect()
-    return Versions(added.unionByName(ended), counted[0] + counted[1], total - counted[2])
+    unchanged = total - counted[2]
+    return added.unionByName(ended), counted[0] + counted[1] + unchanged
 
 
 def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
