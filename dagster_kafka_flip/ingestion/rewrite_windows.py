@@ -244,7 +244,7 @@ class _Run:
             letters = DeadLetters(table=route.table, stream=route.stream, single_writer=self.spec.target.single_writer)
         if letters is None:
             return None
-        return DeadLetterTable(self.spec, self._session, self.context, table.stream_table, letters)
+        return DeadLetterTable(self.spec, self._session, self.context, table.delta, letters)
 
     def _plan(self, windows: tuple[Window, ...]) -> tuple[WindowsLook, WindowPlan]:
         look = self._table.look()

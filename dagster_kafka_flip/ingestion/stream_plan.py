@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -48,46 +48,25 @@ class StreamPlan:
     plan: ReadPlan
 
 
+@dataclass
 class StreamPlanner:
     """Plans one run of one stream.
-
-    Args:
-        spec: The run, with its reader schemas.
-        session: The Spark session.
-        context: Context of the run.
-        table: The table; created if it does not exist.
-        schema: Returns the schema of the rows, for a new table.
-        letters: The dead-letter table, if there is one.
-        record: A copy of the position, if there is one.
-        reads: What the run reads.
-        incidents: Collects tolerated errors.
 
     Attributes:
         discovered: New topic partitions in all plans.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec[Source],
-        session: SparkSession,
-        context: SplitEnumeratorContext,
-        table: DeltaTable,
-        schema: Callable[[], StructType],
-        letters: DeadLetterTable | None,
-        record: RecordedPosition | None,
-        reads: RunSource,
-        incidents: Incidents,
-    ) -> None:
-        self.discovered: set[TopicPartition] = set()
-        self._spec = spec
-        self._session = session
-        self._context = context
-        self._table = table
-        self._schema = schema
-        self._letters = letters
-        self._record = record
-        self._reads = reads
-        self._incidents = incidents
+    _spec: RunSpec[Source]
+    _session: SparkSession
+    _context: SplitEnumeratorContext
+    _table: DeltaTable
+    # Gives the schema of the rows, for a new table.
+    _schema: Callable[[], StructType]
+    _letters: DeadLetterTable | None
+    _record: RecordedPosition | None
+    _reads: RunSource
+    _incidents: Incidents
+    discovered: set[TopicPartition] = field(default_factory=set["TopicPartition"])
 
     def plan(self, source: Source) -> StreamPlan:
         """Reads the position and plans from it; creates the table if needed."""

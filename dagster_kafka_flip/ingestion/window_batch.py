@@ -374,8 +374,8 @@ class WindowLanding:
             seen=seen,
             rows=rows,
             rows_by_topic=rows_by_topic if self._topics is not None else None,
-            location=self._table.location(),
-            table_name=self._table.name_in_catalog(),
+            location=self._table.delta.location(),
+            table_name=self._table.delta.name_in_catalog(),
             columns=names_and_types(batch.columns),
             comments=comments(batch.columns),
             column_changes=() if batch.columns is None else batch.columns.changes,
@@ -463,7 +463,7 @@ class WindowLanding:
             self._check_keeps(rows, self._needed_columns(scope))
         if self._spec.transform is not None and batch.reads:
             batch.whole.transformed(rows)
-        batch.columns = self._table.check_schema(rows.schema)
+        batch.columns = self._table.delta.check_schema(rows.schema)
         if scope is not None:
             landed = batch.look.landed.landing(
                 batch.plan.state,

@@ -10,7 +10,7 @@ import copy
 import enum
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -294,38 +294,30 @@ def find_anchor(
     return _Walk(stream, table, tolerated, restored, expired, has_rows).run(iter(commits))
 
 
+@dataclass
 class _Walk:
-    def __init__(
-        self,
-        stream: str,
-        table: str,
-        tolerated: Collection[type[KafkaFlipError]],
-        restored: RestoredVersions | None,
-        expired: Callable[[int, int], Anchor] | None,
-        has_rows: HasRows | None,
-    ) -> None:
-        self._stream = stream
-        self._table = table
-        self._tolerated = tolerated
-        self._restored = restored
-        self._expired = expired
-        self._has_rows = has_rows
-        self._incidents: list[Incident] = []
-        self._newest: int | None = None
-        self._oldest = -1
-        self._restore: Commit | None = None
-        self._visible_up_to: int | None = None
-        # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
-        self._replaced: Commit | None = None
-        self._first_replaced = -1
-        self._foreign: Commit | None = None
-        # As above, if history does not show whether it added rows.
-        self._maybe_foreign: Commit | None = None
-        # Rows added after the searched commit; None once unknown.
-        self._rows_since: int | None = 0
-        self._other_streams: dict[str, EnumeratorState] = {}
-        # The first planned repair since the last relevant commit.
-        self._repair: tuple[Commit, WindowsDocument] | None = None
+    _stream: str
+    _table: str
+    _tolerated: Collection[type[KafkaFlipError]]
+    _restored: RestoredVersions | None
+    _expired: Callable[[int, int], Anchor] | None
+    _has_rows: HasRows | None
+    _incidents: list[Incident] = field(default_factory=list["Incident"])
+    _newest: int | None = None
+    _oldest: int = -1
+    _restore: Commit | None = None
+    _visible_up_to: int | None = None
+    # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
+    _replaced: Commit | None = None
+    _first_replaced: int = -1
+    _foreign: Commit | None = None
+    # As above, if history does not show whether it added rows.
+    _maybe_foreign: Commit | None = None
+    # Rows added after the searched commit; None once unknown.
+    _rows_since: int | None = 0
+    _other_streams: dict[str, EnumeratorState] = field(default_factory=dict[str, "EnumeratorState"])
+    # The first planned repair since the last relevant commit.
+    _repair: tuple[Commit, WindowsDocument] | None = None
 
     def run(self, commits: Iterator[Commit]) -> Anchor:
         for commit in commits:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
     from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.landed_logs import Scope
-    from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.written import Committed, Written
 
@@ -147,6 +146,10 @@ class WindowedTable:
         target: The table.
         definition: The window definition in the table property.
         by_offset: Whether windows begin where the previous one ended (offset mode).
+
+    Attributes:
+        repairs: The stream that writes to it; None if it has only windows.
+        delta: The table without its windows; in a repair as its stream sees it.
     """
 
     repairs: str | None = None
@@ -157,7 +160,7 @@ class WindowedTable:
         self._spark = spark
         self._definition = definition
         self._by_offset = by_offset
-        self._table = DeltaTable(spark, self._target)
+        self.delta = DeltaTable(spark, self._target)
 
     def look(self) -> WindowsLook | None:
         """Reads the table's windows; None if there is no table yet.
@@ -171,9 +174,9 @@ class WindowedTable:
         try:
             walked = self._walk()
         except TableNotThereError:
-            self._table.check_place_is_free()
+            self.delta.check_place_is_free()
             return None
-        properties = self._table.properties()
+        properties = self.delta.properties()
         self._check_definition(properties.get(WINDOWS_PROPERTY), walked)
         landed = LandedLogs.of(properties)
         last = walked.documents[0][1] if walked.documents else None
@@ -194,7 +197,7 @@ class WindowedTable:
 
     def _walk(self) -> _Walked:
         walked = _Walked()
-        for commit in commits_that_count(self._table.commits(), self._restored_versions):
+        for commit in commits_that_count(self.delta.commits(), self._restored_versions):
             walked.newest = max(walked.newest, commit.version)
             walked.oldest = commit.version
             stream, document, effect = commit.document(), commit.windows(), effect_of(commit)
@@ -220,7 +223,7 @@ class WindowedTable:
         return walked
 
     def _restored_versions(self, restore: Commit, older: Sequence[Commit]) -> Sequence[int]:
-        versions = self._table.restored_versions(restore, older)
+        versions = self.delta.restored_versions(restore, older)
         if versions or not self._by_offset:
             return versions
         msg = (
@@ -239,7 +242,7 @@ class WindowedTable:
                 "table, or change the windows back"
             )
             raise WindowsChangedError(msg)
-        if known is None and self._table.count_rows() > 0:
+        if known is None and self.delta.count_rows() > 0:
             msg = (
                 f"the table {self._target} has rows and is not written in windows: replacing a window could remove "
                 "rows that no window restores. Nothing was written. Use another table; if an incremental stream "
@@ -249,10 +252,10 @@ class WindowedTable:
         if walked.stream is not None:
             raise self._fed_by_a_stream(*walked.stream, has_windows=known is not None)
         if known is None:
-            self._table.check_takes_windows()
-            self._table.set_properties({WINDOWS_PROPERTY: self._definition})
+            self.delta.check_takes_windows()
+            self.delta.set_properties({WINDOWS_PROPERTY: self._definition})
             # A stream that checked before the property was set may have committed meanwhile.
-            self._table.check_takes_windows()
+            self.delta.check_takes_windows()
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
@@ -285,19 +288,7 @@ class WindowedTable:
         """
         known = look.landed.properties()
         if changed := {key: value for key, value in landed.properties().items() if known.get(key) != value}:
-            self._table.set_properties(changed)
-
-    def check_schema(self, schema: StructType) -> TableColumns:
-        """See `DeltaTable.check_schema`."""
-        return self._table.check_schema(schema)
-
-    def location(self) -> str:
-        """The table's location."""
-        return self._table.location()
-
-    def name_in_catalog(self) -> str | None:
-        """See `DeltaTable.name_in_catalog`."""
-        return self._table.name_in_catalog()
+            self.delta.set_properties(changed)
 
     def has_columns(self, names: Iterable[str]) -> bool:
         """Whether the table has the given columns."""
@@ -339,7 +330,7 @@ class WindowedTable:
             writer = writer.option("txnVersion", replacement.fence)
         if self._target.schema_evolution:
             writer = writer.option("mergeSchema", "true")
-        written = self._table.written(
+        written = self.delta.written(
             lambda: writer.overwrite(f.expr(replacement.predicate)), document.base_version, document.attempt
         )
         return self._judge(written, document, replacement)
@@ -362,7 +353,7 @@ class WindowedTable:
                 "offset unchanged, also in aggregated rows; put changed values into other columns"
             )
             raise ConfigurationError(msg) from written.failure
-        raise self._table.failed(written.failure) from written.failure
+        raise self.delta.failed(written.failure) from written.failure
 
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
@@ -440,7 +431,7 @@ class WindowedTable:
         layout = {name.lower() for name in self._target.partition_by}
         if column.lower() not in layout:
             return None
-        log = TransactionLog(self._spark, self.location(), str(self._target))
+        log = TransactionLog(self._spark, self.delta.location(), str(self._target))
         found = log.added_rows(done.version, column)
         # The table's layout may differ from the asset's, or the log may have other column names.
         keys = {window.key for window in windows}
@@ -470,7 +461,7 @@ class RepairedTable(WindowedTable):
     def __init__(self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]]) -> None:
         super().__init__(spark, target, "", by_offset=False)
         self.repairs = target.stream
-        self._table = DeltaTable(spark, target, tolerated)
+        self.delta = DeltaTable(spark, target, tolerated)
 
     def look(self) -> WindowsLook:
         """Reads the stream's position.
@@ -479,7 +470,7 @@ class RepairedTable(WindowedTable):
             ConfigurationError: No stream in the table has a position.
             KafkaFlipError: The position is unknown; see `find_anchor`.
         """
-        anchor = self._table.anchor()
+        anchor = self.delta.anchor()
         if anchor is None or anchor.state is None:
             there = "there is no table" if anchor is None else "no run of the stream has written to it"
             msg = (
@@ -489,7 +480,7 @@ class RepairedTable(WindowedTable):
             raise ConfigurationError(msg)
         if anchor.document is not None:
             check_mode(self._target, anchor.document.mode, f"version {anchor.version}")
-        earlier = earlier_rows(commits_that_count(self._table.commits(), self._table.restored_versions), anchor.state)
+        earlier = earlier_rows(commits_that_count(self.delta.commits(), self.delta.restored_versions), anchor.state)
         return WindowsLook(
             anchor.table_version,
             anchor.state,
@@ -499,11 +490,6 @@ class RepairedTable(WindowedTable):
             incidents=anchor.incidents,
             schemas={} if anchor.document is None else anchor.document.schemas,
         )
-
-    @property
-    def stream_table(self) -> DeltaTable:
-        """The table as its stream sees it."""
-        return self._table
 
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
