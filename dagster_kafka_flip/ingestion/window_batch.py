@@ -162,6 +162,7 @@ class WindowLanding:
         )
         # Before the commit: if Spark dies after it, the result must not suffer.
         spark_ui = ui_address(self._session)
+        location, table_name = self._table.delta.location(), self._table.delta.name_in_catalog()
         clock = Clock()
         batch = around_unreadable(
             lambda met: knowing_schemas(
@@ -189,7 +190,7 @@ class WindowLanding:
             tasks=tasks,
             seconds=seconds,
         )
-        return self._result(batch, plan_seconds, seconds, spark_ui)
+        return self._result(batch, plan_seconds, seconds, location, table_name, spark_ui)
 
     def _confirm(self, batch: _Batch) -> None:
         """Checks that the windows were read from the logs that they were planned for."""
@@ -339,7 +340,15 @@ class WindowLanding:
             "records, tolerate WindowBeyondRetentionError"
         )
 
-    def _result(self, batch: _Batch, plan_seconds: float, seconds: float, spark_ui: str | None) -> WindowsResult:
+    def _result(
+        self,
+        batch: _Batch,
+        plan_seconds: float,
+        seconds: float,
+        location: str,
+        table_name: str | None,
+        spark_ui: str | None,
+    ) -> WindowsResult:
         done = batch.done
         try:
             observed, seen = self._observed(batch)
@@ -374,8 +383,8 @@ class WindowLanding:
             seen=seen,
             rows=rows,
             rows_by_topic=rows_by_topic if self._topics is not None else None,
-            location=self._table.delta.location(),
-            table_name=self._table.delta.name_in_catalog(),
+            location=location,
+            table_name=table_name,
             columns=names_and_types(batch.columns),
             comments=comments(batch.columns),
             column_changes=() if batch.columns is None else batch.columns.changes,

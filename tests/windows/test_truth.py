@@ -23,6 +23,7 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windowed_table import WindowedTable
@@ -342,6 +343,8 @@ def test_whatever_fails_behind_the_commit_of_a_window_the_run_reports_it(kafka, 
         for kind, name in (
             (WindowedTable, "_added_rows"),
             (WindowedTable, "_counted_rows"),
+            (DeltaTable, "location"),
+            (DeltaTable, "name_in_catalog"),
             (BatchObservation, "get"),
             (window_landing, "ui_address"),
         ):
