@@ -17,6 +17,9 @@ from dagster_kafka_flip.assets.maintenance_asset import kafka_delta_maintenance
 from dagster_kafka_flip.assets.multi_asset import build_kafka_delta_multi_asset
 from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.table.maintenance import maintain
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
 
 _DAY = 24 * 3600
 
@@ -48,6 +51,16 @@ def test_the_asset_is_downstream_of_the_table_and_in_its_pool():
 def test_files_are_kept_for_a_week_at_least(kept):
     with pytest.raises(ConfigurationError, match=r"vacuum_after=.*at least 7 days"):
         kafka_delta_maintenance(_asset(), vacuum_after=kept)
+
+
+@pytest.mark.spark
+def test_files_are_not_deleted_earlier_than_asked_for(spark, table):
+    spark.range(1).write.format("delta").save(table)
+    asked = timedelta(days=7, minutes=30)
+    maintain(spark, DeltaTarget(table=table), asked, has_position=False)
+    (start,) = (commit for commit in landed.history(table) if commit["operation"] == "VACUUM START")
+    kept = timedelta(milliseconds=int(start["operationParameters"]["specifiedRetentionMillis"]))
+    assert asked <= kept < asked + timedelta(hours=1)
 
 
 def test_invalid_times_and_foreign_assets_are_named():

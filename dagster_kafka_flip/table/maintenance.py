@@ -80,7 +80,8 @@ def maintain(
         (optimized,) = spark.sql(f"OPTIMIZE {target.identifier}").collect()
         found["optimized"] = optimized["metrics"]
         if vacuum_after is not None:
-            hours = vacuum_after // timedelta(hours=1)
+            # Rounded up: no file goes earlier than asked for.
+            hours = -(-vacuum_after // timedelta(hours=1))
             spark.sql(f"VACUUM {target.identifier} RETAIN {hours} HOURS").collect()
 
     try:
