@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, TopicNotFoundError, TopicRecreatedError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
@@ -110,6 +110,31 @@ def test_a_topic_recreated_while_a_run_reads_stops_it_and_the_printed_way_out_la
     assert values(table) == sorted(
         numbered("old", range(50)) + numbered("new", range(100)) + numbered("other", range(10))
     )
+
+
+@pytest.mark.parametrize("partitions", [1, 0], ids=["with fewer topic partitions", "not at all"])
+def test_a_topic_that_lacks_planned_topic_partitions_when_it_is_read_is_reported_and_nothing_is_written(
+    kafka, connection, spark_of, topic, table, partitions
+):
+    kafka.create(topic, partitions=2)
+    for partition in range(2):
+        kafka.produce(topic, [(None, "old")] * 3, partition=partition, timestamp=_DAY.start_ms)
+    calls: list[int] = []
+
+    def transform(records):
+        calls.append(1)
+        # The first call is for the table's columns.
+        if len(calls) == 2:
+            kafka.delete(topic)
+            if partitions:
+                kafka.create(topic, partitions)
+        return records
+
+    source = KafkaSource(topics=(topic,))
+    wanted = TopicRecreatedError if partitions else TopicNotFoundError
+    with pytest.raises(wanted, match=f"the topic {topic} "):
+        ingest(source, table, spark=spark_of, connection=connection, transform=transform)
+    assert read_back.count(table) == 0
 
 
 def test_a_topic_recreated_between_runs_is_landed_by_the_printed_command_and_the_others_are_not_repeated(
@@ -234,6 +259,21 @@ def test_a_topic_recreated_while_a_window_is_read_is_reported_and_the_printed_wa
         land_day()
     land_day(tolerate=(TopicRecreatedError,))
     assert landed(table) == ["new"] * 3
+
+
+def test_a_window_of_a_topic_that_lacks_topic_partitions_when_it_is_read_stays_as_it_was(
+    kafka, topic, table, land_day, make_again
+):
+    kafka.create(topic, partitions=2)
+    for partition in range(2):
+        kafka.produce(topic, [(None, "old")] * 3, partition=partition, timestamp=_DAY.start_ms)
+    land_day()
+    with pytest.raises(TopicRecreatedError, match=r"the table's rows are unchanged"):
+        land_day(make_again)
+    assert landed(table) == ["old"] * 6
+    with pytest.raises(TopicNotFoundError):
+        land_day(lambda: kafka.delete(topic), tolerate=(TopicRecreatedError,))
+    assert landed(table) == ["old"] * 6
 
 
 def test_a_window_of_no_records_is_not_believed_where_the_topic_was_recreated_meanwhile(

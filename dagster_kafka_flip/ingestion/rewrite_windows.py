@@ -23,7 +23,7 @@ from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.spark_start import start_spark
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
-from dagster_kafka_flip.ingestion.window_batch import WindowLanding
+from dagster_kafka_flip.ingestion.window_batch import PlannedLogsGoneError, WindowLanding
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -222,7 +222,7 @@ class _Run:
         self._landing.finish()
 
     def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
-        """Writes the windows of one commit; plans again after a conflict."""
+        """Writes the windows of one commit; plans again after a conflict, or if a log lost planned records."""
         conflicts = Conflicts(self.spec.target, self.spec.log)
         while True:
             clock = Clock()
@@ -230,7 +230,7 @@ class _Run:
             batch = self._first_batch(plan)
             try:
                 return self._landing.land(look, batch, clock.lap(), self._letters(look))
-            except ForeignConflictError as conflict:
+            except (ForeignConflictError, PlannedLogsGoneError) as conflict:
                 conflicts.met(conflict, f"the windows {batch.windows[0].window} to {batch.windows[-1].window}")
 
     def _letters(self, look: WindowsLook) -> DeadLetterTable | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -9,8 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import (
+    ClusterChangedError,
     ConfigurationError,
+    EndBeforePositionError,
+    KafkaFlipError,
+    RetentionOvertookPositionError,
     TimestampTypeChangedError,
+    TopicNotFoundError,
     TopicRecreatedError,
     WindowBeyondRetentionError,
     WindowsChangedError,
@@ -63,7 +69,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
-    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
@@ -75,6 +80,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
     from dagster_kafka_flip.table.written import Committed
+
+
+class PlannedLogsGoneError(KafkaFlipError):
+    """A log lost planned records during the read; nothing was written. Plan again."""
 
 
 class WindowLanding:
@@ -140,6 +149,7 @@ class WindowLanding:
 
         Raises:
             ForeignConflictError: Another writer changed the table meanwhile; plan again.
+            PlannedLogsGoneError: A log no longer has the planned records; plan again.
             LogChangedError: It was committed, and its rows may come from another log.
             CommitUnknownError: It may be committed.
             KafkaFlipError: Nothing was committed.
@@ -237,7 +247,7 @@ class WindowLanding:
         # A repair of a range that the stream has not reached has nothing to replace.
         if not (self._rules.repair and not plan.splits):
             retrying = write_retries(self._spec.log, self._target, self._spec.source, self._context, plan.splits)
-            batch.done = retrying(lambda: self._write(batch, document))
+            batch.done = retrying(lambda: self._write(batch, document, retrying.statistics["attempt_number"]))
         return batch
 
     def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
@@ -457,10 +467,28 @@ class WindowLanding:
             schemas=self._spec.decoder.schemas,
         )
 
-    def _write(self, batch: _Batch, document: WindowsDocument) -> Committed | None:
-        """Writes a batch. A repeat is the same attempt."""
+    def _make_sure_it_is_there(self, plan: WindowPlan) -> None:
+        """Checks that the logs still have the planned records. If not, another plan finds out what to do."""
+        if not plan.splits:
+            return
+        with contextlib.closing(self._spec.source.restore_enumerator(self._context, plan.state)) as enumerator:
+            try:
+                enumerator.replay(plan.splits)
+            except (
+                ClusterChangedError,
+                EndBeforePositionError,
+                RetentionOvertookPositionError,
+                TopicNotFoundError,
+                TopicRecreatedError,
+            ) as error:
+                raise PlannedLogsGoneError(str(error)) from error
+
+    def _write(self, batch: _Batch, document: WindowsDocument, attempt_number: int) -> Committed | None:
+        """Writes a batch. A repeat is the same attempt, if the logs still have its records."""
         from pyspark.sql import functions as f
 
+        if attempt_number > 1:
+            self._make_sure_it_is_there(batch.plan)
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         batch.whole = WholeBatch(batch.plan.splits)
         records = self._records(batch.assignment)

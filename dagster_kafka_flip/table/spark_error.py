@@ -64,6 +64,8 @@ _TRANSIENT = re.compile(
       | LeaderNotAvailableException | NotLeaderOrFollowerException | ReplicaNotAvailableException
       | FencedLeaderEpochException | UnknownLeaderEpochException | OffsetNotAvailableException
       | UnknownTopicOrPartitionException | KafkaStorageException | StaleMetadataException
+      # A broker's old metadata, or a topic that was recreated with fewer topic partitions: every retry checks this, too
+      | Partitions\ specified\ for\ Kafka\ start\ offsets
       # A recovering broker can report a later log start; every retry checks the log first
       | Some\ data\ may\ have\ been\ lost | OffsetOutOfRangeException
       # Stores: S3 by Hadoop's names and its own, HDFS

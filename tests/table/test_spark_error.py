@@ -100,6 +100,9 @@ _MAY_PASS = [
     _JavaError("Caused by: org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms expired before ..."),
     _JavaError("Caused by: java.net.SocketException: Connection reset"),
     _JavaError("Some data may have been lost because they are not available in Kafka any more"),
+    _JavaError(
+        "KafkaIllegalStateException: Partitions specified for Kafka start offsets don't match what are assigned."
+    ),
     SparkRuntimeException("software.amazon.awssdk.services.s3.model.S3Exception: SlowDown (Status Code: 503)"),
 ]
 _STAYS = [

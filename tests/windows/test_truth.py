@@ -13,6 +13,7 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     TimestampTypeChangedError,
     TopicRecreatedError,
+    WindowBeyondRetentionError,
     WindowNotCompleteError,
     WindowsChangedError,
 )
@@ -280,6 +281,31 @@ def test_a_stream_table_is_not_a_window_table(kafka, rewrite, spark, spark_of, c
         r"Windows\(repair=True\)",
     ):
         rewrite(hours(0, 1))
+
+
+def test_a_window_that_loses_records_while_it_is_read_is_refused_or_landed_with_the_rest(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, f"x{number}") for number in range(6)], timestamp=START)
+    kafka.produce(topic, [(None, "later")], timestamp=START + 9 * HOUR)
+    rewrite(hours(0, 1))
+
+    def trims(offset):
+        calls: list[int] = []
+
+        def transform(records):
+            calls.append(1)
+            if len(calls) == 1:
+                kafka.trim(topic, 0, offset)
+            return records
+
+        return transform
+
+    with pytest.raises(WindowBeyondRetentionError, match=r"the log begins at offset 2, and the earliest remaining"):
+        rewrite(hours(0, 1), transform=trims(2))
+    assert len(rows()) == 6
+    [result] = rewrite(hours(0, 1), transform=trims(4), tolerate=[WindowBeyondRetentionError])
+    assert [incident.error for incident in result.plan.incidents] == ["WindowBeyondRetentionError"]
+    assert values(rows()) == ["x4", "x5"]
 
 
 def test_a_failed_rewrite_leaves_the_old_rows(kafka, rewrite, rows, spark, table, topic):
