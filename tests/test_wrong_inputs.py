@@ -945,6 +945,10 @@ def test_an_address_without_a_secret_is_a_table(table):
             "JsonFormat: takes keyword arguments only; write JsonFormat(registry=...)",
         ),
         (
+            lambda: JsonFormat("id BIGINT", schema="id BIGINT"),
+            "JsonFormat: schema given twice, by position and by name",
+        ),
+        (
             lambda: JsonFormat("id BIGINT", on_err="null"),
             "JsonFormat: unknown option on_err; did you mean on_error?",
         ),

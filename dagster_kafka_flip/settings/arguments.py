@@ -121,6 +121,9 @@ def _misfit(
     if len(given) > len(unnamed):
         first = next((name for name in names if name not in unnamed and name not in options), "name")
         return f"{what}: takes keyword arguments only; write {what}({first}=...)"
+    twice = [name for name in unnamed[: len(given)] if name in options]
+    if twice:
+        return f"{what}: {' and '.join(twice)} given twice, by position and by name"
     missing = [
         each.name
         for each in parameters
