@@ -184,9 +184,12 @@ class KafkaSource(Settings):
                 f"given: {' and '.join(given)}" if given else "given: none; call set_topics"
             )
             raise ValueError(msg)
-        check_stopping_offsets(self.stopping_offsets)
-        check_group(self.starting_offsets, self.group_id)
-        check_group(self.stopping_offsets, self.group_id)
+        if self.stopping_offsets.kind is OffsetsKind.EARLIEST:
+            msg = "earliest is not a valid stop: nothing would ever be read"
+            raise ValueError(msg)
+        if self.group_id is None and (self.starting_offsets.needs_group or self.stopping_offsets.needs_group):
+            msg = "committed offsets need a group id; call set_group_id"
+            raise ValueError(msg)
         if self.commit_offsets and self.group_id is None:
             msg = "committing offsets needs a group id; call set_group_id"
             raise ValueError(msg)
@@ -195,7 +198,7 @@ class KafkaSource(Settings):
                 if not self.subscription.may_read(topic_partition):
                     msg = f"the offsets name {topic_partition}, but the source reads {self.subscription}"
                     raise ValueError(msg)
-        check_order(self.starting_offsets, self.stopping_offsets)
+        _check_order(self.starting_offsets, self.stopping_offsets)
         return self
 
     @property
@@ -351,34 +354,8 @@ class KafkaSource(Settings):
         return str(self.subscription)
 
 
-def check_stopping_offsets(initializer: OffsetsInitializer) -> None:
-    """Rejects `earliest` as a stop.
-
-    Raises:
-        ValueError: The stop is earliest.
-    """
-    if initializer.kind is OffsetsKind.EARLIEST:
-        msg = "earliest is not a valid stop: nothing would ever be read"
-        raise ValueError(msg)
-
-
-def check_group(initializer: OffsetsInitializer, group_id: str | None) -> None:
-    """Rejects committed offsets without a group id.
-
-    Raises:
-        ValueError: The initializer needs a consumer group, but no group id is set.
-    """
-    if initializer.needs_group and group_id is None:
-        msg = "committed offsets need a group id; call set_group_id"
-        raise ValueError(msg)
-
-
-def check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
-    """Rejects a start after the stop, if this is known without a cluster.
-
-    Raises:
-        ValueError: Nothing would ever be read.
-    """
+def _check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
+    """Rejects a start after the stop, if this is known without a cluster."""
     if start.timestamp_ms is not None and stop.timestamp_ms is not None and start.timestamp_ms > stop.timestamp_ms:
         msg = f"the start {start} is after the stop {stop}: nothing would ever be read"
         raise ValueError(msg)
