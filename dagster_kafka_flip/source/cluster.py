@@ -95,9 +95,11 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
 class KafkaCluster:
     """Client for one cluster's metadata.
 
-    Each method makes one round trip per broker, regardless of the number of items. Retries transient answers, for
-    example during a leader change, for up to one request timeout. Call `close` (or use `contextlib.closing`) when done:
-    the client holds threads and connections.
+    Each method makes one round trip per broker, regardless of the number of items. It retries transient answers, for
+    example during a leader change, for up to one request timeout. Then it raises ClusterUnreachableError if no broker
+    answered, or ClusterRequestError if the answer is an error. The methods name what else they raise.
+
+    Call `close` (or use `contextlib.closing`) when done: the client holds threads and connections.
 
     Args:
         connection: The connection settings.
@@ -183,22 +185,14 @@ class KafkaCluster:
 
     @_until_answered
     def broker_addresses(self) -> tuple[str, ...]:
-        """Returns the addresses that the brokers advertise.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-        """
+        """Returns the addresses that the brokers advertise."""
         future = self._client.describe_cluster(request_timeout=self.request_timeout)
         nodes = self._result(future, Asked("the brokers' addresses")).nodes
         return tuple(sorted(f"{node.host}:{node.port}" for node in nodes))
 
     @_until_answered
     def list_topics(self) -> tuple[str, ...]:
-        """Returns the names of all topics that this client may describe.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-        """
+        """Returns the names of all topics that this client may describe."""
         try:
             metadata = self._client.list_topics(timeout=self.request_timeout)
         except confluent_kafka.KafkaException as error:
@@ -238,30 +232,15 @@ class KafkaCluster:
         return found
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the log start offset of each topic partition.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: A broker answered with an error.
-        """
+        """Returns the log start offset of each topic partition."""
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), READ_COMMITTED)
 
     def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, int]:
-        """Returns the end offset of each: the last stable offset under read_committed, else the high watermark.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: A broker answered with an error.
-        """
+        """Returns the end offset of each: the last stable offset under read_committed, else the high watermark."""
         return {tp: end.offset for tp, end in self.log_ends(partitions, isolation_level).items()}
 
     def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
-        """Returns the end offset of each, as `end_offsets`, with the epoch of its leader.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: A broker answered with an error.
-        """
+        """Returns the end offset of each, as `end_offsets`, with the epoch of its leader."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level)
         return {tp: LogEnd(info.offset, info.leader_epoch) for tp, info in found.items()}
 
@@ -280,12 +259,7 @@ class KafkaCluster:
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> dict[TopicPartition, int]:
-        """Returns the first offset of each at or after its timestamp; omits partitions without one.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: A broker answered with an error.
-        """
+        """Returns the first offset of each at or after its timestamp; omits partitions without one."""
         return {
             tp: offset for tp, offset in self._offsets(_at_times(timestamps_ms), isolation_level).items() if offset >= 0
         }
@@ -304,10 +278,6 @@ class KafkaCluster:
 
         Returns:
             The result of each lookup; omits topic partitions without such a record.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: A broker answered with an error.
         """
         asked = [self._ask_offsets(_at_times(each), isolation_level) for each in times]
         return [
@@ -321,11 +291,7 @@ class KafkaCluster:
 
     @_until_answered
     def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
-        """Returns topic settings; omits topics whose settings this client may not see.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-        """
+        """Returns topic settings; omits topics whose settings this client may not see."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
         futures = self._client.describe_configs(resources, request_timeout=self.request_timeout)
         found: dict[str, TopicSettings] = {}
@@ -393,10 +359,6 @@ class KafkaCluster:
         """Returns the highest timestamp of each and its offset (KIP-734), including open and aborted transactions.
 
         Omits partitions that never had a record; a fully trimmed partition may still return its old timestamp.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: A broker answered with an error.
         """
         highest = self._highest(partitions)
         first = self.offsets_for_times(dict.fromkeys(highest, 0), READ_UNCOMMITTED)
@@ -550,12 +512,7 @@ class KafkaCluster:
 
     @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
-        """Returns the group's committed offsets; omits partitions without one.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: A broker answered with an error.
-        """
+        """Returns the group's committed offsets; omits partitions without one."""
         # A consumer that never joins, because the admin client's request crashes the process with SIGSEGV while the
         # group's coordinator is loading or __consumer_offsets does not exist yet (librdkafka issue 5040).
         asked = Asked(f"the offsets of the consumer group {group_id}", group=group_id)
