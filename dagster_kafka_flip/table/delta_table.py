@@ -322,7 +322,7 @@ class DeltaTable:
                 existing,
                 str(self._target),
                 may_change=self._target.schema_evolution,
-                may_widen=lambda: self.properties().get(_TYPE_WIDENING) == "true",
+                may_widen=lambda: self.properties().get(_TYPE_WIDENING, "").lower() == "true",
             )
         except SchemaMismatchError as error:
             if not self._has_nothing_but_our_columns():

@@ -741,8 +741,9 @@ _WIDE = "id BIGINT, s STRUCT<f: DOUBLE, d: DECIMAL(12, 4)>, l ARRAY<INT>, m MAP<
 
 
 def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reported(spark, table):
+    # Delta takes any case.
     spark.sql(
-        f"CREATE TABLE delta.`{table}` ({_NARROW}) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+        f"CREATE TABLE delta.`{table}` ({_NARROW}) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'TRUE')"
     )
     stream = DeltaTable(spark, DeltaTarget(table=table, schema_evolution=True))
     narrow = spark.sql("SELECT 1 id, named_struct('f', 1.5F, 'd', 2.25BD) s, array(3S) l, map('k', 4Y) m, 'x' name")
