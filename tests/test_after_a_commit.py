@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dagster_kafka_flip.errors import (
     DeadLetterLostError,
+    DeadLetterTableMissingError,
     ForeignRowsError,
     KafkaFlipError,
     RetentionOvertookPositionError,
 )
+from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -101,6 +105,30 @@ def test_what_is_tolerated_of_the_dead_letter_table_is_recorded_in_the_first_com
     result = ingest(Numbers(1), table, spark=spark_of, dead_letter=dead, tolerate=tolerate, **REJECTED)
     assert [incident.error for incident in result.incidents] == ["ForeignRowsError"]
     assert recorded(spark, table) == [["ForeignRowsError"]]
+
+
+def test_a_dead_letter_table_that_goes_behind_the_last_commit_is_reported(spark, spark_of, table):
+    dead = Path(f"{table}-dead")
+
+    class Removes(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith("committed version"):
+                shutil.rmtree(dead)
+
+    log = logging.getLogger(f"{__name__}.{table}")
+    log.setLevel(logging.INFO)
+    log.addHandler(Removes())
+    result = ingest(
+        Numbers(2),
+        table,
+        spark=spark_of,
+        value_format=CsvFormat(schema="n INT"),
+        dead_letter=str(dead),
+        tolerate=[DeadLetterTableMissingError],
+        logger=log,
+    )
+    assert (result.rows, result.dead_letters) == (2, 0)
+    assert [incident.error for incident in result.incidents] == ["DeadLetterTableMissingError"]
 
 
 def test_rows_that_others_add_behind_the_last_commit_are_counted_once(spark, spark_of, table):

@@ -214,6 +214,8 @@ class OpenStream:
         dead_letters_owed = letters is not None and self._or_else(
             True, "could not check for pending dead letters", letters.finish
         )
+        if letters is not None:
+            self._incidents.add(letters.take_incidents())
         table_rows = anchor.table_rows
         if table_rows is None:
             table_rows = self._or_else(
