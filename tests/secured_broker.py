@@ -220,6 +220,7 @@ class SecuredBroker(LocalBroker):
             "expired": {**anonymous, "bootstrap_servers": f"{_HOST}:{self._ports['EXPIRED']}"},
             "no certificate": anonymous,
             "no TLS": {"bootstrap_servers": tls["bootstrap_servers"]},
+            "no TLS, with a protocol": {"bootstrap_servers": f"PLAINTEXT://{tls['bootstrap_servers']}"},
             "no SASL": {"bootstrap_servers": plain["bootstrap_servers"]},
             "TLS": {**anonymous, "bootstrap_servers": self.bootstrap_servers},
             "name": {"bootstrap_servers": "nowhere.invalid:9092"},

@@ -132,7 +132,8 @@ class BrokerErrors:
         from dagster_kafka_flip.source.handshake import speaks_tls
 
         servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
-        for address in servers.split(",") if "SSL" not in protocol else ():
+        # An address may begin with a protocol.
+        for address in map(_address, servers.split(",")) if "SSL" not in protocol else ():
             if speaks_tls(address):
                 return ClusterAccessError(
                     f"Kafka at {servers}: {address} uses TLS, but security_protocol is {protocol}. Nothing was "

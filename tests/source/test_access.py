@@ -39,6 +39,7 @@ def secured(tmp_path_factory):
         ("expired", ClusterAccessError, "has expired (certificate has expired); renew it"),
         ("no certificate", ClusterAccessError, "set ssl_certificate_location and ssl_key_location"),
         ("no TLS", ClusterAccessError, "uses TLS, but security_protocol is PLAINTEXT"),
+        ("no TLS, with a protocol", ClusterAccessError, "uses TLS, but security_protocol is PLAINTEXT"),
         ("no SASL", ClusterUnreachableError, "expects another security_protocol than PLAINTEXT"),
         ("TLS", ClusterAccessError, "does not use TLS, but security_protocol is SSL; set it to PLAINTEXT"),
         ("name", ClusterUnreachableError, "can't be resolved: Failed to resolve 'nowhere.invalid:9092'"),
