@@ -1,4 +1,4 @@
-"""What a run gives back of the windows that it landed."""
+"""Result of a run that lands windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowsSeen:
-    """What was seen of the windows of a batch while its records were read.
+    """Counts of a batch's windows, from the read.
 
     Attributes:
         late: Records of each window that came after a record of a later window, by the window's number in the batch.
@@ -37,10 +37,10 @@ class WindowsResult:
         plan: What was planned.
         tasks: Number of tasks that read it.
         committed: The commit as the table's history has it; None if there was nothing to read and nothing to replace.
-        observed: What was observed of the records, and what of it is unknown.
-        seen: What was observed of the windows; None if it is unknown, and where no record can miss its window.
-        rows: Rows that the table has of each window, by its key; of some topics only where only those are landed. None
-            if they aren't known.
+        observed: Counts of the records, and which of them are unknown.
+        seen: Counts of the windows; None if they are unknown, or if no record can miss its window.
+        rows: Number of each window's rows in the table, by the window's key; if only some topics are landed, of these.
+            None if unknown.
         location: Where the table is.
         table_name: Its full name in its catalog; None for a path.
         columns: Names and types of the table's columns.
@@ -48,11 +48,10 @@ class WindowsResult:
         reader_schemas: The registered schemas that records were read as, by `key` and `value`.
         plan_seconds: Time for planning.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit, with all attempts.
-        confirm_seconds: Time for making sure of the commit.
-        spark_ui: Address of the Spark UI; None where there is none.
-        can_miss: Whether a record can miss its window; it can't where windows lie between offsets, and in a repair.
-        rows_by_topic: The same by the window's key and the topic, where only some topics are landed. None if they
-            aren't known.
+        confirm_seconds: Time for confirming the commit.
+        spark_ui: Address of the Spark UI; None if there is none.
+        can_miss: Whether a record can miss its window; not if windows lie between offsets, and not in a repair.
+        rows_by_topic: The same by the window's key and the topic, if only some topics are landed. None if unknown.
         kept: Topic partitions with windows in the table that were not read: their rows stayed.
         spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.
         column_changes: How the commit changed the table's columns, such as `+ note string`.
@@ -82,7 +81,7 @@ class WindowsResult:
     columns_not_written: tuple[str, ...] = ()
 
     def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
-        """Rows of one of its windows; None if they aren't known.
+        """Number of rows of one of its windows; None if unknown.
 
         Args:
             window: The window.
@@ -103,7 +102,7 @@ class WindowsResult:
         return self.seen.stragglers + self.seen.timeless
 
     def late_records(self, window: PlannedWindow) -> int | None:
-        """Late records of one of its windows, found all the same; None if nothing was seen."""
+        """Late records of one of its windows that were read nevertheless; None if unknown."""
         if self.seen is None:
             return None
         return self.seen.late.get(self.plan.windows.index(window), 0)

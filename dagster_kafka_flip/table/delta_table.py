@@ -495,10 +495,10 @@ class DeltaTable:
             rows: The batch. Rows to append are read at most once if they are committed, and not at all if the fence
                 holds; changes are read once before the write.
             document: The batch's document.
-            takes_up: Topic partitions that the stream had no position of before. Whether somebody else has begun to
-                land them since the plan was made is looked up just before the write.
+            takes_up: Topic partitions that the stream had no position of before. Just before the write, the history is
+                searched for another writer that has begun to land them since the plan was made.
 
-        An interrupt stops the Spark job. The commit may then be there or not; the next run finds out.
+        An interrupt stops the Spark job. The commit may or may not exist then; the next run finds out.
 
         Raises:
             ConcurrentIngestionError: Another run of the stream committed first.
@@ -630,8 +630,8 @@ class DeltaTable:
             write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
             base_version: The version that the write rests on.
             attempt: Id of the attempt, in the tag of its Spark jobs.
-            look: Is handed the commits since then, if there may be any, just before the write and under the table's
-                lock; what it raises ends the write before it begins.
+            look: Called with the commits since then, if there may be any, just before the write and under the table's
+                lock. If it raises an error, nothing is written.
             session: The write's session. Default: the table's.
 
         Raises:

@@ -163,7 +163,7 @@ def details_at(location: str) -> tuple[int, TableDetails] | None:
 
 
 def _metadata(log: Path, version: int) -> Any:
-    """The table's metadata, if what was written of a version has it."""
+    """The table's metadata, if the files of a version have it."""
     checksum = log / f"{version:020}.crc"
     if checksum.is_file():
         # Delta writes it after the commit, with the metadata that the version has.
@@ -173,11 +173,11 @@ def _metadata(log: Path, version: int) -> Any:
 
 
 def _action(line: str, name: str) -> Any:
-    """An action of a commit, if it is the one of this name."""
+    """A commit's action, if it has this name."""
     action = json.loads(line)
     if not isinstance(action, dict):
         msg = "an action is a JSON object"
-        raise ValueError(msg)  # noqa: TRY004 - as for what is no JSON
+        raise ValueError(msg)  # noqa: TRY004 - as for a text that is not JSON
     return action.get(name)
 
 

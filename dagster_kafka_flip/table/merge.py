@@ -41,7 +41,7 @@ _LITERALS = {
 _PLAIN_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_BOUND = 256
 
-# The statement holds values and names of columns: they are to mean what they are, and the table's columns are to stay.
+# The statement contains values and names of columns: no setting may change their meaning, nor the table's columns.
 _TAKEN_LITERALLY = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
