@@ -52,6 +52,14 @@ def test_an_archive_of_the_users_stays():
     assert settings["spark.jars"] == "/a.jar"
 
 
+def test_the_jvm_has_the_session_s_time_zone_unless_the_user_names_another(monkeypatch):
+    assert "-Duser.timezone=UTC" in local_settings({}, [])[OPTIONS].split()
+    own = "-Duser.timezone=Asia/Kolkata"
+    assert local_settings({OPTIONS: own}, [])[OPTIONS].count("user.timezone") == 1
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", own)
+    assert "user.timezone" not in local_settings({}, [])[OPTIONS]
+
+
 def test_a_running_jvm_keeps_its_class_path_so_the_jars_are_added_to_it():
     settings = local_settings({}, ["/a.jar", "/b.jar"], is_new_jvm=False)
     assert settings["spark.jars"] == "/a.jar,/b.jar"

@@ -29,6 +29,9 @@ _LATE_OPTIMIZATION = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
+# Delta reads the times in partition columns, which Spark wrote in the session's time zone, in that of the JVM.
+_TIME_ZONE = "-Duser.timezone=UTC"
+
 _COMPILER = re.compile(r"-XX:[+-]?(?:Tier|Compil)|-X(?:int|comp)\b")
 
 
@@ -50,6 +53,8 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
         options.append("-XX:+UseParallelGC")
     if not any(map(_COMPILER.search, given)):
         options += _LATE_OPTIMIZATION
+    if not any("user.timezone" in each for each in given):
+        options.append(_TIME_ZONE)
     if AVRO_LIMITS_NAME not in options[0]:
         options.append(AVRO_LIMITS)
     is_given = _CLASS_PATH in settings or "SharedArchiveFile" in options[0]

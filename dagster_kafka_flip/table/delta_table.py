@@ -66,6 +66,7 @@ from dagster_kafka_flip.table.store_errors import with_advice
 from dagster_kafka_flip.table.store_lock import store_lock
 from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared, overlap
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
+from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions, timestamps_among
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.unavailable import ENDED
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
@@ -272,11 +273,13 @@ class DeltaTable:
 
         Raises:
             ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have.
+            SparkSessionError: See `check_times_of_partitions`.
             TableError: The table can't be created.
             UnsafeStoreError: It would be created on S3, and nothing keeps two runs from that.
         """
         target = self._target
         statement = create_statement(self._spark, target, schema)
+        check_times_of_partitions(self._spark, target, lambda: timestamps_among(schema, target.partition_by))
         check_catalog_lasts(self._spark, target)
         if self._location is None:
             self._check_writers(place_by_catalog(self._spark, target), lambda: None)
@@ -314,7 +317,10 @@ class DeltaTable:
 
         Raises:
             SchemaMismatchError: They don't fit.
+            SparkSessionError: See `check_times_of_partitions`.
         """
+        if self._checked is None:
+            self.check_times_of_partitions()
         existing = self._checked = self._schema()
         try:
             return check_schema(
@@ -335,6 +341,16 @@ class DeltaTable:
                 f"{away}: the next run creates it with the columns of its batch"
             )
             raise SchemaMismatchError(msg) from error
+
+    def check_times_of_partitions(self) -> None:
+        """Checks that Delta stores the times in the table's partition columns as they are.
+
+        Raises:
+            SparkSessionError: It would store others in this session.
+        """
+        check_times_of_partitions(
+            self._spark, self._target, lambda: timestamps_among(self._schema(), self._partition_columns)
+        )
 
     def _has_nothing_but_our_columns(self) -> bool:
         """Whether the table is still as `create` made it."""

@@ -64,6 +64,7 @@ def maintain(
 
     Raises:
         PositionTooOldError: New commits could make Delta delete the one that holds the position. Nothing was changed.
+        SparkSessionError: OPTIMIZE would change times in partition columns. Nothing was changed.
         TableError: OPTIMIZE or VACUUM failed.
     """
     table = DeltaTable(spark, target)
@@ -74,6 +75,8 @@ def maintain(
         _check_position_is_kept(table, anchor, target)
     elif not _is_there(spark, target):
         return None
+    # OPTIMIZE writes the partitions again.
+    table.check_times_of_partitions()
     found: dict[str, Any] = {}
 
     def work() -> None:

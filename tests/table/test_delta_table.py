@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     ForeignRowsError,
     PositionLostError,
     SchemaMismatchError,
+    SparkSessionError,
     StreamOverlapError,
     TableChangedError,
     TableError,
@@ -30,6 +31,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.local_log import version_if_still_valid
+from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import names_and_types
 from dagster_kafka_flip.table.statistics import statistics_columns
@@ -242,6 +244,44 @@ def test_a_table_that_can_not_be_created_is_reported(spark, tmp_path):
     assert str(error.value).startswith(f"the table {target} can't be created: ")
     assert "perhaps" in str(error.value)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
+
+
+@pytest.fixture
+def time_zones(spark):
+    """Sets the time zones of the session and of its JVM; both are UTC again with the test's end."""
+    java = spark._jvm.java.util.TimeZone
+
+    def set_to(session="UTC", jvm="UTC"):
+        spark.conf.set("spark.sql.session.timeZone", session)
+        java.setDefault(java.getTimeZone(jvm))
+
+    yield set_to
+    set_to()
+
+
+def test_times_in_partition_columns_are_stored_as_they_are_or_not_at_all(spark, table, time_zones):
+    kept = _struct("id BIGINT, hour TIMESTAMP")
+    # In New York both are half past one.
+    rows = spark.range(2).selectExpr("id", "timestamp_seconds(1762061400 + id * 3600) AS hour")
+    stream = _stream(spark, table, create=False, partition_by=("hour",))
+    for session, jvm in (("America/New_York", "UTC"), ("UTC", "America/New_York"), ("Asia/Tokyo", "Asia/Tokyo")):
+        time_zones(session, jvm)
+        with pytest.raises(SparkSessionError, match=rf"is {session} and the time zone of Spark's JVM is {jvm}, and"):
+            stream.made(kept)
+        assert not Path(table).exists()
+    time_zones()
+    anchor = stream.made(kept)
+    stream.check_schema(kept)
+    stream.commit(rows, _document(anchor, "a"))
+    assert [each.timestamp() for each in landed.values(table, "hour")] == [1762061400, 1762065000]
+    time_zones(jvm="America/New_York")
+    with pytest.raises(SparkSessionError, match=r"partitioned by the TIMESTAMP hour, in which Delta would store wrong"):
+        _stream(spark, table).check_schema(kept)
+    with pytest.raises(SparkSessionError):
+        maintain(spark, DeltaTarget(table=table), None)
+    assert landed.operations(table) == ["CREATE TABLE", "WRITE"]
+    # The other times of a row don't depend on time zones.
+    _stream(spark, f"{table}-other", create=False, partition_by=("id",)).made(kept)
 
 
 def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
