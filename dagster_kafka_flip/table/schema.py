@@ -284,6 +284,12 @@ def check_can_be_stored(
         kind = by_name[column.lower()].dataType
         if kind.typeName() in _NESTED:
             wrong.append(f"the column {column!r} has the type {kind.simpleString()}, which can't be a partition column")
+        elif kind.typeName() == "binary":
+            # Delta stores the values of partition columns as text, and replaces what is not UTF-8.
+            wrong.append(
+                f"the column {column!r} is BINARY, and Delta would change its bytes in a partition column; cast it to "
+                "STRING, such as with hex() in the transform"
+            )
     if wrong:
         msg = f"the table {name} can't be created: {'; '.join(wrong)}. Nothing was written"
         raise ConfigurationError(msg)

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DayTimeIntervalType,
     IntegerType,
     MapType,
@@ -52,6 +53,11 @@ def _check(schema, **about):
             _columns(a=ArrayType(IntegerType()), b=IntegerType()),
             ("A",),
             "the column 'A' has the type array<int>, which can't be a partition column",
+        ),
+        (
+            _columns(a=BinaryType(), b=IntegerType()),
+            ("A",),
+            "the column 'A' is BINARY, and Delta would change its bytes in a partition column",
         ),
     ],
 )
