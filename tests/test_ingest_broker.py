@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     PositionLostError,
     RecordsRejectedError,
+    RetentionOvertookPositionError,
     TopicNotFoundError,
     WriteFailedError,
 )
@@ -244,6 +245,24 @@ def test_a_missing_table_does_not_start_a_new_stream_that_skips_records(kafka, l
     assert landed("kafka_offset") == [(2,), (3,), (4,)]
     shutil.rmtree(table)
     assert land(_source(topic), known=known).rows == 5, "from the beginning, nothing is left out"
+
+
+@pytest.mark.spark
+def test_a_stream_whose_first_commit_a_restore_undid_begins_where_that_began(kafka, land, landed, topic, spark, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 2)
+    source = _source(topic).set_starting_offsets(OffsetsInitializer.latest())
+    land(source)
+    kafka.produce(topic, [(None, "x")] * 3)
+    known = land(source).known
+    for record in (None, known):
+        spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")
+        assert land(source, known=record).rows == 3
+        assert landed("kafka_offset") == [(2,), (3,), (4,)]
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")
+    kafka.trim(topic, 0, 3)
+    with pytest.raises(RetentionOvertookPositionError):
+        land(_source(topic))
 
 
 def test_a_limit_below_one_is_refused():

@@ -81,7 +81,7 @@ class StreamPlanner:
                 return self._checked(StreamPlan(anchor, source, enumerator, plan))
         if anchor.state is None:
             self._table.check_takes_streams()
-            enumerator, plan = self._begin_anew(source)
+            enumerator, plan = self._begin_again(source, anchor.undone_start) or self._begin_anew(source)
         else:
             enumerator = source.restore_enumerator(self._context, anchor.state)
             plan = self._start(enumerator)
@@ -151,6 +151,21 @@ class StreamPlanner:
                 self._spec.target.stream,
                 source.starting_offsets,
             )
+        return enumerator, plan
+
+    def _begin_again(
+        self, source: Source, undone_start: EnumeratorState | None
+    ) -> tuple[SplitEnumerator, ReadPlan] | None:
+        """First plan of a stream whose commits a RESTORE has undone: from where it began, as what it landed is gone."""
+        if undone_start is None:
+            return None
+        enumerator = source.restore_enumerator(self._context, undone_start)
+        plan = self._start(enumerator)
+        self._spec.log.warning(
+            "%s was restored to before the first commit of the stream %r: it begins again where that began",
+            self._spec.target,
+            self._spec.target.stream,
+        )
         return enumerator, plan
 
     def _start(self, enumerator: SplitEnumerator) -> ReadPlan:

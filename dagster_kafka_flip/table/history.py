@@ -10,7 +10,7 @@ import copy
 import enum
 import itertools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -227,6 +227,7 @@ class Anchor:
         incidents: Tolerated errors.
         transaction_version: Transaction version of the stream's last commit, if known.
         is_recorded: Whether the position comes from a record instead of history, so it must be committed again.
+        undone_start: If a RESTORE undid all commits of the stream, the state in which its first one began; else None.
     """
 
     table_version: int
@@ -240,6 +241,7 @@ class Anchor:
     incidents: tuple[Incident, ...] = ()
     transaction_version: int | None = None
     is_recorded: bool = False
+    undone_start: EnumeratorState | None = None
 
 
 def check_doubt(anchor: Anchor) -> None:
@@ -296,28 +298,39 @@ def find_anchor(
 
 @dataclass
 class _Walk:
-    _stream: str
-    _table: str
-    _tolerated: Collection[type[KafkaFlipError]]
-    _restored: RestoredVersions | None
-    _expired: Callable[[int, int], Anchor] | None
-    _has_rows: HasRows | None
-    _incidents: list[Incident] = field(default_factory=list["Incident"])
-    _newest: int | None = None
-    _oldest: int = -1
-    _restore: Commit | None = None
-    _visible_up_to: int | None = None
-    # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
-    _replaced: Commit | None = None
-    _first_replaced: int = -1
-    _foreign: Commit | None = None
-    # As above, if history does not show whether it added rows.
-    _maybe_foreign: Commit | None = None
-    # Rows added after the searched commit; None once unknown.
-    _rows_since: int | None = 0
-    _other_streams: dict[str, EnumeratorState] = field(default_factory=dict[str, "EnumeratorState"])
-    # The first planned repair since the last relevant commit.
-    _repair: tuple[Commit, WindowsDocument] | None = None
+    def __init__(
+        self,
+        stream: str,
+        table: str,
+        tolerated: Collection[type[KafkaFlipError]],
+        restored: RestoredVersions | None,
+        expired: Callable[[int, int], Anchor] | None,
+        has_rows: HasRows | None,
+    ) -> None:
+        self._stream = stream
+        self._table = table
+        self._tolerated = tolerated
+        self._restored = restored
+        self._expired = expired
+        self._has_rows = has_rows
+        self._incidents: list[Incident] = []
+        self._newest: int | None = None
+        self._oldest = -1
+        self._restore: Commit | None = None
+        self._visible_up_to: int | None = None
+        # Commits that a RESTORE undid.
+        self._undone: list[Commit] = []
+        # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
+        self._replaced: Commit | None = None
+        self._first_replaced = -1
+        self._foreign: Commit | None = None
+        # As above, if history does not show whether it added rows.
+        self._maybe_foreign: Commit | None = None
+        # Rows added after the searched commit; None once unknown.
+        self._rows_since: int | None = 0
+        self._other_streams: dict[str, EnumeratorState] = {}
+        # The first planned repair since the last relevant commit.
+        self._repair: tuple[Commit, WindowsDocument] | None = None
 
     def run(self, commits: Iterator[Commit]) -> Anchor:
         for commit in commits:
@@ -325,6 +338,7 @@ class _Walk:
                 self._newest = commit.version
             self._oldest = commit.version
             if self._visible_up_to is not None and commit.version > self._visible_up_to:
+                self._undone.append(commit)
                 continue
             document = commit.document()
             if document is not None and document.stream == self._stream:
@@ -424,6 +438,7 @@ class _Walk:
     def fork(self, version: int, restore: Commit, older: Sequence[Commit]) -> Anchor | KafkaFlipError:
         """Result of continuing at a version, on a copy of the walk."""
         self._incidents = [*self._incidents]
+        self._undone = [*self._undone]
         self._other_streams = {**self._other_streams}
         self._go_on_at(version, restore)
         try:
@@ -499,6 +514,13 @@ class _Walk:
         self._incidents.append(tolerate(ForeignRowsError(msg), self._tolerated, went_on, lost_offsets=0))
         return self._anchor(start, None, None)
 
+    def _undone_start(self) -> EnumeratorState | None:
+        first = next((document for _, document in documented(reversed(self._undone), self._stream)), None)
+        if first is None:
+            return None
+        starts = {split.topic_partition: split.starting_offset for split in first.splits}
+        return replace(first.state, position={**first.state.position, **starts}, watermark=None)
+
     def _anchor(
         self,
         commit: Commit,
@@ -518,6 +540,7 @@ class _Walk:
             # A RESTORE keeps the transaction version of a commit that it undid.
             transaction_version=None if document is None or self._restore is not None else document.anchor_version,
             incidents=tuple(self._incidents),
+            undone_start=self._undone_start() if document is None else None,
         )
 
 

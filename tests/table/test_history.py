@@ -136,6 +136,18 @@ def test_after_a_restore_the_position_is_that_of_the_restored_version(history, a
     assert anchor.table_rows is None, "what is left after a RESTORE is not in history"
 
 
+@pytest.mark.parametrize("to", [restore(4, 0), foreign(4, "RESTORE", version=None, timestamp="2026")])
+def test_a_restore_that_undid_all_commits_of_a_stream_tells_where_the_first_of_them_began(to):
+    split = KafkaPartitionSplit(TopicPartition("t", 0), 4, 10)
+    document = replace(document_of(1), splits=(split,), state=replace(state_at(1), watermark=7))
+    first = replace(own(1), user_metadata=document.to_text())
+    history = [create(), first, own(2, stream="other"), own(3), to]
+    anchor = find_anchor(reversed(history), "main", "lake.t", restored=lambda *_: (0,))
+    assert (anchor.version, anchor.state) == (4, None)
+    assert anchor.undone_start == EnumeratorState({TopicPartition("t", 0): 4})
+    assert _find(create(), own(1, stream="other"), restore(2, 0)).undone_start is None
+
+
 def test_a_restore_to_a_version_whose_rows_were_wiped_does_not_bring_them_back():
     with pytest.raises(TableReplacedError, match=r"version 2 is a TRUNCATE, after version 1, the last commit"):
         _find(create(), own(1), foreign(2, "TRUNCATE"), append(3), restore(4, 2))
