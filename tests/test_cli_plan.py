@@ -251,7 +251,7 @@ def test_an_asset_without_a_record_in_dagster(broker, records, project, table, t
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_an_asset_is_planned_from_dagsters_record(  # noqa: PLR0915 - one landing for all of it
-    broker, kafka, spark, records, project, tmp_path, monkeypatch
+    broker, kafka, spark, records, project, table, tmp_path, monkeypatch
 ):
     from dagster import AssetKey, AssetMaterialization, DagsterInstance, materialize
 
@@ -320,6 +320,11 @@ def test_an_asset_is_planned_from_dagsters_record(  # noqa: PLR0915 - one landin
     assert done.exit_code == 0, done.output
     assert "set manually in the table's version 5" in run(*where, TEST_BROKER=broker).stdout
     assert starts() == starts("--ask-table") == starts("--ask-table", DAGSTER_HOME=None) == {0: 3, 1: 2, 3: 0}
+
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")
+    undone = planned(*where, "--ask-table", TEST_BROKER=broker)
+    assert "a RESTORE undid the stream's commits, so it begins again where it began" in undone["position"]["text"]
+    assert starts("--ask-table") == {0: 0, 1: 0, 3: 0}
 
     kafka.delete(records)
     kafka.create(records)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.cli.asset import LandingAsset
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.history import Anchor
 
 _SUBSCRIPTIONS = {"topics": "--topic", "topic_pattern": "--topic-pattern", "partitions": "--partition"}
 
@@ -131,9 +132,14 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
         source = found.source.with_overrides(start, stop)
     new_stream = f"a new stream, which starts at {found.source.starting_offsets}"
     if ask_table:
-        version, state = _position_in_table(found)
-        record = DagsterRecord(None, "" if version is None else f"the table's version {version}")
-        position = record.text if state is not None else f"none in the table; {new_stream}"
+        anchor = _position_in_table(found)
+        record = DagsterRecord(None, "" if anchor is None else f"the table's version {anchor.table_version}")
+        state, position = None, f"none in the table; {new_stream}"
+        if anchor is not None and anchor.state is not None:
+            state, position = anchor.state, record.text
+        elif anchor is not None and anchor.undone_start is not None:
+            state = anchor.undone_start
+            position = "none in the table; a RESTORE undid the stream's commits, so it begins again where it began"
     else:
         record = found.record()
         state = None if record.known is None else record.known.state
@@ -181,8 +187,8 @@ def _reader_schemas(found: LandingAsset) -> dict[str, str]:
         return bound.reader_schemas
 
 
-def _position_in_table(found: LandingAsset) -> tuple[int | None, EnumeratorState | None]:
-    """The table's version and the stream's state in it; None if missing.
+def _position_in_table(found: LandingAsset) -> Anchor | None:
+    """The stream's position in the table; None if there is no table.
 
     Raises:
         KafkaFlipError: The position is unknown; the next run would fail with this error too.
@@ -194,8 +200,7 @@ def _position_in_table(found: LandingAsset) -> tuple[int | None, EnumeratorState
         status.update("Reading the table's history ...")
         # Only reads, so single_writer does not matter.
         target = found.target.model_copy(update={"single_writer": True})
-        anchor = DeltaTable(spark, target, found.ingestion.tolerated).anchor()
-    return (None, None) if anchor is None else (anchor.table_version, anchor.state)
+        return DeltaTable(spark, target, found.ingestion.tolerated).anchor()
 
 
 def _ends(flags: Mapping[str, Any]) -> tuple[OffsetsInitializer | None, OffsetsInitializer | None]:
