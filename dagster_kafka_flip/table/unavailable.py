@@ -230,7 +230,7 @@ def _under_previous_keys(
 def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as f
 
-    topic, partition, offset, deleted = (lives[name] for name in changes.columns[:4])
+    topic, partition, offset, deleted = (lives[quoted(name)] for name in changes.columns[:4])
     at = f.col(_AT)
     earlier = reduce(
         and_,
@@ -238,7 +238,7 @@ def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Seq
             at["topic"] == topic,
             at["partition"] == partition,
             offset < at["offset"],
-            *(at[_key(index)] == lives[name] for index, name in enumerate(changes.key)),
+            *(at[_key(index)] == lives[quoted(name)] for index, name in enumerate(changes.key)),
         ),
     )
     going_on = asked.where(f.col(_STATE) == _GOES_ON)
@@ -280,21 +280,21 @@ def _from_the_table(
     from pyspark.sql import functions as f
 
     columns, there = changes.columns, {name.lower(): name for name in table.columns}
-    topic, partition, offset = (table[there[name.lower()]] for name in columns[:3])
+    topic, partition, offset = (table[quoted(there[name.lower()])] for name in columns[:3])
     at, state, row = f.col(_AT), f.col(_STATE), f.col(_LAST_ROW)
     is_older = reduce(
         and_,
         (
             state.isin(_IN_THE_TABLE, _NOT_ENDED),
             offset.isNull() | ((topic == at["topic"]) & (partition == at["partition"]) & (offset < at["offset"])),
-            *(at[_key(index)] == table[there[name.lower()]] for index, name in enumerate(changes.key)),
+            *(at[_key(index)] == table[quoted(there[name.lower()])] for index, name in enumerate(changes.key)),
         ),
     )
     known = [(name, at_) for name, at_ in zip(names, found, strict=True) if name.lower() in there]
     # A connector does not leave out a null: where the table has one, it does not know the value.
     values = [
         f.when(column.isNotNull(), f.struct(column.alias("value"))).alias(at_)
-        for column, at_ in ((table[there[name.lower()]], at_) for name, at_ in known)
+        for column, at_ in ((table[quoted(there[name.lower()])], at_) for name, at_ in known)
     ]
     seen = (
         asked.join(table, is_older, "left")

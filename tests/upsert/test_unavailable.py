@@ -14,6 +14,7 @@ from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.mode import Upsert
 from tests import landed
 from tests.upsert.conftest import change
 
@@ -142,6 +143,23 @@ def test_an_unknown_value_ends_the_run_however_the_transform_spells_the_columns_
     with pytest.raises(UnavailableValueError, match=rf"{topic}-0 offset 4: bio, tags"):
         follow(**options)
     assert landed_rows(table) == expected((1, "c", "one"))
+
+
+def test_a_dot_in_a_name_is_part_of_the_name(kafka, follow, topic, table):
+    def dotted(records):
+        from pyspark.sql import functions as f
+
+        before = f.when(f.col("before").isNotNull(), f.struct(f.col("before.id").alias("its.id")))
+        records = records.withColumns({"before": before, "id": f.coalesce("id", "kafka_key.id")})
+        return reported(records).withColumnsRenamed({"id": "its.id", "bio": "its.bio"})
+
+    options = {**OPTIONS, "transform": dotted, "target": {"mode": Upsert(key=("its.id",))}}
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one")])
+    follow(**options)
+    kafka.produce(topic, [change(1), row(2, "b", before=1, left_out=["its.bio", "tags"])])
+    follow(**options)
+    assert landed.rows(table, '"its.id"', "name", '"its.bio"') == [(2, "b", "one")]
 
 
 def test_a_previous_key_is_looked_for_in_one_batch_and_one_topic_partition(kafka, follow, topic, table):
