@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.changelog import DELETE
 from dagster_kafka_flip.formats.decode import OP
 from dagster_kafka_flip.formats.raw import RawFormat
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructField
 
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -65,6 +66,9 @@ def change_rows(
         decoder: The decoder.
         key: The columns that identify a row of the table.
         leave_out_rejected: See `Decoder.finish`.
+
+    Raises:
+        ConfigurationError: A key column has a type in the record's key that is not converted to that of the value.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
@@ -78,7 +82,7 @@ def change_rows(
         staged, carry = staged.withColumn(name, previous), {**carry, name: name}
     rows = decoder.finish(staged, leave_out_rejected=leave_out_rejected, carry=carry, key=key)
     decoded = rows.schema[_KEY].dataType
-    fields = {field.name.lower(): field.name for field in decoded.fields} if isinstance(decoded, StructType) else {}
+    fields = {field.name.lower(): field for field in decoded.fields} if isinstance(decoded, StructType) else {}
     names = {name.lower() for name in key}
     is_tombstone = f.col(quoted(deleted))
 
@@ -87,12 +91,53 @@ def change_rows(
         if name == deleted and changelog is not None:
             found = is_tombstone | f.coalesce(f.col(OP) == f.lit(DELETE), f.lit(False))
         elif name.lower() in names & fields.keys():
-            found = f.when(is_tombstone, f.col(_KEY)[fields[name.lower()]].cast(data_type)).otherwise(found)
+            field = fields[name.lower()]
+            found = f.when(is_tombstone, _exactly(f.col(_KEY)[field.name], field, data_type)).otherwise(found)
         return found.alias(name, metadata=metadata)
 
     return rows.select(
         *(column(each.name, each.dataType, each.metadata) for each in rows.schema.fields if each.name not in {_KEY, OP})
     )
+
+
+def _exactly(column: Column, field: StructField, wanted: DataType) -> Column:
+    """A field of a record's key in the type of the row's column; null if there it would be the key of another row."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType
+
+    kind = field.dataType
+    if not _means_the_same(kind, wanted):
+        msg = (
+            f"the key column {field.name} is {kind.simpleString()} in the record's key and {wanted.simpleString()} in "
+            "the value. Spark would convert it to another value, so a tombstone would delete another row, or none. "
+            "Nothing was written. Declare the same type in both formats"
+        )
+        raise ConfigurationError(msg)
+    if kind == wanted:
+        return column
+    value = column.try_cast(wanted)
+    # One value has several texts, such as 1 and 01.
+    if StringType in (type(kind), type(wanted)):
+        return value
+    return f.when(value.try_cast(kind).eqNullSafe(column), value)
+
+
+def _means_the_same(kind: DataType, wanted: DataType) -> bool:
+    """Whether Spark converts a value of one type to the same one in another, or to null if there is none.
+
+    It converts the fields of a STRUCT by their order, and takes every number for seconds.
+    """
+    from pyspark.sql.types import ArrayType, NumericType, StringType, StructType
+
+    if isinstance(kind, StructType) and isinstance(wanted, StructType):
+        names, others = ([name.lower() for name in each.names] for each in (kind, wanted))
+        fields = zip(kind.fields, wanted.fields, strict=False)
+        return names == others and all(_means_the_same(one.dataType, other.dataType) for one, other in fields)
+    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
+        return _means_the_same(kind.elementType, wanted.elementType)
+    if kind == wanted or (isinstance(kind, NumericType) and isinstance(wanted, NumericType)):
+        return True
+    return isinstance(kind, StringType) or isinstance(wanted, StringType)
 
 
 def _key(decoder: Decoder, key: Sequence[str]) -> Column:

@@ -35,9 +35,10 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
         NullKeyError,
         (
             "the row of {where} has no value in a column that identifies it ({key}, or the record's topic, partition "
-            "and offset), so it is unknown which row of {table} it changes. Nothing of the batch was written. If it is "
-            "a tombstone, take its key from the record's key, with key_format or in the transform. If it has a value, "
-            "the value lacks the key: correct the producer, or drop such records in the transform"
+            "and offset), or none that fits the column's type, so it is unknown which row of {table} it changes. "
+            "Nothing of the batch was written. If it is a tombstone, take its key from the record's key, with "
+            "key_format or in the transform, in the type that the value has. If it has a value, the value lacks the "
+            "key: correct the producer, or drop such records in the transform"
         ),
     ),
     EMPTY_KEY: (

@@ -175,8 +175,9 @@ class Changes:
 
         Raises:
             SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
-                compares them by their place, but writes them by their name. Or a key column is a CHAR, or BINARY and a
-                partition column. Or the table has no such column, nor one of `order_by`.
+                compares them by their place, but writes them by their name. Or a key column is a CHAR, BINARY and a
+                partition column, or FLOAT and would become DOUBLE. Or the table has no such column, nor one of
+                `order_by`.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
@@ -350,6 +351,13 @@ def _check_key_type(batch: DataType, field: StructField, table: str) -> None:
             f"the key column {field.name} of the table {table} is {field.dataType.simpleString()}, but "
             f"{batch.simpleString()} in the batch, and Spark compares the fields of a key by their order. Nothing was "
             "written. Declare these fields in the table's order"
+        )
+        raise SchemaMismatchError(msg)
+    if (field.dataType.typeName(), batch.typeName()) == ("float", "double"):
+        msg = (
+            f"the key column {field.name} of the table {table} is FLOAT, but DOUBLE in the batch. Widened, the 0.1 in "
+            "the table is another number than the 0.1 in a record, so changes would not find their rows. Nothing was "
+            "written. Cast it to FLOAT in the transform, or read the topic into a new table"
         )
         raise SchemaMismatchError(msg)
     declared = str((field.metadata or {}).get(_CHAR_TYPE, ""))

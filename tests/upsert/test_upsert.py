@@ -155,6 +155,32 @@ def test_a_row_without_a_key_ends_the_run_and_says_which_record_it_is(kafka, fol
         follow(target={"table": f"{table}-raw"}, key_format=None)
 
 
+def test_a_tombstone_whose_key_does_not_fit_the_column_deletes_no_other_row(kafka, follow, topic, table):
+    options = {
+        "key_format": JsonFormat(schema="id DECIMAL(10, 3), at STRUCT<x: INT, y: INT>"),
+        "value_format": JsonFormat(schema="id DECIMAL(10, 2), at STRUCT<x: INT, y: INT>"),
+        "target": {"mode": Upsert(key=("id", "at"))},
+    }
+    row = '{"id": %s, "at": {"x": 1, "y": 2}}'
+    kafka.create(topic)
+    kafka.produce(topic, [(row % 1.23, row % 1.23), (row % 4.56, row % 4.56), (row % 4.56, None)])
+    assert follow(**options).merged == MergedRows(inserted=1, updated=0, deleted=0, unchanged=1)
+    # Rounded to the column's scale, it would be the key of the row.
+    kafka.produce(topic, [(row % 1.234, None)])
+    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 3 has no value .* or none that fits"):
+        follow(**options)
+    for key, found in (
+        # Spark would take these fields by their order, and a number for seconds.
+        ("at STRUCT<y: INT, x: INT>", "at is struct<y:int,x:int> in the record's key and struct<x:int,y:int> in the"),
+        ("day BIGINT", "day is bigint in the record's key and timestamp in the value"),
+    ):
+        value = JsonFormat(schema="id BIGINT, at STRUCT<x: INT, y: INT>, day TIMESTAMP")
+        target = {"table": f"{table}-other", "mode": Upsert(key=("id", key.split()[0]))}
+        with pytest.raises(ConfigurationError, match=found):
+            follow(key_format=JsonFormat(schema=f"id BIGINT, {key}"), value_format=value, target=target)
+    assert len(landed.rows(table, "id")) == 1
+
+
 def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused(kafka, follow, topic, table):
     value = JsonFormat(schema="id STRING, n INT")
     target = {"mode": Upsert(key=("id", "n")), "partition_by": ("id",)}
@@ -184,6 +210,17 @@ def test_keys_that_the_table_would_not_find_again_are_refused(kafka, follow, spa
     with pytest.raises(SchemaMismatchError, match="has no column id, which identifies its rows"):
         follow(target=mapped)
     assert landed.operations(table)[-1] == "RENAME COLUMN"
+
+
+def test_a_float_key_does_not_become_a_double(kafka, follow, topic, table):
+    target = {"properties": {"delta.enableTypeWidening": "true"}, "schema_evolution": True}
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"id": 0.1}')])
+    follow(target=target, value_format=JsonFormat(schema="id FLOAT"))
+    kafka.produce(topic, [(None, '{"id": 0.1}')])
+    with pytest.raises(SchemaMismatchError, match="is FLOAT, but DOUBLE in the batch"):
+        follow(target=target, value_format=JsonFormat(schema="id DOUBLE"))
+    assert follow(target=target, value_format=JsonFormat(schema="id FLOAT")).merged == MergedRows(0, 1, 0, 0)
 
 
 def test_the_fields_of_a_struct_key_keep_their_order(kafka, follow, topic, table):
