@@ -24,6 +24,8 @@ IS_TOMBSTONE = "_dagster_kafka_flip_is_tombstone"
 """Column of records: whether the value is null."""
 
 _KEY = "_dagster_kafka_flip_change_key"
+# Of a DECIMAL in Spark.
+_MOST_DIGITS = 38
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
@@ -103,7 +105,7 @@ def change_rows(
 def _exactly(column: Column, field: StructField, wanted: DataType) -> Column:
     """A field of a record's key in the type of the row's column; null if there it would be the key of another row."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
+    from pyspark.sql.types import DecimalType, StringType
 
     kind = field.dataType
     if not _means_the_same(kind, wanted):
@@ -116,6 +118,9 @@ def _exactly(column: Column, field: StructField, wanted: DataType) -> Column:
     if kind == wanted:
         return column
     value = column.try_cast(wanted)
+    if isinstance(kind, StringType) and isinstance(wanted, DecimalType):
+        wide = DecimalType(_MOST_DIGITS, wanted.scale + _MOST_DIGITS - wanted.precision)
+        return f.when(column.try_cast(wide).eqNullSafe(value.cast(wide)), value)
     # One value has several texts, such as 1 and 01.
     if StringType in (type(kind), type(wanted)):
         return value

@@ -167,8 +167,13 @@ def test_a_tombstone_whose_key_does_not_fit_the_column_deletes_no_other_row(kafk
     assert follow(**options).merged == MergedRows(inserted=1, updated=0, deleted=0, unchanged=1)
     # Rounded to the column's scale, it would be the key of the row.
     kafka.produce(topic, [(row % 1.234, None)])
-    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 3 has no value .* or none that fits"):
-        follow(**options)
+    as_text = {
+        "key_format": JsonFormat(schema="id STRING, at STRUCT<x: INT, y: INT>"),
+        "target": {**options["target"], "table": f"{table}-text"},
+    }
+    for changed in ({}, as_text):
+        with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 3 has no value .* or none that fits"):
+            follow(**{**options, **changed})
     for key, found in (
         # Spark would take these fields by their order, and a number for seconds.
         ("at STRUCT<y: INT, x: INT>", "at is struct<y:int,x:int> in the record's key and struct<x:int,y:int> in the"),
