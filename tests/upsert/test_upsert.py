@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import pytest
 
@@ -156,7 +157,7 @@ def test_a_row_without_a_key_ends_the_run_and_says_which_record_it_is(kafka, fol
 
 
 def test_a_tombstone_whose_key_does_not_fit_the_column_deletes_no_other_row(kafka, follow, topic, table):
-    options = {
+    options: dict[str, Any] = {
         "key_format": JsonFormat(schema="id DECIMAL(10, 3), at STRUCT<x: INT, y: INT>"),
         "value_format": JsonFormat(schema="id DECIMAL(10, 2), at STRUCT<x: INT, y: INT>"),
         "target": {"mode": Upsert(key=("id", "at"))},
