@@ -32,13 +32,6 @@ _SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((_FOLDER / "compose.yaml")
 ]
 # Those of the image that is built.
 _OWN = {name: service for name, service in _SERVICES.items() if "build" in service}
-_LAUNCH = """
-mutation { launchPipelineExecution(executionParams: {
-  mode: "default", runConfigData: {},
-  selector: { repositoryLocationName: "flights", repositoryName: "__repository__", pipelineName: "__ASSET_JOB",
-              assetSelection: [{ path: ["flights"] }] }
-}) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }
-"""
 
 
 def _text(name: str) -> str:
@@ -147,7 +140,7 @@ def test_the_commands_of_the_services_land_the_topic(tmp_path: Path, broker: str
             services.enter_context(_service(name, tmp_path, environment, ports))
         server = Server(f"http://127.0.0.1:{ports['3000']}", broker)
         wait_until(lambda: _has_location(server), seconds=600, every=1.0)
-        run = server.ask(_LAUNCH)["launchPipelineExecution"]["run"]["runId"]
+        run = server.launch("flights", location="flights")
         ended = ["SUCCESS", "FAILURE", "CANCELED"]
         wait_until(lambda: bool(server.runs(runIds=[run], statuses=ended)), seconds=900, every=1.0)
         assert [each["status"] for each in server.runs(runIds=[run])] == ["SUCCESS"]

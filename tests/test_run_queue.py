@@ -19,14 +19,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly, pytest.
 
 _RUNS = 50
 _SECONDS = 5000
-
-_LAUNCH = """
-mutation { launchPipelineExecution(executionParams: {
-  mode: "default", runConfigData: {},
-  selector: { repositoryLocationName: "definitions.py", repositoryName: "__repository__", pipelineName: "__ASSET_JOB",
-              assetSelection: [{ path: ["flights_raw"] }] }
-}) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }
-"""
 _ENDED = """
 query($id: ID!) { runOrError(runId: $id) { ... on Run {
   status
@@ -39,14 +31,14 @@ query($id: ID!) { runOrError(runId: $id) { ... on Run {
 def test_fifty_runs_of_one_asset_wait_for_each_other_and_land_each_record_once() -> None:
     with tempfile.TemporaryDirectory(prefix="queue-") as folder, serving(folder) as server:
         kafka = Kafka(server.broker)
-        runs = [server.ask(_LAUNCH)["launchPipelineExecution"]["run"]["runId"] for _ in range(_RUNS)]
+        runs = [server.launch("flights_raw") for _ in range(_RUNS)]
         # Some of the runs find records that were not there when they were launched.
         for number in range(0, _RUNS, 10):
             wait_until(lambda least=number: len(_ended(server)) >= least, seconds=_SECONDS, every=2.0)
             kafka.produce("flights", [(f"late-{number}", str(record)) for record in range(10)])
         wait_until(lambda: len(_ended(server)) == _RUNS, seconds=_SECONDS, every=2.0)
         # What came after the last run had planned.
-        last = server.ask(_LAUNCH)["launchPipelineExecution"]["run"]["runId"]
+        last = server.launch("flights_raw")
         wait_until(lambda: len(_ended(server)) == _RUNS + 1, seconds=_SECONDS, every=2.0)
 
         ended = [_run(server, run) for run in [*runs, last]]
