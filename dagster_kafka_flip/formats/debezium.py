@@ -204,11 +204,17 @@ class DebeziumEvents(TruncatingFormat):
 
         declared = self.key_fields(key)
         roomy = with_room(StructType(declared))
-        found = parsed_json(data, [*roomy.fields, StructField("payload", roomy)])
-        wanted = f.struct(data.isNotNull().alias("is_there"), found.alias("found"))
-        values = [as_declared(field.dataType, _picked(wanted, field.name)).alias(field.name) for field in declared]
-        is_whole = f.greatest(is_corrupt(found), *(value.isNull() for value in values)) == f.lit(False)
-        return f.when(is_whole, f.struct(*values))
+        behind_schema = [StructField("payload", roomy)]
+        if any(field.name.lower() == "payload" for field in declared):
+            # One name for two fields would be ambiguous.
+            inside = parsed_json(data, behind_schema)
+            has_schema = ~is_corrupt(inside) & inside.getField("payload").isNotNull()
+            bare = parsed_json(data, roomy.fields)
+            return f.when(has_schema, _whole_key(declared, inside, inside.getField("payload"))).otherwise(
+                _whole_key(declared, bare, bare)
+            )
+        found = parsed_json(data, [*roomy.fields, *behind_schema])
+        return _whole_key(declared, found, found.getField("payload"), found)
 
     def previous_key(self, headers: Column, key: Sequence[str]) -> Column | None:
         """The key in the header that the connector adds to the insert under a changed key."""
@@ -426,6 +432,18 @@ def _picked(data: Column, name: str) -> Column:
 
     found = data.getField("found")
     return f.coalesce(found.getField("payload").getField(name), found.getField(name))
+
+
+def _whole_key(declared: Sequence[StructField], parsed: Column, *places: Column) -> Column:
+    """The columns of a key, each from the first place that has it; null if one is missing or does not fit."""
+    from pyspark.sql import functions as f
+
+    values = [
+        as_declared(field.dataType, f.coalesce(*(place.getField(field.name) for place in places))).alias(field.name)
+        for field in declared
+    ]
+    is_whole = f.greatest(is_corrupt(parsed), *(value.isNull() for value in values)) == f.lit(False)
+    return f.when(is_whole, f.struct(*values))
 
 
 def _path(side: str, text: Column) -> Column:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _SESSION_CATALOG = "spark_catalog"
+_DELETION_VECTORS = "delta.enableDeletionVectors"
 
 
 def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructType) -> str:
@@ -45,8 +46,9 @@ def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructTyp
             properties |= {} if columns is None else {STATISTICS_COLUMNS: columns}
     if target.key:
         properties |= mode_properties(target.mode)
-        # A merge then marks the rows that it replaces, and doesn't write their files again.
-        properties.setdefault("delta.enableDeletionVectors", "true")
+        if _DELETION_VECTORS.lower() not in map(str.lower, properties):
+            # A merge then marks the rows that it replaces, and doesn't write their files again.
+            properties[_DELETION_VECTORS] = "true"
     pairs = (f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
     return " ".join(clauses)

@@ -277,7 +277,9 @@ def check_can_be_stored(
     Raises:
         ConfigurationError: Delta does not support a column's name or type.
     """
-    is_mapped = properties.get(_COLUMN_MAPPING, "none") != "none"
+    # As Delta reads them: in any case.
+    lowered = {key.lower(): value.lower() for key, value in properties.items()}
+    is_mapped = lowered.get(_COLUMN_MAPPING.lower(), "none") != "none"
     wrong = [*_not_storable(schema, "", is_mapped=is_mapped)]
     by_name = {field.name.lower(): field for field in schema.fields}
     for column in partition_by:

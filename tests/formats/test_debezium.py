@@ -396,6 +396,31 @@ def test_a_key_that_does_not_fit_is_none(spark):
     assert (form.key_fields(["kafka_key"]), form.previous_key(f.col("headers"), ["kafka_key"])) == ([], None)
 
 
+@spark_test
+@pytest.mark.parametrize("data_type", ["INT", "STRING"])
+def test_a_column_of_a_key_may_be_named_payload(spark, data_type):
+    from pyspark.sql import functions as f
+
+    form = DebeziumFormat(f"payload {data_type}, id INT")
+    keys = [
+        '{"id": 1, "payload": "7"}' if data_type == "STRING" else '{"id": 1, "payload": 7}',
+        '{"schema": {"type": "struct"}, "payload": {"id": 2, "payload": 8}}',
+        '{"schema": {"type": "struct"}, "payload": {"id": 3}}',
+        '{"id": 4}',
+        None,
+    ]
+    data = spark.createDataFrame([(each,) for each in keys], "data STRING")
+    found = [row[0] for row in data.select(form.key_of(f.col("data"), ["payload", "id"])).collect()]
+    convert = str if data_type == "STRING" else int
+    assert [each and each.asDict() for each in found] == [
+        {"payload": convert(7), "id": 1},
+        {"payload": convert(8), "id": 2},
+        None,
+        None,
+        None,
+    ]
+
+
 def test_wrong_options_are_refused_where_they_are_written():
     with pytest.raises(ConfigurationError, match="metadata"):
         DebeziumFormat("id INT", metadata=("lsn",))  # pyright: ignore[reportArgumentType]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -16,7 +19,9 @@ from pyspark.sql.types import (
 )
 
 from dagster_kafka_flip.errors import ConfigurationError, TableError
+from dagster_kafka_flip.table.creation import create_statement
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import check_can_be_stored
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -71,6 +76,18 @@ def test_a_column_that_delta_does_not_store_is_named(schema, by, message):
 def test_types_that_delta_stores_are_accepted():
     _check(_columns(**{"a.b": IntegerType(), "größe": _columns(x=StringType())}), by=("a.b",))
     _check(_columns(**{"a b": IntegerType()}), properties={"delta.columnMapping.mode": "name"})
+    _check(_columns(**{"a b": IntegerType()}), properties={"delta.columnmapping.MODE": "Name"})
+
+
+def test_a_users_property_counts_whatever_its_case():
+    spark = cast("SparkSession", None)
+    mode = Upsert(key=("id",))
+    columns = _columns(id=IntegerType())
+    for given, expected in (({}, "true"), ({"delta.enabledeletionvectors": "false"}, "false")):
+        target = DeltaTarget(table="lake/orders", mode=mode, properties=given)
+        statement = create_statement(spark, target, columns).lower()
+        assert statement.count("deletionvectors") == 1
+        assert f"'delta.enabledeletionvectors' = '{expected}'" in statement
 
 
 def test_a_history_that_can_not_be_read_is_reported_with_the_line_that_says_why():
