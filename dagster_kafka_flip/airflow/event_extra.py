@@ -145,8 +145,8 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
                 return progress
     except AirflowRuntimeError as error:
         msg = (
-            f"Airflow can't return the events of the asset {asset.name}, in which the sink {prefix} looks up what its "
-            f"last run reached: {error}. Without them, a lost progress topic would not be noticed. Nothing was "
+            f"Airflow can't return the events of the asset {asset.name}, which hold the progress of the last run of "
+            f"the sink {prefix}: {error}. Without them, a lost progress topic would not be noticed. Nothing was "
             "published. Run it again. Airflow 3.2.0 to 3.3.2 can't return events while a run that one of them started "
             "is queued: wait for the queued or cleared runs of the DAGs that this asset starts, or delete them"
         )

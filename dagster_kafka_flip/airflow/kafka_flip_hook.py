@@ -143,7 +143,7 @@ def kafka_connection(connection: Connection) -> KafkaConnection:
     values = read(connection)
     if not values.get("bootstrap_servers"):
         where = "bootstrap.servers in its extra" if read is _of_librdkafka else "its bootstrap servers"
-        msg = f"the connection {connection.conn_id!r} does not say where the cluster is: set {where}"
+        msg = f"the connection {connection.conn_id!r} has no address of the cluster: set {where}"
         raise ConfigurationError(msg)
     for secret in _secrets(values):
         mask_secret(secret)
@@ -198,7 +198,7 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
             shared[name] = text
         elif name.startswith(_LOGIN_PREFIXES) or name == "oauth_cb":
             msg = (
-                f"the connection {connection.conn_id!r}: {name} only reaches the client that plans, not Spark's, which "
+                f"the connection {connection.conn_id!r}: {name} only reaches the client that plans. Spark's client "
                 f"would fail to log in. Use a connection of type {OWN_TYPE!r}: it has librdkafka_properties and "
                 "java_properties, for the settings of each"
             )
@@ -207,7 +207,8 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
             own[name] = text
     if left:
         _logger.info(
-            "the connection %r: not used, because the source and the sink decide, and no consumer group is joined: %s",
+            "the connection %r has settings that are not used, because the source or sink has its own, and no consumer "
+            "group is joined: %s",
             connection.conn_id,
             ", ".join(sorted(left)),
         )

@@ -57,7 +57,7 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
         keys = partition_keys or own
         if keys is None:
             msg = (
-                f"the run has the partition key {key!r}, and the DAG's schedule does not say which time it means: "
+                f"the run has the partition key {key!r}, but the DAG's schedule does not define its time: "
                 'set partition_keys=CronPartitionTimetable("@daily", timezone="UTC") on the operator, the timetable '
                 "that the keys come from"
             )
@@ -127,7 +127,7 @@ def _of_delta(window: Window, delta: timedelta, rules: Windows) -> RunWindow:
     length = window.stop_ms - window.start_ms
     if length != delta // timedelta(milliseconds=1):
         msg = (
-            f"the run's data interval is {timedelta(milliseconds=length)} long, but the schedule has a run each "
+            f"the run's data interval is {timedelta(milliseconds=length)} long, but the schedule starts a run every "
             f"{delta}: windows would overlap, or leave gaps. Nothing was read. Use DeltaDataIntervalTimetable"
         )
         raise ConfigurationError(msg)

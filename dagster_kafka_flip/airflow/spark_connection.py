@@ -46,7 +46,7 @@ def spark_settings_of(connection: Connection) -> SparkSettings:
         )
         raise ConfigurationError(msg)
     if not connection.host:
-        msg = f"the connection {connection.conn_id!r} does not say where Spark is: set its host"
+        msg = f"the connection {connection.conn_id!r} has no address of Spark: set its host"
         raise ConfigurationError(msg)
     return read(connection, connection.host)
 

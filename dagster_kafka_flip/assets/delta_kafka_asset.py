@@ -263,7 +263,7 @@ def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: D
     if landed:
         found = [key for key, each in landed.items() if each.target.identity == source.target.identity]
         tables = ", ".join(sorted(str(each.target) for each in landed.values()))
-        what = f"writes to {tables}, and not to {source}"
+        what = f"writes to {tables}, not to {source}"
     else:
         found, what = list(upstream.keys), f"has {len(upstream.keys)} assets"
     if len(found) != 1:

@@ -105,7 +105,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
         out.print(f"... and {len(versions) - limit_rows:,} more")
     out.print()
     text = f"{sum(known):,} changed" + (
-        f", and those of {untold:,} versions, which their commits do not tell" * (untold > 0)
+        f", and those of {untold:,} versions, whose commits do not report them" * (untold > 0)
     )
     print_fields(out, {"versions": f"{len(versions):,}", "rows": text})
 

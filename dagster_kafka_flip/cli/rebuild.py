@@ -53,7 +53,7 @@ def rebuild_command(
     check_can_ask(yes=yes)
     found = find_asset(asset, module_name=module_name, python_file=python_file)
     if not yes:
-        click.confirm(f"Build {found.target} again, and replace all of its rows?", abort=True)
+        click.confirm(f"Rebuild {found.target}, and replace all of its rows?", abort=True)
     with (
         found.session(spark_master, spark_remote) as spark,
         found.transform() as transform,

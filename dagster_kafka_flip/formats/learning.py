@@ -57,7 +57,7 @@ def knowing_schemas(
                 raise
             for side, frames in learned.items():
                 log.info(
-                    "reading the batch again: its %ss named schemas that the registry was not asked for yet: %s",
+                    "reading the batch again, because its %ss have schemas that were not yet requested: %s",
                     side,
                     _named(frames),
                 )

@@ -205,9 +205,9 @@ def _check_reaches(anchor: Anchor, state: EnumeratorState, table: DeltaTarget, b
         there = state.position.get(tp)
         if anchor.state is not None and (there is None or there < offset or not is_same_log(tp, anchor.state, state)):
             msg = (
-                f"{tp}: {beside} has what was before {'no offset' if there is None else f'offset {there}'}, but the "
-                f"stream of {table} is at {offset}, or it is another log. Nothing was replaced. Run it again. If the "
-                "source has a stop or no longer reads the topic, change that first"
+                f"{tp}: {beside} has {'no records' if there is None else f'the records before offset {there}'}, but "
+                f"the stream of {table} is at {offset}, or it is another log. Nothing was replaced. Run it again. If "
+                "the source has a stop or no longer reads the topic, change that first"
             )
             raise TableChangedError(msg)
 

@@ -162,7 +162,7 @@ class StreamPlanner:
         enumerator = source.restore_enumerator(self._context, undone_start)
         plan = self._start(enumerator)
         self._spec.log.warning(
-            "%s was restored to before the first commit of the stream %r: it begins again where that began",
+            "%s was restored to before the first commit of the stream %r: it begins again where that commit began",
             self._spec.target,
             self._spec.target.stream,
         )

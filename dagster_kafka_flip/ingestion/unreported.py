@@ -35,13 +35,12 @@ def find_unreported(
         # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
         one = found.commits == 1
         log.warning(
-            "%s of %s %s in no earlier run's report: a run died after %s, the asset was renamed, or something else "
+            "no earlier run reported %s of %s: a run died after %s, the asset was renamed, or something else "
             "writes to the stream. This run reports %s%s",
             f"1 commit (version {found.to_version})"
             if one
             else f"{found.commits} commits (versions {found.from_version} to {found.to_version})",
             target,
-            "is" if one else "are",
             "it" if one else "them",
             "it" if one else "them",
             "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in found.incidents),

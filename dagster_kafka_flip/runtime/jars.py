@@ -95,7 +95,7 @@ def retrieve(
     if (folder / _STAND_INS).exists():
         for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
             if got is None:
-                _logger.info("No repository has %s; doing without. Delete %s to search again", asked, folder)
+                _logger.info("No repository has %s; continuing without it. Delete %s to search again", asked, folder)
                 continue
             _logger.warning(
                 "No repository has %s with all dependencies; using %s instead. Install the Python package of that "
@@ -352,7 +352,7 @@ def _run_ivy(
         if finished.returncode == 0 and not any(jars.glob(f"{parts[0]}_{parts[1]}-*.{kind}"))
     ]
     if finished.returncode != 0 or missing:
-        what = f"{', '.join(missing)} came without a {kind}" if missing else f"Ivy ended with {finished.returncode}"
+        what = f"{', '.join(missing)} has no {kind}" if missing else f"Ivy ended with {finished.returncode}"
         absent = list(_NOT_FOUND.finditer(finished.stdout))
         if absent and _NO_ANSWER not in finished.stdout:
             summary = _names(found.groups() for found in absent)

@@ -262,8 +262,8 @@ def _told_if_gone() -> Generator[None]:
 def _one_kind(used: str) -> str:
     """Why there is no session of the other kind, and what to do."""
     return (
-        f"this process (id {os.getpid()}) has used {used}, and pyspark has one kind of session in a process. Run both "
-        "in processes of their own, as Dagster's multiprocess executor does, or use the same Spark for both"
+        f"this process (id {os.getpid()}) has used {used}, and pyspark has one kind of session per process. Run each "
+        "in its own process, as Dagster's multiprocess executor does, or use the same Spark for both"
     )
 
 

@@ -113,7 +113,7 @@ class Progress:
             document: dict[str, Any] = json.loads(record)
             if document[_MARK] != _VERSION:
                 msg = (
-                    f"{where}: the progress has version {document[_MARK]}, but this package knows version {_VERSION}. "
+                    f"{where}: the progress has version {document[_MARK]}, but this package reads version {_VERSION}. "
                     "Nothing was published. Update dagster-kafka-flip"
                 )
                 raise SinkProgressError(msg)
@@ -205,8 +205,8 @@ def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id
                 f"the sink {prefix} has published the table {progress.table} (id {progress.table_id}) up to version "
                 f"{progress.version}, but {table} has the id {table_id}: it is another table, or was recreated. "
                 "Nothing was published. Correct the table; or publish it under another transactional_id_prefix: with "
-                f"start={progress.version + 1} in the DeltaSource if CREATE OR REPLACE TABLE made it, so that its "
-                "versions go on, otherwise to an empty topic"
+                f"start={progress.version + 1} in the DeltaSource if CREATE OR REPLACE TABLE made it, because its "
+                "versions continue; otherwise to an empty topic"
             )
             raise SinkProgressError(msg)
 

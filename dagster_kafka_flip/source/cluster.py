@@ -352,7 +352,7 @@ class KafkaCluster:
         except (TopicNotFoundError, ClusterRequestError) as error:
             raise TransientError(error) from None
         if len(described.partitions) < partitions:
-            msg = f"the topic {topic} has only {len(described.partitions)} of {partitions} topic partitions yet"
+            msg = f"the topic {topic} has only {len(described.partitions)} of {partitions} topic partitions so far"
             raise TransientError(ClusterRequestError(msg))
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:

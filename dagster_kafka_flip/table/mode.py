@@ -58,7 +58,7 @@ class Upsert(_Keyed):
             return self
         if not self.soft_delete:
             msg = (
-                "order_by needs soft_delete=True: a row that is gone leaves nothing to compare with, so an older "
+                "order_by needs soft_delete=True: once a row is deleted, nothing is left to compare with, so an older "
                 "change that is read later would bring it back"
             )
             raise ValueError(msg)

@@ -73,7 +73,7 @@ def check_writers(
     coordinator = found.get(_COORDINATOR)
     if coordinator == _DYNAMODB:
         return
-    now = f" (it has {_COORDINATOR}={coordinator}, which is not known to)" if coordinator else ""
+    now = f" (its {coordinator} is not known to keep two runs apart)" if coordinator else ""
     msg = (
         f"the table {location} is on S3, where two concurrent runs can overwrite each other's commits. Nothing was "
         "written. Set single_writer=True on its DeltaTarget (or DeadLetters) and give its runs a pool with the limit "

@@ -172,7 +172,7 @@ def test_windows_that_could_overlap_have_other_definitions():
         (
             DeltaTriggerTimetable(timedelta(hours=6), interval=timedelta(hours=7)),
             interval("2026-01-01T00:00+00:00", "2026-01-01T07:00+00:00"),
-            "7:00:00 long, but the schedule has a run each 6:00:00",
+            "7:00:00 long, but the schedule starts a run every 6:00:00",
         ),
         (
             SimpleNamespace(),

@@ -73,9 +73,7 @@ def test_upstream_is_a_key_or_the_one_table_of_a_definition():
     for upstream, key in ((several, "orders"), ("lake/x", ["lake", "x"]), (AssetKey("y"), "y")):
         (found,) = _asset(upstream=upstream).get_asset_spec().deps
         assert found.asset_key == AssetKey(key)
-    with pytest.raises(
-        ConfigurationError, match=r"upstream: the definition writes to \S+lake/other, and not to \S+lake/o"
-    ):
+    with pytest.raises(ConfigurationError, match=r"upstream: the definition writes to \S+lake/other, not to \S+lake/o"):
         _asset(upstream=_landing("lake/other"))
 
 
@@ -236,7 +234,7 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     text = planned("--limit-rows", "1")
     assert "up to version 0, 4 behind the table" in text
     assert "... and 3 more" in text
-    assert "2 changed, and those of 1 versions, which their commits do not tell" in text
+    assert "2 changed, and those of 1 versions, whose commits do not report them" in text
     assert published.texts() == {}
     published.run()
     assert "nothing: all is published" in shown()
