@@ -79,8 +79,8 @@ class JsonFormatAttributes(_FramedFormatAttributes):
 
 
 _ROW = "The columns of the database's table as DDL, such as `id BIGINT NOT NULL, name STRING`."
-_ON_TRUNCATE = "What a change does that deletes all rows."
-_METADATA = "What lands of a change besides its row, each as a column of that name."
+_ON_TRUNCATE = "What to do with a change that deletes all rows."
+_METADATA = "Parts of a change to land with its row, each as a column with that name."
 
 
 class DebeziumFormatAttributes(Model):
@@ -159,7 +159,8 @@ class CsvFormatAttributes(Model):
         default='"', description="The character around a field that holds a delimiter or a line break; null if none."
     )
     escape: str | None = Field(
-        default=None, description="A character inside of quotes before a quote or itself, instead of a doubled quote."
+        default=None,
+        description="The character that escapes a quote or itself inside quotes, instead of a doubled quote.",
     )
     null_literal: str | None = Field(default=None, description="The text that means null.")
     allow_comments: bool | Template = Field(

@@ -39,7 +39,7 @@ class ChangelogFormat(Format):
     subclass needs. It is null for a null value.
 
     Attributes:
-        metadata: What lands of a change besides its row.
+        metadata: Parts of a change to land with its row.
     """
 
     metadata: tuple[str, ...] = ()

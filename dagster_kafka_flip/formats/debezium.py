@@ -238,7 +238,7 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
-        metadata: What lands of a change besides its row: `before` (the row before the change, as a STRUCT),
+        metadata: Parts of a change to land with its row: `before` (the row before the change, as a STRUCT),
             `ingestion_timestamp` (when the connector processed it), and of the event's `source` `source_timestamp`,
             `source_database`, `source_schema`, `source_table`, `source_snapshot`, `source_lsn`, `source_pos`,
             `source_gtid`, `source_tx_id`, and all of it as `source_properties`, a MAP of STRINGs. Each is a column of

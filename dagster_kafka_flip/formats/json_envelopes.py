@@ -329,7 +329,7 @@ class MaxwellFormat(_JsonValues):
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
-        metadata: What lands of a change besides its row: `before` (the row before an update, as a STRUCT),
+        metadata: Parts of a change to land with its row: `before` (the row before an update, as a STRUCT),
             `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Each is
             a column of that name. Default: nothing.
         on_error: See Format.
@@ -408,7 +408,7 @@ class OggFormat(TruncatingFormat, _JsonValues):
 
     Args:
         schema: The columns, as DDL such as `ID BIGINT NOT NULL, NAME STRING`, or as a StructType.
-        metadata: What lands of a change besides its row: `before` (the row before it, as a STRUCT), `source_table`,
+        metadata: Parts of a change to land with its row: `before` (the row before it, as a STRUCT), `source_table`,
             `source_timestamp` (`op_ts`) and `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, since the record
             does not have their time zone, and `primary_key` (the names of its columns). Each is a column of that name.
             Default: nothing.
@@ -487,7 +487,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
             BINARY are refused.
         database: The database whose changes land. Default: all.
         table: The database's table whose changes land. Default: all.
-        metadata: What lands of a change besides its row: `before` (the row before it, as a STRUCT), `source_database`,
+        metadata: Parts of a change to land with its row: `before` (the row before it, as a STRUCT), `source_database`,
             `source_table`, `source_timestamp` (`es`), `ingestion_timestamp` (`ts`) and `primary_key` (the names of its
             columns). Each is a column of that name. Default: nothing.
         on_truncate: See DebeziumFormat.
