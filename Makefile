@@ -12,10 +12,10 @@
 # make test-versions  the core on the Pythons, Javas, Sparks and libraries that people have; takes an hour
 # make test-newest  the core tests on the newest Spark and Delta
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
-# make screenshots  takes the documents' pictures of Dagster's pages anew
+# make screenshots  retakes the documents' pictures of Dagster's pages
 # make bench   measures on a broker of its own: bench-throughput, bench-growth, bench-memory, bench-planning, bench-tasks, bench-backfills,
 #              bench-merges, bench-publishing
-# make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
+# make soak    kills runs for ten minutes, and counts lost and doubled records
 # make soak-cluster  a run of 20 million records on a cluster that loses workers, compared record by record
 # make clean   removes what the others made, the virtual environment included
 
