@@ -603,6 +603,7 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "Invalid value for '--data-dir' (env var: 'DAGSTER_KAFKA_FLIP_BROKER_DIR'): Directory 'data.t",
         ),
         ("broker nope", 2, "No such command 'nope'."),
+        ("spark start --conf fs.s3a.secret.key=hunter2", 2, "write --conf as spark.NAME=VALUE"),
         (
             "plan --topic a --max-drift nan --bootstrap-servers 127.0.0.1:1",
             2,
@@ -643,6 +644,8 @@ def test_a_wrong_command_ends_with_one_line_that_says_what_to_write(command, cod
 
 def test_where_definitions_fail_is_reported_with_the_projects_own_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # A folder whose name only begins with the package's is the project's.
+    monkeypatch.setattr("dagster_kafka_flip.cli.asset._PACKAGE", Path(str(tmp_path)[:-1]))
     Path("failing.py").write_text("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
     finished = CliRunner().invoke(main, ["plan", "--asset", "a", "-f", "failing.py"])
     assert "the definitions in failing.py can't be loaded: JSONDecodeError: " in finished.output

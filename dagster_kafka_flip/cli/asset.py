@@ -488,11 +488,13 @@ def _line_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         # A SyntaxError already contains it.
         return ""
-    others = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    others = [_PACKAGE, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))]
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((*others, str(_PACKAGE), "<")) and "site-packages" not in frame.filename
+        if not any(Path(frame.filename).is_relative_to(other) for other in others)
+        and not frame.filename.startswith("<")
+        and "site-packages" not in frame.filename
     ]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 

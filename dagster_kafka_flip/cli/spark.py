@@ -97,8 +97,9 @@ def show_status(data_dir: Path, as_json: bool) -> None:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.startswith("spark."):
-        msg = f"invalid Spark setting {text!r}; write spark.NAME=VALUE"
-        raise click.BadParameter(msg, param_hint="'--conf'")
+        # Omits the value: it may be a secret.
+        msg = "write --conf as spark.NAME=VALUE, such as --conf spark.driver.memory=4g"
+        raise click.UsageError(msg)
     return name, value
 
 
