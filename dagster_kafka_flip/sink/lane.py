@@ -277,7 +277,8 @@ class Lane:
     def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         if error is None:
             return
-        self.undelivered += 1
+        # Under the other guarantees the run fails or publishes it again.
+        self.undelivered += self._sink.delivery_guarantee == "none"
         # What is purged failed with the transaction, not the other way round.
         if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
             return
