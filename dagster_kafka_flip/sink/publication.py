@@ -253,6 +253,7 @@ class Publication:
         for number, tried in self._tried.items():
             if self._committed[number] == tried:
                 self._done = self._done.plus(self._open[number])
+                self._batches += 1
         self._tried.clear()
         self._open = [_Tally() for _ in self._lanes]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.errors import SinkFencedError, TransactionTimedOutError
+from dagster_kafka_flip.errors import ClusterUnreachableError, SinkFencedError, TransactionTimedOutError
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.limits import Limits
@@ -97,6 +97,24 @@ def test_runs_that_die_at_any_step_publish_each_record_once_and_in_order(publish
     assert published.texts() == wanted
     assert (result.last_version, result.lag_versions) == (5, 0)
     assert len(deaths.met) >= 4, deaths.met
+
+
+def test_a_commit_whose_answer_is_lost_is_counted_once(published, monkeypatch):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(3)")
+    commit, lost = Lane.commit, []
+
+    def losing(lane: Any, progress: Any) -> None:
+        commit(lane, progress)
+        if progress.version == 1 and not lost:
+            lost.append(progress)
+            msg = "the answer was lost"
+            raise ClusterUnreachableError(msg)
+
+    monkeypatch.setattr(Lane, "commit", losing)
+    result = published.run(start=0)
+    assert (len(lost), result.records, result.batches) == (1, 3, 1)
+    assert published.texts() == {key: ["a"] for key in range(3)}
 
 
 def test_a_version_and_a_snapshot_larger_than_a_batch_go_on_where_they_ended(published):
