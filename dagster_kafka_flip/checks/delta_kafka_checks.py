@@ -98,10 +98,16 @@ def _left_out_check(publishing: Publishing) -> AssetChecksDefinition:
 
 
 def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckResult:
-    passed, description, details = False, "Dagster has no run of the asset that published something. Materialize it", {}
+    passed, details, seen = False, {}, 0
+    description = "Dagster has no run of the asset. Materialize it"
     for record in newest_materializations(instance, publishing.key):
         metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
         idle = metadata.get("kafka/idle")
+        seen += 1
+        description = (
+            f"None of the last {seen:,} materializations published anything, so it is unknown whether the run before "
+            "them left rows out"
+        )
         # An idle run says nothing of the rows, and a materialization of others neither.
         if idle is None or idle.value:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dagster import AssetCheckSeverity, AssetSelection, Definitions, asset, define_asset_job
+from dagster import AssetCheckSeverity, AssetMaterialization, AssetSelection, Definitions, asset, define_asset_job
 from pyspark.sql import types as t
 
 from dagster_kafka_flip import (
@@ -17,6 +17,8 @@ from dagster_kafka_flip import (
     delta_kafka_asset,
     delta_kafka_checks,
 )
+from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
+from dagster_kafka_flip.checks.delta_kafka_checks import _left_out
 from dagster_kafka_flip.errors import ConfigurationError, RowMisplacedError
 from dagster_kafka_flip.sink.comparison import TopicComparison, is_earlier
 
@@ -168,6 +170,17 @@ def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, 
     passed, severity, text, reported = checked(whole)
     assert (passed, severity, reported["surplus"], reported["missing"]) == (False, AssetCheckSeverity.ERROR, 1, 0)
     assert "1 are only there" in text
+
+
+def test_idle_runs_alone_do_not_tell_what_was_left_out(instance):
+    sink = KafkaSink(topic="t", transactional_id_prefix="s", key=_KEY, tolerate=(RowMisplacedError,))
+    publishing = publishing_of(build_delta_kafka_asset(source=DeltaSource(table="lake/a"), sink=sink))
+    assert publishing is not None
+    for _ in range(2):
+        instance.report_runless_asset_event(AssetMaterialization(publishing.key, metadata={"kafka/idle": True}))
+    found = _left_out(instance, publishing)
+    assert (found.passed, found.metadata) == (False, {})
+    assert "None of the last 2 materializations published anything" in (found.description or "")
 
 
 @pytest.mark.kafka
