@@ -79,11 +79,6 @@ class LogChecks:
     ) -> Iterator[AssetCheckResult]:
         """Runs the checks.
 
-        Args:
-            names: Names of the selected checks.
-            instance: The Dagster instance.
-            connection: The Kafka connection.
-
         Raises:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: The cluster answered with an error.

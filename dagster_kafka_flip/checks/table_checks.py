@@ -42,8 +42,6 @@ KEYS_NOT_NULL = "keys_not_null"
 NO_OVERLAP = "no_overlap"
 _OF_KEYS = frozenset({NO_DUPLICATE_KEY, KEYS_NOT_NULL, NO_OVERLAP})
 
-# History is read in pages from the newest commit; this many commits take about a second.
-
 _SHOWN_BREAKS = 20
 
 _VERSION = "delta/version"
@@ -77,11 +75,6 @@ class TableChecks:
 
         If every check already passed at the table's newest version, and this is known without Spark, Spark is not
         started.
-
-        Args:
-            names: Names of the selected checks.
-            spark: Returns the Spark session.
-            instance: The Dagster instance, with earlier results and materializations.
 
         Raises:
             KafkaFlipError: The table can't be read.

@@ -174,12 +174,7 @@ class LandingAsset(DefinedAsset):
     def session(
         self, master: str | None = None, remote: str | None = None
     ) -> contextlib.AbstractContextManager[SparkSession]:
-        """Like `session_of`, with the asset's SparkResource.
-
-        Args:
-            master: Master URL. Default: the session of the asset's SparkResource.
-            remote: Spark Connect server, instead of a master.
-        """
+        """Like `session_of`, with the asset's SparkResource."""
         return self.session_of(self.ingestion.spark, master, remote)
 
     def with_registries(self) -> Ingestion:
@@ -215,11 +210,6 @@ class LandingAsset(DefinedAsset):
         self, instance: DagsterInstance, partition_keys: Sequence[str] = (), config: Mapping[str, Any] | None = None
     ) -> ExecuteInProcessResult:
         """Runs only this asset, in this process. A failed run does not raise.
-
-        Args:
-            instance: The Dagster instance that records the run.
-            partition_keys: A range of the asset's partitions.
-            config: The run config.
 
         Raises:
             ConfigurationError: The definitions do not allow this run.
@@ -290,13 +280,7 @@ class LandingAsset(DefinedAsset):
         return DagsterRecord(known, text, record.run_id)
 
     def void_record(self, version: int, reason: str, moved: KnownPosition) -> str:
-        """Invalidates Dagster's record of the position; returns a message.
-
-        Args:
-            version: The table's version with the new position.
-            reason: The reason.
-            moved: The new position.
-        """
+        """Invalidates Dagster's record of the position; returns a message."""
         if not os.environ.get("DAGSTER_HOME"):
             return (
                 "Dagster's record was not updated, because DAGSTER_HOME is not set. Run the asset once with verify: "

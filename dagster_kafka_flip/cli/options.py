@@ -39,13 +39,7 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def data_dir_option(default: str, variable: str, about: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds `--data-dir` for a server.
-
-    Args:
-        default: The default folder.
-        variable: The environment variable for it.
-        about: The help text.
-    """
+    """Adds `--data-dir` for a server."""
     return click.option(
         "--data-dir",
         type=click.Path(file_okay=False, path_type=Path),
@@ -106,9 +100,6 @@ def _checked_address(context: click.Context, parameter: click.Parameter, value: 
 
 def check_can_ask(*, yes: bool) -> None:
     """Rejects a command that needs confirmation without a terminal, before it does anything.
-
-    Args:
-        yes: Whether it needs no confirmation.
 
     Raises:
         click.UsageError: There is no terminal.

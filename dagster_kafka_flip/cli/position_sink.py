@@ -83,12 +83,7 @@ def position_of_sink(
 
 
 def next_run(seen: Outlook, source: DeltaSource) -> str:
-    """What the next run would publish, for people.
-
-    Args:
-        seen: Where the sink is.
-        source: The table.
-    """
+    """What the next run would publish, for people."""
     if not seen.lanes:
         return f"the first one, with start {source.start}, up to version {seen.stop}"
     if seen.first is None:

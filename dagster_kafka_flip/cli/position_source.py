@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) -> tuple[TopicPartition, ...]:
-    """The topic partitions of a position that exist in a cluster.
-
-    Args:
-        connection: The Kafka connection.
-        state: The stream's state.
-    """
+    """The topic partitions of a position that exist in a cluster."""
     names = sorted({tp.topic for tp in state.position})
     with contextlib.closing(KafkaCluster(connection)) as cluster:
         topics = cluster.describe_topics(names, skip_missing=True)

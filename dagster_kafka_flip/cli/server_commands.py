@@ -26,12 +26,7 @@ class _Server(Protocol[Status_co]):
 
 
 def start_options(port: int, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds `--port`, and `--foreground` or `--daemon`.
-
-    Args:
-        port: The default port.
-        what: Name of the server, for the help.
-    """
+    """Adds `--port`, and `--foreground` or `--daemon`."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         for option in (
@@ -87,13 +82,7 @@ def run_server(
 
 
 def stop_server(what: str, server: _Server[Status_co], data_dir: Path) -> None:
-    """Stops a server, and prints whether it was running.
-
-    Args:
-        what: Name of the server, such as `broker`.
-        server: The server.
-        data_dir: Its folder, as given.
-    """
+    """Stops a server, and prints whether it was running."""
     stopped = server.stop()
     click.echo(f"Stopped the {what} on {data_dir}." if stopped else f"No {what} was running on {data_dir}.")
 
@@ -101,15 +90,7 @@ def stop_server(what: str, server: _Server[Status_co], data_dir: Path) -> None:
 def show_running(
     what: str, server: _Server[Status_co], data_dir: Path, show: Callable[[Status_co], None], *, as_json: bool
 ) -> None:
-    """Shows the running server; exits with 1 if there is none.
-
-    Args:
-        what: Name of the server, such as `broker`.
-        server: The server.
-        data_dir: Its folder, as given.
-        show: Prints the server's facts.
-        as_json: Whether to print one line of JSON.
-    """
+    """Shows the running server; exits with 1 if there is none."""
     status = server.status()
     if status is None:
         click.echo("null" if as_json else f"No {what} is running on {data_dir}.")

@@ -27,9 +27,6 @@ _INSTEAD = "Name the other columns (columns=...), or publish a copy of the table
 def avro_of(columns: StructType) -> dict[str, Any]:
     """Returns the Avro schema of columns: a record with one field for each, null first where a column allows it.
 
-    Args:
-        columns: The columns.
-
     Raises:
         ConfigurationError: A column has no exact form in Avro. The message names it.
     """

@@ -59,9 +59,6 @@ class Batches:
     def take(self, row: TableRow) -> Sequence[TableRow]:
         """Takes the next row of `version`; the rows come in the order of SegmentRows.
 
-        Args:
-            row: The row.
-
         Returns:
             The rows that are to be published now: none, the held one, this one, or both.
 

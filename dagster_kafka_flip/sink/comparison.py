@@ -84,10 +84,6 @@ class Comparison:
 def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
     """Checks that a topic's records can be derived from the table's rows.
 
-    Args:
-        source: The table.
-        sink: The sink.
-
     Raises:
         ConfigurationError: They can't.
     """
@@ -169,11 +165,7 @@ class _Log:
         return bool(self._foreign_keys or self._foreign_values)
 
     def is_unclear(self, key: bytes | None) -> bool:
-        """Whether the last record of a key can't be compared.
-
-        Args:
-            key: The key.
-        """
+        """Whether the last record of a key can't be compared."""
         return key in self._moved or key in self._earlier
 
     def unknown(self, schema_ids: SchemaIds) -> list[str]:

@@ -14,13 +14,7 @@ _LONGEST_MESSAGE = 2000
 
 
 class DeadLetter(NamedTuple):
-    """A record of the dead-letter topic.
-
-    Attributes:
-        key: Its key.
-        value: Its value.
-        headers: Its headers.
-    """
+    """A record of the dead-letter topic."""
 
     key: bytes | None
     value: bytes | None
@@ -35,16 +29,7 @@ class DeadLetter(NamedTuple):
 def dead_letters_of(
     row: TableRow, key: bytes | None, value: bytes | None, table: str, sink: KafkaSink, error: UnpublishableRowError
 ) -> list[DeadLetter]:
-    """Returns what can be sent of a row, the most of it first: the next one counts if a topic does not take it.
-
-    Args:
-        row: The row.
-        key: Its key.
-        value: Its value.
-        table: The table.
-        sink: The sink.
-        error: Why it can't be published.
-    """
+    """Returns what can be sent of a row, the most of it first: the next one counts if a topic does not take it."""
     why = {
         "error": type(error).__name__,
         "message": str(error)[:_LONGEST_MESSAGE],

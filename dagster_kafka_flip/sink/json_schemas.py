@@ -25,9 +25,6 @@ def json_schema_of(columns: StructType) -> dict[str, Any]:
 
     It allows no other fields: only then a registry takes a column that is added as compatible.
 
-    Args:
-        columns: The columns.
-
     Raises:
         ConfigurationError: A column has no exact form in JSON. The message names it.
     """
@@ -108,12 +105,7 @@ class _Place(NamedTuple):
 
 
 def leaves_out_nulls(columns: StructType, members: Members) -> bool:
-    """Whether a schema has fields that may be left out, but not be null, of columns that may be null.
-
-    Args:
-        columns: The columns, as one struct.
-        members: What its objects look like.
-    """
+    """Whether a schema has fields that may be left out, but not be null, of columns that may be null."""
     return any(_left_out(columns, members))
 
 

@@ -58,11 +58,7 @@ _CONNECTION = ("sasl.", "ssl.", "security.", "enable.sasl.", "enable.ssl.", "htt
 
 
 def is_topic_name(text: str) -> bool:
-    """Whether Kafka allows a topic of this name.
-
-    Args:
-        text: The name.
-    """
+    """Whether Kafka allows a topic of this name."""
     return text not in (".", "..") and _TOPIC.fullmatch(text) is not None
 
 
@@ -199,9 +195,6 @@ class KafkaSink(Settings):
     def check_content(self, content: str) -> None:
         """Checks that deleted rows have a form.
 
-        Args:
-            content: The content of the DeltaSource.
-
         Raises:
             ConfigurationError: Tombstones are wanted, but there is no key.
         """
@@ -213,11 +206,7 @@ class KafkaSink(Settings):
             raise ConfigurationError(msg)
 
     def leaves_out(self, error: UnpublishableRowError) -> bool:
-        """Whether a row is left out because of an error.
-
-        Args:
-            error: The row's error.
-        """
+        """Whether a row is left out because of an error."""
         if not self.tolerate:
             return self.dead_letter_topic is not None
         return isinstance(error, self.tolerate)
@@ -238,11 +227,7 @@ class KafkaSink(Settings):
         return {key for each in (self.key, self.value) if each is not None and (key := each.registry_key) is not None}
 
     def with_registries(self, registries: Mapping[str, SchemaRegistry]) -> KafkaSink:
-        """The sink with the registries in place of the resources' keys.
-
-        Args:
-            registries: The registries by key.
-        """
+        """The sink with the registries in place of the resources' keys."""
         changes = {
             side: each.with_registry(registries[each.registry_key])
             for side, each in (("key", self.key), ("value", self.value))
@@ -256,9 +241,5 @@ class KafkaSink(Settings):
         return self.progress_topic or f"{self.transactional_id_prefix}-progress"
 
     def transactional_id(self, lane: int) -> str:
-        """The transactional id of a lane.
-
-        Args:
-            lane: The lane's number.
-        """
+        """The transactional id of a lane."""
         return f"{self.transactional_id_prefix}-{lane}"

@@ -169,9 +169,6 @@ class Lane:
 
         With a weaker guarantee than exactly once, the records are delivered before the progress.
 
-        Args:
-            progress: The lane's progress with these records.
-
         Raises:
             KafkaFlipError: Nothing was committed, or that is unknown: see the progress topic.
         """

@@ -190,11 +190,7 @@ class LaneFailures:
 
 
 def shown(key: bytes | str | None) -> str:
-    """A record's key for messages, shortened.
-
-    Args:
-        key: The key.
-    """
+    """A record's key for messages, shortened."""
     if key is None:
         return "null"
     text = key if isinstance(key, str) else bytes(key).decode(errors="backslashreplace")

@@ -24,11 +24,7 @@ class Step:
     wrong: Callable[[Column], Column] | None = None
 
     def changed(self, value: Column) -> Column:
-        """Returns the value to serialize.
-
-        Args:
-            value: The value.
-        """
+        """Returns the value to serialize."""
         return value if self.change is None else self.change(value)
 
     def required(self, path: str) -> Step:
@@ -69,11 +65,7 @@ def of_struct(fields: Sequence[tuple[str, Step]]) -> Step:
 
 
 def of_array(element: Step) -> Step:
-    """The step of an array.
-
-    Args:
-        element: The step of its elements.
-    """
+    """The step of an array."""
     from pyspark.sql import functions as f
 
     change, wrong = element.change, element.wrong
@@ -84,11 +76,7 @@ def of_array(element: Step) -> Step:
 
 
 def of_map(value: Step) -> Step:
-    """The step of a map; keys stay as they are.
-
-    Args:
-        value: The step of its values.
-    """
+    """The step of a map; keys stay as they are."""
     from pyspark.sql import functions as f
 
     change, wrong = value.change, value.wrong

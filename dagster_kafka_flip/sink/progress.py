@@ -148,13 +148,6 @@ class Progress:
 def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: str, topic_id: str | None) -> None:
     """Checks that a sink still has the lanes that it had, and publishes to the topic that it published to.
 
-    Args:
-        found: Progress by lane.
-        prefix: The transactional id prefix.
-        lanes: The sink's number of lanes.
-        topic: The sink's topic.
-        topic_id: Its id; None if unknown.
-
     Raises:
         SinkProgressError: It had another number of lanes, or published to another topic, or to an earlier one of this
             name.
@@ -189,12 +182,6 @@ def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: st
 
 def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id: str) -> None:
     """Checks that a sink still publishes the table that it published.
-
-    Args:
-        found: Progress by lane.
-        prefix: The transactional id prefix.
-        table: The table.
-        table_id: Delta's id of it.
 
     Raises:
         SinkProgressError: It published another table.
@@ -243,12 +230,6 @@ def check_known(
 def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, progress_topic: str) -> None:
     """Checks that no lane lost its progress: a sink writes that of all lanes before the first row of any.
 
-    Args:
-        found: Progress by lane.
-        prefix: The transactional id prefix.
-        lanes: The number of lanes.
-        progress_topic: The progress topic.
-
     Raises:
         SinkProgressError: A lane has none, although another one has published rows.
     """
@@ -266,12 +247,7 @@ def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, prog
 
 
 def is_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether progress seems to be lost since an earlier run; it may only not be visible yet.
-
-    Args:
-        found: Progress by lane.
-        known: By lane, what an earlier run reached: version, and rows of the next one.
-    """
+    """Whether progress seems to be lost since an earlier run; it may only not be visible yet."""
     return bool(_lanes_behind(found, known))
 
 

@@ -29,10 +29,6 @@ _MARKER_SECONDS = 5.0
 class ProgressTopic:
     """A sink's progress topic.
 
-    Args:
-        cluster: The cluster.
-        sink: The sink.
-
     Attributes:
         name: The topic's name.
     """

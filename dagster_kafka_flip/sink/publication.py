@@ -112,11 +112,6 @@ class Publication:
     def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
         """Publishes all rows up to a version, or up to the limits of the run.
 
-        Args:
-            last: The last version.
-            cluster: The cluster.
-            tag: Tag of the run's Spark jobs.
-
         Raises:
             KafkaFlipError: Something failed; what is committed stays.
         """

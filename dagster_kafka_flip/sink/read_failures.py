@@ -30,10 +30,6 @@ _INCOMPATIBLE = re.compile(r"DELTA_CHANGE_DATA_FEED_INCOMPATIBLE|PARQUET_COLUMN_
 def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
     """Translates errors of Spark that mean that versions are gone, or have no change data.
 
-    Args:
-        versions: The table's versions.
-        segment: What is read.
-
     Raises:
         VersionsGoneError: Files of the versions are gone.
         ChangeDataFeedError: The table recorded no changes in them.

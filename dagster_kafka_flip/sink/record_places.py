@@ -38,12 +38,7 @@ class _Topic(NamedTuple):
 
 
 class RecordPlaces:
-    """Chooses where records go, and checks that they can.
-
-    Args:
-        cluster: The cluster.
-        sink: The sink.
-        log: The log.
+    """Chooses where records go, and checks that they can. In messages, `where` is the row.
 
     Raises:
         ConfigurationError: The dead-letter topic is compacted.
@@ -88,11 +83,7 @@ class RecordPlaces:
         return min((each for each in known if each is not None), default=None)
 
     def is_new(self, topic: str | None) -> bool:
-        """Whether a topic that a row names had not been looked at before.
-
-        Args:
-            topic: The topic, which may be none.
-        """
+        """Whether a topic that a row names had not been looked at before."""
         if topic is None or topic in self._topics or not is_topic_name(topic):
             return False
         self._topic(topic)
@@ -100,12 +91,6 @@ class RecordPlaces:
 
     def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: object) -> tuple[str, int | None]:
         """Returns a record's topic and topic partition; None for the client's partitioner.
-
-        Args:
-            row: The row.
-            key: The record's key.
-            value: The record's value.
-            where: The row, for messages.
 
         Raises:
             RowMisplacedError: The row names no topic, or a topic or topic partition that does not exist.
@@ -142,10 +127,6 @@ class RecordPlaces:
     def time(self, row: TableRow, where: object) -> int | None:
         """Returns a record's time; None for now.
 
-        Args:
-            row: The row.
-            where: The row, for messages.
-
         Raises:
             RowMisplacedError: Kafka has no such time.
         """
@@ -159,10 +140,6 @@ class RecordPlaces:
 
     def headers(self, row: TableRow, where: object) -> list[tuple[str, bytes | None]]:
         """Returns a record's headers.
-
-        Args:
-            row: The row.
-            where: The row, for messages.
 
         Raises:
             RowMisplacedError: A header has no name.
@@ -184,13 +161,6 @@ class RecordPlaces:
         where: object,
     ) -> None:
         """Checks that a topic takes a record.
-
-        Args:
-            topic: The topic.
-            key: The record's key.
-            value: Its value.
-            headers: Its headers.
-            where: The row, for messages.
 
         Raises:
             RowTooLargeError: It is larger than the topic allows.
@@ -249,12 +219,7 @@ class RecordPlaces:
 
 
 def topic_not_found(option: str, name: str) -> str:
-    """The message about a topic of the sink that does not exist.
-
-    Args:
-        option: The option that names it.
-        name: The topic.
-    """
+    """The message about a topic of the sink that does not exist."""
     return (
         f"the topic {name} does not exist, or this client may not describe it. Nothing was published. Create it, or "
         f"correct {option} of the KafkaSink"

@@ -19,26 +19,14 @@ _MOST = _BATCH + _RECORD + 3 * _NUMBER + 1
 
 
 def batch_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Returns the bytes of an uncompressed batch with one record.
-
-    Args:
-        key: The record's key.
-        value: Its value.
-        headers: Its headers.
-    """
+    """Returns the bytes of an uncompressed batch with one record."""
     size = _RECORD + _sized(key) + _sized(value) + _varint(len(headers))
     size += sum(_sized(name.encode()) + _sized(each) for name, each in headers)
     return _BATCH + _varint(size) + size
 
 
 def is_surely_within(limit: int, key: bytes | None, value: bytes | None) -> bool:
-    """Whether a record without headers is within a limit by far, which is quicker to tell than its size.
-
-    Args:
-        limit: Bytes of a batch.
-        key: The record's key.
-        value: Its value.
-    """
+    """Whether a record without headers is surely within a batch's limit of bytes; quicker to tell than its size."""
     return len(key or b"") + len(value or b"") + _MOST <= limit
 
 

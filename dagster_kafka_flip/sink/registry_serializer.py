@@ -29,11 +29,7 @@ _CONTEXT = ":"
 
 
 def frame_of(schema_id: int) -> bytes:
-    """What each record of a schema begins with, in Confluent's wire format.
-
-    Args:
-        schema_id: The schema's id.
-    """
+    """What each record of a schema begins with, in Confluent's wire format."""
     return _MAGIC + schema_id.to_bytes(4, "big")
 
 
@@ -113,11 +109,7 @@ class RegistrySerializer(Serializer):
         return self.registry if isinstance(self.registry, str) else None
 
     def with_registry(self, registry: SchemaRegistry) -> Self:
-        """The serializer with the registry in place of a resource's key.
-
-        Args:
-            registry: The registry.
-        """
+        """The serializer with the registry in place of a resource's key."""
         return self.model_copy(update={"registry": registry})
 
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
@@ -126,9 +118,6 @@ class RegistrySerializer(Serializer):
 
     def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expressions of the bytes, with a schema that is registered.
-
-        Args:
-            rows: What is serialized.
 
         Raises:
             ConfigurationError: A column does not exist, or does not fit the schema.

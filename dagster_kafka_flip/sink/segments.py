@@ -44,11 +44,6 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
 
     Lanes that are not at the same version, or in the middle of one, first follow the path of the furthest lane: with
     its columns and schemas, because without a key the lane and the order of a row depend on them.
-
-    Args:
-        found: Progress of all lanes.
-        origin: Where the sink started.
-        last: The last version to publish.
     """
     start = min(progress.version for progress in found) + 1
     segments: list[Segment] = []

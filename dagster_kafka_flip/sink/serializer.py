@@ -71,9 +71,6 @@ class Serializer(Settings, ABC):
     def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expressions of the bytes.
 
-        Args:
-            rows: What is serialized.
-
         Raises:
             ConfigurationError: A column does not exist, or has no exact form.
         """
@@ -92,11 +89,7 @@ class Serializer(Settings, ABC):
         return None
 
     def with_registry(self, registry: SchemaRegistry) -> Self:
-        """The serializer with the registry in place of a resource's key.
-
-        Args:
-            registry: The registry.
-        """
+        """The serializer with the registry in place of a resource's key."""
         del registry
         return self
 
@@ -107,10 +100,6 @@ class Serializer(Settings, ABC):
 
 def type_of(schema: StructType, name: str) -> DataType:
     """Returns a column's type.
-
-    Args:
-        schema: Type of the rows.
-        name: The column's name.
 
     Raises:
         ConfigurationError: There is no such column.
@@ -124,10 +113,6 @@ def type_of(schema: StructType, name: str) -> DataType:
 
 def check_key(schema: StructType, names: Sequence[str]) -> None:
     """Checks that equal values of columns make equal keys.
-
-    Args:
-        schema: Type of the rows.
-        names: The key's columns.
 
     Raises:
         ConfigurationError: A column does not exist, or is or has a map, whose entries have no order.
@@ -151,10 +136,6 @@ def check_key(schema: StructType, names: Sequence[str]) -> None:
 def fields_of(schema: StructType, names: Sequence[str]) -> StructType:
     """Returns the type of the struct of some columns.
 
-    Args:
-        schema: Type of the rows.
-        names: The columns.
-
     Raises:
         ConfigurationError: There is no such column.
     """
@@ -166,11 +147,7 @@ def fields_of(schema: StructType, names: Sequence[str]) -> StructType:
 
 
 def struct_of(names: Sequence[str]) -> Column:
-    """Returns the struct of some columns.
-
-    Args:
-        names: The columns.
-    """
+    """Returns the struct of some columns."""
     from pyspark.sql import functions as f
 
     return f.struct(*(f.col(quoted(name)).alias(name) for name in names))

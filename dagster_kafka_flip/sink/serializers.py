@@ -51,9 +51,6 @@ class JsonSerializer(Serializer):
     def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expression of the bytes.
 
-        Args:
-            rows: What is serialized.
-
         Raises:
             ConfigurationError: A column does not exist, or has no exact form in JSON.
         """
@@ -79,9 +76,6 @@ class StringSerializer(Serializer):
 
     def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expression of the bytes.
-
-        Args:
-            rows: What is serialized.
 
         Raises:
             ConfigurationError: The column does not exist, or has another type.
@@ -116,9 +110,6 @@ class RawSerializer(Serializer):
     def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expression of the bytes.
 
-        Args:
-            rows: What is serialized.
-
         Raises:
             ConfigurationError: The column does not exist, or has another type.
         """
@@ -136,12 +127,7 @@ class RawSerializer(Serializer):
 
 
 def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:
-    """Returns the bytes of a value as JSON.
-
-    Args:
-        column: The value.
-        options: More of Spark's options.
-    """
+    """Returns the bytes of a value as JSON."""
     from pyspark.sql import functions as f
 
     return f.to_json(column, {**_JSON_OPTIONS, **options}).cast("binary")
@@ -149,10 +135,6 @@ def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:
 
 def check_json(name: str, kind: DataType) -> None:
     """Checks that JSON has each value of a type exactly.
-
-    Args:
-        name: The column's name.
-        kind: Its type.
 
     Raises:
         ConfigurationError: It has not.

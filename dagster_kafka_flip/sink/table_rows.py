@@ -61,12 +61,7 @@ class TableRow(NamedTuple):
 
 
 def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
-    """The settings that decide lane and order of rows, for comparison with another run's.
-
-    Args:
-        source: What is published.
-        sink: Where to.
-    """
+    """The settings that decide lane and order of rows, for comparison with another run's."""
     serializers = {
         name: None if each is None else [type(each).__name__, each.description()]
         for name, each in (("key", sink.key), ("value", sink.value))

@@ -41,10 +41,6 @@ _SILENT = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptF
 class TableVersions:
     """The versions of a source's table, as of one moment.
 
-    Args:
-        spark: The session to read with.
-        source: What to publish.
-
     Attributes:
         newest: The newest version.
         table_id: Delta's id of the table.
@@ -179,11 +175,7 @@ class TableVersions:
             raise ChangeDataFeedError(msg)
 
     def no_feed_then(self, segment: Segment) -> ChangeDataFeedError:
-        """Creates the error about changes that were not recorded, although the table records them now.
-
-        Args:
-            segment: The versions.
-        """
+        """Creates the error about changes that were not recorded, although the table records them now."""
         which = "it" if segment.first == segment.last else "some of them"
         return ChangeDataFeedError(
             f"the table {self._source} had no change data feed in {segment}: what {which} changed is not recorded. "
@@ -192,10 +184,6 @@ class TableVersions:
 
     def check_there(self, first: int, last: int) -> None:
         """Checks that the log still has versions.
-
-        Args:
-            first: The first version.
-            last: The last version.
 
         Raises:
             VersionsGoneError: Log retention deleted some.
@@ -212,11 +200,7 @@ class TableVersions:
         raise self.gone(first, wanted, "the table's log no longer has them (delta.logRetentionDuration)")
 
     def incompatible(self, segment: Segment) -> IncompatibleVersionsError:
-        """Creates the error about versions whose schemas one read can't span.
-
-        Args:
-            segment: The versions.
-        """
+        """Creates the error about versions whose schemas one read can't span."""
         advice = f"To go on, {_ANEW}"
         if segment.first < segment.last:
             advice = (
@@ -230,13 +214,7 @@ class TableVersions:
         )
 
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
-        """Creates the error about versions that can't be read any more.
-
-        Args:
-            first: The first of them.
-            last: The last of them.
-            why: What took them.
-        """
+        """Creates the error about versions that can't be read any more."""
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         return VersionsGoneError(
             f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
@@ -245,10 +223,6 @@ class TableVersions:
 
 
 def local_version(source: DeltaSource) -> tuple[int, str] | None:
-    """The newest version and the id of a table, without Spark; None if its log can't be seen or does not say so.
-
-    Args:
-        source: What to publish.
-    """
+    """The newest version and the id of a table, without Spark; None if its log can't be seen or does not say so."""
     found = details_at(source.target.location) if source.target.is_path else None
     return None if found is None else (found[0], found[1].id)
