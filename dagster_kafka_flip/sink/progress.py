@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import TypeAdapter
 
 from dagster_kafka_flip.errors import SinkProgressError
 
@@ -76,27 +78,7 @@ class Progress:
 
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""
-        return json.dumps(
-            {
-                _MARK: _VERSION,
-                "lane": self.lane,
-                "lanes": self.lanes,
-                "topic": self.topic,
-                "topic_id": self.topic_id,
-                "table": self.table,
-                "table_id": self.table_id,
-                "origin": {"version": self.origin.version, "snapshot": self.origin.snapshot},
-                "version": self.version,
-                "rows": self.rows,
-                "digest": self.digest,
-                "columns": self.columns,
-                "settings": self.settings,
-                "schema_ids": self.schema_ids,
-                "topic_partitions": self.topic_partitions,
-                "types": self.types,
-            },
-            ensure_ascii=False,
-        ).encode()
+        return json.dumps({_MARK: _VERSION, **asdict(self)}, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, record: bytes, where: str) -> Progress:
@@ -117,32 +99,16 @@ class Progress:
                     "Nothing was published. Update dagster-kafka-flip"
                 )
                 raise SinkProgressError(msg)
-            origin = document["origin"]
-            of_key, of_value = document["schema_ids"]
-            return cls(
-                lane=int(document["lane"]),
-                lanes=int(document["lanes"]),
-                topic=str(document["topic"]),
-                topic_id=None if document["topic_id"] is None else str(document["topic_id"]),
-                table=str(document["table"]),
-                table_id=str(document["table_id"]),
-                origin=Origin(int(origin["version"]), bool(origin["snapshot"])),
-                version=int(document["version"]),
-                rows=int(document["rows"]),
-                columns=tuple(document["columns"]),
-                settings=str(document["settings"]),
-                digest=int(document["digest"]),
-                schema_ids=(of_key, of_value),
-                # Earlier progress has none.
-                topic_partitions=document.get("topic_partitions"),
-                types=document.get("types"),
-            )
+            return _PROGRESS.validate_python(document)
         except (ValueError, KeyError, TypeError) as error:
             msg = (
                 f"{where}: the record is not a sink's progress. Nothing was published. The progress topic must belong "
                 "to one sink alone: set another progress_topic"
             )
             raise SinkProgressError(msg) from error
+
+
+_PROGRESS = TypeAdapter(Progress)
 
 
 def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: str, topic_id: str | None) -> None:
