@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, resolved
-from dagster_kafka_flip.sink.nested import Step, of_array, of_map, of_struct
+from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
 
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-
 # Flink's name for the record of a table's columns.
 _RECORD = "record"
-
-_INSTEAD = "Name the other columns (columns=...), or publish a copy of the table without it"
 
 
 def avro_of(columns: StructType) -> dict[str, Any]:
@@ -37,12 +33,7 @@ def _record(struct: StructType, name: str, path: str) -> dict[str, Any]:
     fields: list[dict[str, Any]] = []
     for field in struct.fields:
         at = f"{path}.{field.name}".lstrip(".")
-        if not _NAME.fullmatch(field.name):
-            msg = (
-                f"the column {at} has a name that Avro does not allow: use letters, digits and _, without a leading "
-                f"digit. {_INSTEAD}"
-            )
-            raise ConfigurationError(msg)
+        check_name(field.name, at, "Avro")
         avro_type = _nullable(_type(field.dataType, f"{name}.{field.name}", at), is_null=field.nullable)
         fields.append({"name": field.name, "type": avro_type, **({"default": None} if field.nullable else {})})
     return {"type": "record", "name": name, "fields": fields}
@@ -66,7 +57,7 @@ def _type(found: DataType, name: str, path: str) -> Any:
         if not isinstance(found.keyType, t.StringType):
             msg = (
                 f"the map {path} has keys of type {found.keyType.simpleString()}, but keys in Avro are strings. "
-                f"{_INSTEAD}"
+                f"{INSTEAD}"
             )
             raise ConfigurationError(msg)
         values = _nullable(_type(found.valueType, name, f"{path}{{}}"), is_null=found.valueContainsNull)
@@ -89,29 +80,16 @@ def _type(found: DataType, name: str, path: str) -> Any:
         t.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
     }
     if type(found) not in plain:
-        msg = f"the column {path} is {found.simpleString()}, which has no exact form in Avro. {_INSTEAD}"
+        msg = f"the column {path} is {found.simpleString()}, which has no exact form in Avro. {INSTEAD}"
         raise ConfigurationError(msg)
     return plain[type(found)]
 
 
-class _Place(NamedTuple):
-    """Path of a part of the schema.
+@dataclass(frozen=True, kw_only=True)
+class _Place(Place):
+    """A place in a schema with these named types."""
 
-    Attributes:
-        what: The schema's name in an error.
-        named: Its named types.
-        path: The column, and the path in it.
-    """
-
-    what: str
     named: Mapping[str, dict[str, Any]]
-    path: str = ""
-
-    def deeper(self, path: str) -> _Place:
-        return self._replace(path=f"{self.path}{path}".lstrip("."))
-
-    def misfit(self, why: str) -> ConfigurationError:
-        return ConfigurationError(f"{self.what} does not fit the table: {self.path or 'its root'} {why}")
 
 
 def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
@@ -125,7 +103,7 @@ def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
     Raises:
         ConfigurationError: The columns don't fit. The message names one.
     """
-    at = _Place(what, schema.named())
+    at = _Place(what=what, named=schema.named())
     if schema.fields is not None:
         return _record_step(columns, schema.fields, at)
     if len(columns.fields) != 1:

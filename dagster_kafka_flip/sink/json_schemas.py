@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
-from dagster_kafka_flip.sink.nested import Step, of_array, of_map, of_struct
+from dagster_kafka_flip.sink.nested import Place, Step, of_array, of_map, of_struct
 from dagster_kafka_flip.sink.serializers import check_json
 
 if TYPE_CHECKING:
@@ -84,24 +84,11 @@ def _of(kind: DataType, *, is_null: bool) -> dict[str, Any]:
     return {**found, "type": [found["type"], "null"]} if is_null else found
 
 
-class _Place(NamedTuple):
-    """Path of a part of the schema.
+@dataclass(frozen=True, kw_only=True)
+class _Place(Place):
+    """A place in a schema, and whether fields that are null are left out."""
 
-    Attributes:
-        what: The schema's name in an error.
-        leaves_out: Whether fields that are null are left out.
-        path: The column, and the path in it.
-    """
-
-    what: str
     leaves_out: bool
-    path: str = ""
-
-    def deeper(self, path: str) -> _Place:
-        return self._replace(path=f"{self.path}{path}".lstrip("."))
-
-    def misfit(self, why: str) -> ConfigurationError:
-        return ConfigurationError(f"{self.what} does not fit the table: {self.path} {why}")
 
 
 def leaves_out_nulls(columns: StructType, members: Members) -> bool:
@@ -138,7 +125,7 @@ def step_of(columns: StructType, members: Members, what: str, *, leaves_out: boo
     """
     for field in columns.fields:
         check_json(field.name, field.dataType)
-    return _object_step(columns, members, _Place(what, leaves_out))
+    return _object_step(columns, members, _Place(what=what, leaves_out=leaves_out))
 
 
 def _object_step(struct: StructType, members: Members, at: _Place) -> Step:

@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column
+    from typing_extensions import Self
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+INSTEAD = "Name the other columns (columns=...), or publish a copy of the table without it"
+"""What to do about a column that a format has no form for."""
+
+
+def check_name(name: str, path: str, language: str) -> None:
+    """Checks that a column's name is one in Avro or Protobuf, whose rules are the same.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if not _NAME.fullmatch(name):
+        msg = (
+            f"the column {path} has a name that {language} does not allow: use letters, digits and _, without a "
+            f"leading digit. {INSTEAD}"
+        )
+        raise ConfigurationError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Path of a part of a schema.
+
+    Attributes:
+        what: The schema's name in an error.
+        path: The column, and the path in it.
+    """
+
+    what: str
+    path: str = ""
+
+    def deeper(self, path: str) -> Self:
+        """The place of a part of this one."""
+        return replace(self, path=f"{self.path}{path}".lstrip("."))
+
+    def misfit(self, why: str) -> ConfigurationError:
+        """Creates the error about a column that does not fit the schema."""
+        return ConfigurationError(f"{self.what} does not fit the table: {self.path or 'its root'} {why}")
 
 
 @dataclass(frozen=True)

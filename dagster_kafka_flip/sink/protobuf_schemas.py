@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.protobuf_types import entry_of, kind_of, message_of, shape_of
-from dagster_kafka_flip.sink.nested import Step, of_array, of_map, of_struct
+from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 MESSAGE = "Record"
 """Name of the message that is made of columns."""
 
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _TIMESTAMP = "google.protobuf.Timestamp"
-_INSTEAD = "Name the other columns (columns=...), or publish a copy of the table without it"
 
 # Protobuf keeps these numbers for itself.
 _FIRST_KEPT, _LAST_KEPT = 19_000, 19_999
@@ -65,12 +62,7 @@ def _message_lines(name: str, struct: StructType, known: Descriptor | None, path
         yield f"  reserved {', '.join(map(str, gone))};"
     for field in sorted(struct.fields, key=lambda each: numbers[each.name]):
         at = f"{path}.{field.name}".lstrip(".")
-        if not _NAME.fullmatch(field.name):
-            msg = (
-                f"the column {at} has a name that Protobuf does not allow: use letters, digits and _, without a "
-                f"leading digit. {_INSTEAD}"
-            )
-            raise ConfigurationError(msg)
+        check_name(field.name, at, "Protobuf")
         inner = before.get(field.name)
         for line in _field_lines(field.name, field.dataType, inner, numbers[field.name], struct.names, at):
             yield f"  {line}"
@@ -141,7 +133,7 @@ def _type_name(kind: DataType, path: str) -> str:
     }
     if type(kind) not in plain:
         what = "a list or map inside another" if isinstance(kind, (t.ArrayType, t.MapType)) else kind.simpleString()
-        msg = f"the column {path} is {what}, which has no exact form in Protobuf. {_INSTEAD}"
+        msg = f"the column {path} is {what}, which has no exact form in Protobuf. {INSTEAD}"
         raise ConfigurationError(msg)
     return plain[type(kind)]
 
@@ -153,27 +145,9 @@ def _key_name(kind: DataType, path: str) -> str:
         return _type_name(kind, path)
     msg = (
         f"the map {path} has keys of type {kind.simpleString()}, but keys in Protobuf are strings, whole numbers or "
-        f"booleans. {_INSTEAD}"
+        f"booleans. {INSTEAD}"
     )
     raise ConfigurationError(msg)
-
-
-class _Place(NamedTuple):
-    """Where a field is.
-
-    Attributes:
-        what: The schema's name in an error.
-        path: The column, and the path in it.
-    """
-
-    what: str
-    path: str = ""
-
-    def deeper(self, path: str) -> _Place:
-        return self._replace(path=f"{self.path}{path}".lstrip("."))
-
-    def misfit(self, why: str) -> ConfigurationError:
-        return ConfigurationError(f"{self.what} does not fit the table: {self.path} {why}")
 
 
 def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Step]:
@@ -187,10 +161,10 @@ def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[F
     Raises:
         ConfigurationError: The columns don't fit. The message names one.
     """
-    return _message_plan(columns, message, _Place(what))
+    return _message_plan(columns, message, Place(what=what))
 
 
-def _message_plan(struct: StructType, message: Descriptor, at: _Place) -> tuple[list[FieldPlan], Step]:
+def _message_plan(struct: StructType, message: Descriptor, at: Place) -> tuple[list[FieldPlan], Step]:
     plans: list[FieldPlan] = []
     steps: list[tuple[str, Step]] = []
     for column in struct.fields:
@@ -205,7 +179,7 @@ def _message_plan(struct: StructType, message: Descriptor, at: _Place) -> tuple[
     return plans, of_struct(steps)
 
 
-def _field_plan(kind: DataType, field: FieldDescriptor, at: _Place) -> tuple[FieldPlan, Step]:
+def _field_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[FieldPlan, Step]:
     from pyspark.sql import types as t
 
     shape = shape_of(field)
@@ -222,13 +196,13 @@ def _field_plan(kind: DataType, field: FieldDescriptor, at: _Place) -> tuple[Fie
     return (field.name, "optional" if field.has_presence else "always", value), step
 
 
-def _check_key(kind: DataType, field: FieldDescriptor, at: _Place) -> None:
+def _check_key(kind: DataType, field: FieldDescriptor, at: Place) -> None:
     value, _ = _value_plan(kind, field, at)
     if value[0] not in {"plain", "integer"}:
         raise at.misfit(f"has keys of type {kind.simpleString()}, but the schema has different ones")
 
 
-def _value_plan(kind: DataType, field: FieldDescriptor, at: _Place) -> tuple[Value, Step]:
+def _value_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[Value, Step]:
     from pyspark.sql import types as t
 
     wanted = kind_of(field)
