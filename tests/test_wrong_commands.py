@@ -9,6 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.cli.asset import find_asset
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
 
 _WHERE = "--bootstrap-servers 127.0.0.1:1"
 _FILES = {
@@ -662,3 +665,22 @@ def test_a_wrong_home_of_dagster_is_named(home, message):
         assert finished.exit_code == 1
         assert "Error: the Dagster instance of DAGSTER_HOME can't be opened" in finished.output
         assert message in finished.output
+
+
+def test_a_move_that_dagster_can_not_record_says_so(tmp_path, monkeypatch):
+    found = find_asset("stream", python_file=Path("defs.py"))
+    state = EnumeratorState({TopicPartition("a", 0): 1})
+    for home, why in (
+        ("", "DAGSTER_HOME is not set. Run the asset once with verify: true"),
+        (str(tmp_path / "nope"), "the Dagster instance of DAGSTER_HOME can't be opened"),
+    ):
+        monkeypatch.setenv("DAGSTER_HOME", home)
+        assert f"was not updated, because {why}" in found.void_record("main", 3, "by hand", state, 2)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    # The asset's runs may go on with their record: another stream of the table was moved.
+    assert "is of the stream 'main'" in found.void_record("other", 3, "by hand", state, 2)
+    assert not list(tmp_path.iterdir())
+    assert "is invalidated" in found.void_record("main", 3, "by hand", state, 2)
+    moved = found.record().known
+    assert moved is not None
+    assert (moved.state, moved.table_version, moved.transaction_version) == (state, 3, 2)

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import traceback
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
 from dagster_kafka_flip.assets.resources import connection_of, session_of
 from dagster_kafka_flip.cli.spark_session import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.ingestion.result import KnownPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.delta_kafka_asset import Publishing
     from dagster_kafka_flip.assets.kafka_delta_asset import Ingestion
     from dagster_kafka_flip.assets.position_record import Record
-    from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _DEFAULT_FILE = Path("definitions.py")
@@ -279,16 +281,44 @@ class LandingAsset(DefinedAsset):
         text = f"Dagster's record, from the table's version {known.table_version} at {seen}"
         return DagsterRecord(known, text, record.run_id)
 
-    def void_record(self, version: int, reason: str, moved: KnownPosition) -> str:
-        """Invalidates Dagster's record of the position; returns a message."""
-        if not os.environ.get("DAGSTER_HOME"):
+    def void_record(
+        self, stream: str, version: int, reason: str, state: EnumeratorState, transaction_version: int | None
+    ) -> str:
+        """Invalidates Dagster's record of the position; returns a message.
+
+        Args:
+            stream: The stream that was moved; the record of another one stays.
+            version: The table's version with the new position.
+            reason: The reason.
+            state: The stream's new state.
+            transaction_version: The version of the move's transaction.
+        """
+        name = self.key.to_user_string()
+        again = "once with verify: true; otherwise its runs may use the old record for up to verify_after (24 hours)."
+        if stream != self.target.stream:
             return (
-                "Dagster's record was not updated, because DAGSTER_HOME is not set. Run the asset once with verify: "
-                "true; otherwise its runs may use the old record for up to verify_after (24 hours)."
+                f"Dagster's record of {name} was not updated, because it is of the stream {self.target.stream!r}. Run "
+                f"the asset of the stream {stream!r} {again}"
             )
-        with DagsterInstance.get() as instance:
-            void_record(instance, self.key, reason, version, moved)
-        return f"Dagster's record of {self.key.to_user_string()} is invalidated; the next run reads the table."
+        moved = KnownPosition(
+            stream=stream,
+            table=self.target.identity,
+            state=state,
+            verified_at=datetime.now(tz=timezone.utc),
+            table_version=version,
+            anchor_version=version,
+            transaction_version=transaction_version,
+        )
+        try:
+            if not os.environ.get("DAGSTER_HOME"):
+                why = "DAGSTER_HOME is not set"
+            else:
+                with DagsterInstance.get() as instance:
+                    void_record(instance, self.key, reason, version, moved)
+                return f"Dagster's record of {name} is invalidated; the next run reads the table."
+        except DagsterError as error:
+            why = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
+        return f"Dagster's record was not updated, because {why.rstrip('.')}. Run the asset {again}"
 
 
 @dataclass(frozen=True)
@@ -346,11 +376,6 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
 def find_published(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> PublishedAsset:
     """Like `find_asset`, for an asset that publishes a table.
 
-    Args:
-        key: The asset's key, its parts separated by slashes.
-        module_name: Module with the definitions.
-        python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
-
     Raises:
         ConfigurationError: The definitions can't be loaded, or have no such asset.
     """
@@ -367,11 +392,6 @@ def find_either(
     key: str, *, module_name: str | None = None, python_file: Path | None = None
 ) -> LandingAsset | PublishedAsset:
     """Like `find_asset`, for an asset that lands topics or publishes a table.
-
-    Args:
-        key: The asset's key, its parts separated by slashes.
-        module_name: Module with the definitions.
-        python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
 
     Raises:
         ConfigurationError: The definitions can't be loaded, or have no such asset.

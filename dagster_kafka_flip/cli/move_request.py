@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,6 @@ import click
 from dagster_kafka_flip.cli.options import written
 from dagster_kafka_flip.cli.position_source import partitions_still_there
 from dagster_kafka_flip.cli.spark_session import command_session
-from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -85,16 +83,7 @@ class MoveRequest:
                 "Dagster's record was not updated: until it is older than verify_after (24 hours), a run that finds "
                 "nothing new by this record ends at once. Run once with verify: true, or use --asset."
             )
-        moved = KnownPosition(
-            stream=self.target.stream,
-            table=self.target.identity,
-            state=move.after,
-            verified_at=datetime.now(tz=timezone.utc),
-            table_version=version,
-            anchor_version=version,
-            transaction_version=move.fence,
-        )
-        return self.found.void_record(version, reason, moved)
+        return self.found.void_record(self.target.stream, version, reason, move.after, move.fence)
 
 
 def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import click
@@ -45,7 +44,6 @@ def rebuild_command(
     from dagster_kafka_flip.cli.asset import find_asset
     from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.ingestion.rebuild import rebuild
-    from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
     with written("--staging"):
@@ -71,13 +69,5 @@ def rebuild_command(
             limits=found.ingestion.limits,
         )
     click.echo(f"Version {done.version} of {found.target} has {done.rows:,} rebuilt rows. You can drop {staging}.")
-    moved = KnownPosition(
-        stream=found.target.stream,
-        table=found.target.identity,
-        state=done.state,
-        verified_at=datetime.now(tz=timezone.utc),
-        table_version=done.version,
-        anchor_version=done.version,
-        transaction_version=done.transaction_version,
-    )
-    click.echo(found.void_record(done.version, f"rebuilt from {staging}", moved))
+    reason = f"rebuilt from {staging}"
+    click.echo(found.void_record(found.target.stream, done.version, reason, done.state, done.transaction_version))
