@@ -35,10 +35,5 @@ def main() -> None:
     """Ingest Kafka topics into Delta Lake tables, in bounded batches."""
 
 
-main.add_command(plan)
-main.add_command(ingest_command)
-main.add_command(rebuild_command)
-main.add_command(position)
-main.add_command(backfill)
-main.add_command(broker)
-main.add_command(spark)
+for command in (plan, ingest_command, rebuild_command, position, backfill, broker, spark):
+    main.add_command(command)

@@ -88,7 +88,7 @@ def backfill(
 
     # Before the terminal check, because an invalid range fails in any case.
     span = _span(start, stop)
-    _check_can_ask(yes=yes or dry_run, as_json=as_json)
+    check_can_ask(yes=yes or dry_run, as_json=as_json)
     with contextlib.ExitStack() as stack:
         instance = None if dry_run else stack.enter_context(dagster_instance())
         found = find_asset(asset, module_name=module_name, python_file=python_file)
@@ -126,15 +126,6 @@ def _span(start: str, stop: str) -> Window:
             epoch_milliseconds(time)
     with written():
         return Window.between(start, stop)
-
-
-def _check_can_ask(*, yes: bool, as_json: bool) -> None:
-    if yes:
-        return
-    if as_json:
-        msg = "--json does not ask for confirmation: add --yes, or --dry-run to see only the plan"
-        raise click.UsageError(msg)
-    check_can_ask(yes=yes)
 
 
 def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = None) -> Backfill:

@@ -39,12 +39,11 @@ def show_plan(plan: Backfill, limit_rows: int) -> None:
             columns,
             [
                 (split.topic_partition, split.starting_offset, split.stopping_offset, split.offset_span)
-                for split in splits[:limit_rows]
+                for split in splits
             ],
+            most=limit_rows,
+            rest=f", with {sum(split.offset_span for split in splits[limit_rows:]):,} offsets",
         )
-        if len(splits) > limit_rows:
-            rest = sum(split.offset_span for split in splits[limit_rows:])
-            out.print(f"... and {len(splits) - limit_rows:,} more, with {rest:,} offsets")
     else:
         out.print("The topics have no records in the range; any rows of the table in it will be removed.")
     out.print()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    Option: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 @contextlib.contextmanager
@@ -33,12 +35,29 @@ def written(option: str | None = None) -> Generator[None, None, None]:
         raise click.BadParameter(str(error), param_hint=f"'{option}'") from error
 
 
-def json_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for scripts.")(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for scripts.")
+
+limit_rows_option = click.option(
+    "--limit-rows",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="Maximum number of topic partitions to show; --json has all.",
+)
 
 
-def data_dir_option(default: str, variable: str, about: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def together(*options: Option) -> Option:
+    """Adds several options as one decorator; a command's help has them in this order."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def data_dir_option(default: str, variable: str, about: str) -> Option:
     """Adds `--data-dir` for a server."""
     return click.option(
         "--data-dir",
@@ -49,35 +68,6 @@ def data_dir_option(default: str, variable: str, about: str) -> Callable[[Callab
         show_envvar=True,
         help=about,
     )
-
-
-def limit_rows_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--limit-rows`."""
-    return click.option(
-        "--limit-rows",
-        type=click.IntRange(min=0),
-        default=50,
-        show_default=True,
-        help="Maximum number of topic partitions to show; --json has all.",
-    )(command)
-
-
-def spark_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--spark-master` and `--spark-remote`."""
-    for option in (
-        click.option(
-            "--spark-remote",
-            callback=_checked_address,
-            help="Spark Connect server, such as sc://host:15002, instead of a local session.",
-        ),
-        click.option(
-            "--spark-master",
-            callback=_checked_address,
-            help="Master URL. Default: the asset's SparkResource, or local[*].",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def _checked_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -98,13 +88,30 @@ def _checked_address(context: click.Context, parameter: click.Parameter, value: 
     return value
 
 
-def check_can_ask(*, yes: bool) -> None:
-    """Rejects a command that needs confirmation without a terminal, before it does anything.
+spark_options = together(
+    click.option(
+        "--spark-master", callback=_checked_address, help="Master URL. Default: the asset's SparkResource, or local[*]."
+    ),
+    click.option(
+        "--spark-remote",
+        callback=_checked_address,
+        help="Spark Connect server, such as sc://host:15002, instead of a local session.",
+    ),
+)
+
+
+def check_can_ask(*, yes: bool, as_json: bool = False) -> None:
+    """Rejects a command that needs confirmation and can't ask for it, before it does anything.
 
     Raises:
-        click.UsageError: There is no terminal.
+        click.UsageError: There is no terminal, or the output is JSON.
     """
-    if not yes and not is_terminal():
+    if yes:
+        return
+    if as_json:
+        msg = "--json does not ask for confirmation: add --yes, or --dry-run to see only the plan"
+        raise click.UsageError(msg)
+    if not is_terminal():
         msg = "not a terminal: pass --yes to confirm, or --dry-run to see only the plan"
         raise click.UsageError(msg)
 
@@ -114,20 +121,16 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def asset_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--asset` and the definition options, like the `dagster` command."""
-    for option in (
-        click.option(
-            "-f",
-            "--python-file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="File with the asset's definitions. Default: definitions.py in the working directory.",
-        ),
-        click.option("-m", "--module-name", help="Module with the asset's definitions, instead of a file."),
-        click.option("--asset", help="Key of a Kafka Delta asset, such as lake/flights."),
-    ):
-        command = option(command)
-    return command
+asset_options = together(
+    click.option("--asset", help="Key of a Kafka Delta asset, such as lake/flights."),
+    click.option("-m", "--module-name", help="Module with the asset's definitions, instead of a file."),
+    click.option(
+        "-f",
+        "--python-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File with the asset's definitions. Default: definitions.py in the working directory.",
+    ),
+)
 
 
 def given_options(context: click.Context, names: frozenset[str]) -> list[str]:
@@ -153,6 +156,31 @@ def check_definitions_have_asset(context: click.Context, asset: str | None) -> N
     if len(given) > 1:
         msg = "-f and -m can't be combined; the asset is defined in a file or in a module"
         raise click.UsageError(msg)
+
+
+def check_not_of_asset(context: click.Context, asset: str | None, names: frozenset[str]) -> None:
+    """Rejects parameters that an asset already sets.
+
+    Raises:
+        click.UsageError: One was set beside `--asset`.
+    """
+    given = given_options(context, names)
+    if asset is not None and given:
+        msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
+        raise click.UsageError(msg)
+
+
+def check_asset_or_table(context: click.Context, asset: str | None, table: str | None, names: frozenset[str]) -> None:
+    """Rejects a command without a table, and parameters that an asset already sets.
+
+    Raises:
+        click.UsageError: The options are invalid.
+    """
+    check_definitions_have_asset(context, asset)
+    if asset is None and table is None:
+        msg = "set --table, or select an asset with --asset"
+        raise click.UsageError(msg)
+    check_not_of_asset(context, asset, names)
 
 
 def required_asset(context: click.Context, asset: str | None, wanted: str) -> str:

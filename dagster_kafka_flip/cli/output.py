@@ -11,7 +11,7 @@ from rich.text import Text
 from dagster_kafka_flip.source.instants import utc_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.status import Status
 
@@ -36,8 +36,25 @@ def print_fields(out: Console, fields: Mapping[str, object]) -> None:
         out.print(Text.assemble((f"{name:<{width}}  ", "dim"), str(value)))
 
 
-def print_table(out: Console, columns: Iterable[str], rows: Iterable[Iterable[object]], *, indent: int = 0) -> None:
-    """Prints a table with a left-aligned first column and right-aligned others; None is an empty cell."""
+def print_table(
+    out: Console,
+    columns: Iterable[str],
+    rows: Sequence[Iterable[object]],
+    *,
+    indent: int = 0,
+    most: int | None = None,
+    rest: str = "",
+) -> None:
+    """Prints a table with a left-aligned first column and right-aligned others; None is an empty cell.
+
+    Args:
+        out: Where to.
+        columns: The header.
+        rows: The rows.
+        indent: Spaces before each line.
+        most: Maximum number of rows to print; the number of others is below them. Default: all.
+        rest: Said of the others.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, column in enumerate(columns):
         table.add_column(
@@ -45,10 +62,12 @@ def print_table(out: Console, columns: Iterable[str], rows: Iterable[Iterable[ob
             justify="left" if number == 0 else "right",
             no_wrap=True,
         )
-    for row in rows:
+    for row in rows[:most]:
         first, *others = ("" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row)
         table.add_row(*map(Text, (f"{'':{indent}}{first}", *others)))
     out.print(table)
+    if most is not None and len(rows) > most:
+        out.print(f"{'':indent}... and {len(rows) - most:,} more{rest}")
 
 
 def utc(timestamp_ms: int | None) -> str | None:

@@ -13,6 +13,7 @@ import click
 from dagster_kafka_flip.cli.options import (
     asset_options,
     check_definitions_have_asset,
+    check_not_of_asset,
     given_options,
     json_option,
     limit_rows_option,
@@ -121,10 +122,7 @@ def plan(
             raise click.UsageError(msg)
         request = request_of_flags(flags)
     else:
-        given = given_options(context, _OF_THE_SOURCE)
-        if given:
-            msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
-            raise click.UsageError(msg)
+        check_not_of_asset(context, asset, _OF_THE_SOURCE)
         from dagster_kafka_flip.cli.asset import PublishedAsset, find_either
 
         found = find_either(asset, module_name=module_name, python_file=python_file)

@@ -106,7 +106,7 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
         sampled = run.samples is not None
         largest = sorted(run.splits, key=lambda split: (-split.offset_span, split.topic_partition))
         rows: list[list[object]] = []
-        for split in largest[:limit_rows]:
+        for split in largest:
             tp = split.topic_partition
             row: list[object] = [
                 tp,
@@ -120,10 +120,9 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
             if sampled and sample is not None:
                 row += [run.bytes_of(split), utc(sample.first_timestamp), utc(sample.last_timestamp)]
             rows.append(row)
-        print_table(out, [*columns, *(["bytes about", "first record", "last record"] if sampled else [])], rows)
-        if len(largest) > limit_rows:
-            rest = sum(split.offset_span for split in largest[limit_rows:])
-            out.print(f"... and {len(largest) - limit_rows:,} more, with {rest:,} records at most")
+        columns += ["bytes about", "first record", "last record"] if sampled else []
+        rest = sum(split.offset_span for split in largest[limit_rows:])
+        print_table(out, columns, rows, most=limit_rows, rest=f", with {rest:,} records at most")
     out.print()
     print_fields(out, _summary(run))
 

@@ -98,11 +98,9 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     out.print()
     rows = [
         (each.version, each.operation or "the snapshot: all rows", "unknown" if each.rows is None else each.rows)
-        for each in versions[:limit_rows]
+        for each in versions
     ]
-    print_table(out, ("version", "operation", "changed rows"), rows)
-    if len(versions) > limit_rows:
-        out.print(f"... and {len(versions) - limit_rows:,} more")
+    print_table(out, ("version", "operation", "changed rows"), rows, most=limit_rows)
     out.print()
     text = f"{sum(known):,} changed" + (
         f", and those of {untold:,} versions, whose commits do not report them" * (untold > 0)

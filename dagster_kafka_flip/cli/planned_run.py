@@ -11,7 +11,6 @@ from dagster_kafka_flip.source.split import KafkaPartitionSplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.source.plan import ReadPlan
@@ -96,8 +95,9 @@ def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits, *, sample: bool)
         assignment = enumerator.assign(limits)
         if assignment is None:
             break
-        batches.append(_batch(assignment))
-        tasks.update(part.topic_partition for task in assignment.task_plan.tasks for part in task)
+        read, assigned = assignment.plan, assignment.task_plan.tasks
+        batches.append(PlannedBatch(len(read.splits), read.offset_span, len(assigned)))
+        tasks.update(part.topic_partition for task in assigned for part in task)
     left = plan.offset_span - sum(batch.offsets for batch in batches)
     position = plan.state.position
     further = 0
@@ -119,12 +119,4 @@ def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits, *, sample: bool)
         further_batches=further,
         tasks=tasks,
         samples=enumerator.sample(splits) if sample and splits else None,
-    )
-
-
-def _batch(assignment: SplitAssignment) -> PlannedBatch:
-    return PlannedBatch(
-        splits=len(assignment.plan.splits),
-        offsets=assignment.plan.offset_span,
-        tasks=len(assignment.task_plan.tasks),
     )

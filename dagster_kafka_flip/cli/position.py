@@ -9,8 +9,7 @@ import click
 
 from dagster_kafka_flip.cli.options import (
     asset_options,
-    check_definitions_have_asset,
-    given_options,
+    check_asset_or_table,
     json_option,
     limit_rows_option,
     spark_options,
@@ -73,14 +72,7 @@ def show(
     Reads the table's history with Spark, and with an asset or an address also the lag from Kafka. Exits with 1 if a
     position or a lag is unknown.
     """
-    check_definitions_have_asset(context, asset)
-    if asset is None and table is None:
-        msg = "set --table, or select an asset with --asset"
-        raise click.UsageError(msg)
-    given = given_options(context, frozenset({"table", "bootstrap_servers"}))
-    if asset is not None and given:
-        msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
-        raise click.UsageError(msg)
+    check_asset_or_table(context, asset, table, frozenset({"table", "bootstrap_servers"}))
 
     from dagster_kafka_flip.cli.position_output import StreamPosition, print_positions, to_json
     from dagster_kafka_flip.cli.stream_lag import lag_or_error

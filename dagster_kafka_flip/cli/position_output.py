@@ -176,11 +176,10 @@ def _print_offsets(out: Console, state: EnumeratorState, lag: Mapping[TopicParti
     print_table(
         out,
         ["topic partition", "next offset", *(["lag"] if lag else [])],
-        [(tp, state.position.get(tp), *([lag.get(tp)] if lag else [])) for tp in by_lag[:limit_rows]],
+        [(tp, state.position.get(tp), *([lag.get(tp)] if lag else [])) for tp in by_lag],
         indent=2,
+        most=limit_rows,
     )
-    if len(by_lag) > limit_rows:
-        out.print(f"  ... and {len(by_lag) - limit_rows:,} more")
 
 
 def _offsets(entry: StreamCommit) -> int:

@@ -8,36 +8,33 @@ import click
 
 from dagster_kafka_flip.cli.options import (
     asset_options,
+    check_asset_or_table,
     check_can_ask,
-    check_definitions_have_asset,
-    given_options,
     limit_rows_option,
     spark_options,
+    together,
     written,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
 
-def _move_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--yes", is_flag=True, help="Skip the confirmation."),
-        click.option("--dry-run", is_flag=True, help="Show what would be read again or skipped, and change nothing."),
-        click.option("--reason", required=True, help="The reason; stored in the table's history."),
-        limit_rows_option,
-        spark_options,
-        click.option("--group-id", help="The group with the committed offsets. Default: the asset's."),
-        click.option("--topic", "topics", multiple=True, help="Topic of the stream. Default: all that it has read."),
-        click.option("--bootstrap-servers", help="host:port pairs of Kafka, with --table."),
-        click.option("--stream", help="Id of the stream. Default: the asset's, or main."),
-        click.option("--table", help="Path or catalog name of the Delta table."),
-        asset_options,
-    ):
-        command = option(command)
-    return command
+_move_options = together(
+    asset_options,
+    click.option("--table", help="Path or catalog name of the Delta table."),
+    click.option("--stream", help="Id of the stream. Default: the asset's, or main."),
+    click.option("--bootstrap-servers", help="host:port pairs of Kafka, with --table."),
+    click.option("--topic", "topics", multiple=True, help="Topic of the stream. Default: all that it has read."),
+    click.option("--group-id", help="The group with the committed offsets. Default: the asset's."),
+    spark_options,
+    limit_rows_option,
+    click.option("--reason", required=True, help="The reason; stored in the table's history."),
+    click.option("--dry-run", is_flag=True, help="Show what would be read again or skipped, and change nothing."),
+    click.option("--yes", is_flag=True, help="Skip the confirmation."),
+)
 
 
 @click.command("set")
@@ -85,14 +82,7 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
     from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 
     asset, give_up = flags["asset"], flags.get("give_up", False)
-    check_definitions_have_asset(context, asset)
-    if asset is None and flags["table"] is None:
-        msg = "set --table, or select an asset with --asset"
-        raise click.UsageError(msg)
-    given = given_options(context, frozenset({"table", "bootstrap_servers", "topics"}))
-    if asset is not None and given:
-        msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
-        raise click.UsageError(msg)
+    check_asset_or_table(context, asset, flags["table"], frozenset({"table", "bootstrap_servers", "topics"}))
     if not flags["reason"].strip():
         msg = "--reason is empty; it is stored in the table's history"
         raise click.UsageError(msg)

@@ -31,15 +31,11 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
             "records are duplicated:"
         )
         given_up = [(str(tp), before.get(tp)) for tp in move.given_up]
-        print_table(out, ("topic partition", "old"), given_up[:limit_rows], indent=2)
-        if len(given_up) > limit_rows:
-            out.print(f"  and {len(given_up) - limit_rows} more")
+        print_table(out, ("topic partition", "old"), given_up, indent=2, most=limit_rows)
         out.print()
     rows = [
         (str(tp), before.get(tp), offset, move.read_again.get(tp), move.skipped.get(tp))
         for tp, offset in sorted(move.after.position.items())
     ]
     rows.sort(key=lambda row: -((row[3] or 0) + (row[4] or 0)))
-    print_table(out, ("topic partition", "old", "new", "read again", "skipped"), rows[:limit_rows])
-    if len(rows) > limit_rows:
-        out.print(f"and {len(rows) - limit_rows} more")
+    print_table(out, ("topic partition", "old", "new", "read again", "skipped"), rows, most=limit_rows)

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
+from dagster_kafka_flip.cli.options import together
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from dagster_kafka_flip.cli.options import Option
 
 Status_co = TypeVar("Status_co", covariant=True)
 
@@ -25,29 +29,23 @@ class _Server(Protocol[Status_co]):
     def wait(self) -> None: ...
 
 
-def start_options(port: int, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def start_options(port: int, what: str) -> Option:
     """Adds `--port`, and `--foreground` or `--daemon`."""
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in (
-            click.option(
-                "--foreground/--daemon",
-                default=True,
-                show_default=True,
-                help=f"Run until Ctrl-C and then stop the {what}, or leave it running in the background.",
-            ),
-            click.option(
-                "--port",
-                type=click.IntRange(0, 65535),
-                default=port,
-                show_default=True,
-                help="The port for clients; 0 reuses the last port, or takes a free one.",
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return add
+    return together(
+        click.option(
+            "--port",
+            type=click.IntRange(0, 65535),
+            default=port,
+            show_default=True,
+            help="The port for clients; 0 reuses the last port, or takes a free one.",
+        ),
+        click.option(
+            "--foreground/--daemon",
+            default=True,
+            show_default=True,
+            help=f"Run until Ctrl-C and then stop the {what}, or leave it running in the background.",
+        ),
+    )
 
 
 def run_server(
@@ -62,13 +60,13 @@ def run_server(
         waiting: Status text during the start.
         foreground: Whether to run in the foreground.
     """
-    from rich.console import Console
+    from dagster_kafka_flip.cli.output import waiting as shown_while_waiting
 
     # SIGTERM then ends the command like Ctrl-C, and stops the server.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     before = server.status()
     try:
-        with Console(stderr=True).status(waiting):
+        with shown_while_waiting(waiting):
             status = server.start(daemon=not foreground)
         show(status)
         if foreground and before is None:
@@ -113,13 +111,10 @@ def show_server(what: str, facts: Mapping[str, object], *, as_json: bool) -> Non
         del values["uptime"]
         click.echo(json.dumps({**values, "uptime_seconds": seconds}))
         return
-    from rich.console import Console
-    from rich.text import Text
+    from dagster_kafka_flip.cli.output import console, print_fields
 
-    console = Console(highlight=False)
+    out = console()
     first = next(iter(facts))
     rows = {"address" if name == first else name.replace("_", " "): value for name, value in facts.items()}
-    console.print(Text(f"The {what} is running", style="bold green"))
-    for name, value in {**rows, "uptime": timedelta(seconds=seconds)}.items():
-        # Does not wrap paths, so that they can be copied.
-        console.print(Text.assemble((f"  {name:<10}  ", "dim"), str(value)), soft_wrap=True)
+    out.print(f"The {what} is running", style="bold green")
+    print_fields(out, {f"  {name}": value for name, value in {**rows, "uptime": timedelta(seconds=seconds)}.items()})

@@ -39,11 +39,10 @@ def prepare(packages: tuple[str, ...]) -> None:
     Takes about half a minute. Run it when you build an image, or once per machine, and again after an upgrade of
     pyspark, delta-spark or Java.
     """
-    from rich.console import Console
-
+    from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.runtime.session import prepare_session
 
-    with Console(stderr=True).status("Downloading jars and creating the class archive ..."):
+    with waiting("Downloading jars and creating the class archive ..."):
         path = prepare_session(packages)
     click.echo(f"Sessions with master local[*] start from the class archive {path} ({path.stat().st_size >> 20} MB).")
 
