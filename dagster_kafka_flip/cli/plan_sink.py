@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_kafka_flip.cli.output import console, print_fields, print_table, waiting
-from dagster_kafka_flip.cli.position_sink import next_run
+from dagster_kafka_flip.cli.position_sink import facts_of, fields_of, next_run
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.sink.outlook import PlannedVersion, outlook, planned_versions
 
@@ -61,15 +61,11 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
                 versions += planned_versions(source, after, seen.stop, spark)
     known = [each.rows for each in versions if each.rows is not None]
     untold = len(versions) - len(known)
+    name = found.key.to_user_string()
     if as_json:
         document = {
-            "asset": found.key.to_user_string(),
-            "table": str(source),
-            "topic": sink.topic,
-            "sink": sink.transactional_id_prefix,
-            "published_version": seen.published_version,
-            "newest_version": seen.newest_version,
-            "lag_versions": seen.lag_versions,
+            "asset": name,
+            **facts_of(found, seen),
             "from_version": seen.first,
             "to_version": seen.stop,
             "snapshot": seen.snapshot,
@@ -84,14 +80,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     out = console()
     print_fields(
         out,
-        {
-            "asset": found.key.to_user_string(),
-            "table": f"{source}, newest version {seen.newest_version}",
-            "topic": sink.topic,
-            "sink": f"{sink.transactional_id_prefix} ({sink.delivery_guarantee})",
-            "published": _published(seen),
-            "next run": next_run(seen, source),
-        },
+        {"asset": name, **fields_of(found, seen), "published": _published(seen), "next run": next_run(seen, source)},
     )
     if not versions:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from dagster_kafka_flip.cli.options import asset_options, json_option, required_
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dagster_kafka_flip.cli.asset import PublishedAsset
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.outlook import Outlook
 
@@ -54,32 +55,42 @@ def position_of_sink(
         )
     if as_json:
         document = {
-            "table": str(source),
-            "topic": sink.topic,
-            "sink": sink.transactional_id_prefix,
+            **facts_of(found, seen),
             "delivery_guarantee": sink.delivery_guarantee,
-            "published_version": seen.published_version,
-            "newest_version": seen.newest_version,
-            "lag_versions": seen.lag_versions,
             "next_run": {"from_version": seen.first, "to_version": seen.stop},
             "lanes": [{"lane": lane.lane, "version": lane.version, "rows": lane.rows} for lane in seen.lanes],
         }
         click.echo(json.dumps(document))
         return
     out = console()
-    print_fields(
-        out,
-        {
-            "table": f"{source}, newest version {seen.newest_version}",
-            "topic": sink.topic,
-            "sink": f"{sink.transactional_id_prefix} ({sink.delivery_guarantee})",
-            "next run": next_run(seen, source),
-        },
-    )
+    print_fields(out, {**fields_of(found, seen), "next run": next_run(seen, source)})
     if seen.lanes:
         out.print()
         rows = [(str(lane.lane), lane.version, lane.rows) for lane in seen.lanes]
         print_table(out, ("lane", "published version", "rows of the next"), rows)
+
+
+def facts_of(found: PublishedAsset, seen: Outlook) -> dict[str, Any]:
+    """Where the sink is, as JSON."""
+    source, sink = found.publishing.source, found.publishing.sink
+    return {
+        "table": str(source),
+        "topic": sink.topic,
+        "sink": sink.transactional_id_prefix,
+        "published_version": seen.published_version,
+        "newest_version": seen.newest_version,
+        "lag_versions": seen.lag_versions,
+    }
+
+
+def fields_of(found: PublishedAsset, seen: Outlook) -> dict[str, object]:
+    """What is published, and where to, for people."""
+    source, sink = found.publishing.source, found.publishing.sink
+    return {
+        "table": f"{source}, newest version {seen.newest_version}",
+        "topic": sink.topic,
+        "sink": f"{sink.transactional_id_prefix} ({sink.delivery_guarantee})",
+    }
 
 
 def next_run(seen: Outlook, source: DeltaSource) -> str:
