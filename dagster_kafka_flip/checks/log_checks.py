@@ -56,16 +56,7 @@ _NO_POSITION = (
 
 @dataclass(frozen=True)
 class LogChecks:
-    """Limits and subject of the checks.
-
-    Attributes:
-        ingestion: The asset's ingestion.
-        key: The asset's key.
-        max_lag: Maximum lag in offsets.
-        max_delay: Maximum age of the watermark while the lag is above 0.
-        max_rejected: Maximum number of rejected records.
-        rejected_within: Period for `max_rejected`.
-    """
+    """Limits and subject of the checks."""
 
     ingestion: Ingestion
     key: AssetKey
@@ -138,7 +129,7 @@ class LogChecks:
     def _lag_below(self, status: LogStatus, known: KnownPosition) -> AssetCheckResult:
         lag, most = status.total_lag, self.max_lag or 0
         largest = max(status.lag, key=lambda tp: status.lag[tp], default=None)
-        lost, beyond = sum(status.lost.values()), sum(status.beyond.values())
+        lost, beyond, held_back = (sum(each.values()) for each in (status.lost, status.beyond, status.held_back))
         description = f"Lag is {lag:,} offsets; the limit is {most:,}"
         if largest is not None and lag:
             description += f"; largest: {largest} with {status.lag[largest]:,}"
@@ -148,12 +139,10 @@ class LogChecks:
             description += (
                 f". {len(status.beyond)} topic partitions end before the position, by {beyond} offsets in total"
             )
-        if status.held_back:
-            held_back = sum(status.held_back.values())
+        if held_back:
             description += f". Open transactions hold back {held_back} more offsets, which are not counted"
         if status.gone:
-            gone = _named(status.gone)
-            description += f". {gone}: no longer exist; their lag is unknown and not counted"
+            description += f". {_named(status.gone)}: no longer exist; their lag is unknown and not counted"
         if status.changed:
             description += f". Logs that changed or do not exist are not counted: {len(status.changed)}; see {SAME_LOG}"
         metadata: dict[str, Any] = {
@@ -163,7 +152,7 @@ class LogChecks:
             "topic_partitions": len(status.lag),
             "lost_offsets": lost,
             "offsets_beyond_end": beyond,
-            "held_back_offsets": sum(status.held_back.values()),
+            "held_back_offsets": held_back,
             "topic_partitions_gone": len(status.gone),
             "position_verified_at": MetadataValue.timestamp(known.verified_at),
         }

@@ -102,12 +102,11 @@ class TableChecks:
         recorded = {each: value.value for each, value in before.metadata.items()}
         if (recorded.get(_VERSION), recorded.get(_LOOKED_AT)) != (version, self._looks_at(name)):
             return None
-        return AssetCheckResult(
-            check_name=name,
-            asset_key=self.key,
+        return self._result(
+            name,
+            f"{(before.description or '').removesuffix(_AGAIN)}{_AGAIN}",
             passed=True,
             severity=before.severity,
-            description=f"{(before.description or '').removesuffix(_AGAIN)}{_AGAIN}",
             metadata={**before.metadata, _UNCHANGED: True},
         )
 
@@ -215,14 +214,7 @@ class TableChecks:
             metadata |= {"from_version": found.from_version, "to_version": found.to_version}
         if found.breaks:
             metadata["breaks"] = _breaks_table(found.breaks)
-        return AssetCheckResult(
-            check_name=NO_GAP,
-            asset_key=self.key,
-            passed=not wrong,
-            severity=AssetCheckSeverity.ERROR,
-            description=f"{description}.",
-            metadata=metadata,
-        )
+        return self._result(NO_GAP, f"{description}.", passed=not wrong, metadata=metadata)
 
     def _no_duplicate(self, spark: SparkSession, commits: Sequence[Commit]) -> AssetCheckResult:
         target = self.ingestion.target
@@ -276,12 +268,11 @@ class TableChecks:
             description = f"No rows {where}: nothing to compare"
         else:
             description = "The table's history is complete, and no batch was written yet"
-        return AssetCheckResult(
-            check_name=NO_DUPLICATE,
-            asset_key=self.key,
+        return self._result(
+            NO_DUPLICATE,
+            f"{description}. {left_out}." if remade else f"{description}.",
             passed=not found.records and not remade,
             severity=AssetCheckSeverity.ERROR if found.records else AssetCheckSeverity.WARN,
-            description=f"{description}. {left_out}." if remade else f"{description}.",
             metadata=metadata,
         )
 
@@ -325,17 +316,9 @@ class TableChecks:
         ):
             if name in names:
                 what = "No key has several rows" if name == NO_DUPLICATE_KEY else "No key is null"
-                yield (
-                    name,
-                    AssetCheckResult(
-                        check_name=name,
-                        asset_key=self.key,
-                        passed=not wrong,
-                        severity=AssetCheckSeverity.ERROR,
-                        description=f"{why if wrong else f'{what} {rows}'}.",
-                        metadata={"rows_compared": seen.rows, **numbers},
-                    ),
-                )
+                description = f"{why if wrong else f'{what} {rows}'}."
+                metadata = {"rows_compared": seen.rows, **numbers}
+                yield name, self._result(name, description, passed=not wrong, metadata=metadata)
 
     def _no_overlap(self, table: DataFrame) -> AssetCheckResult:
         seen = look_at_history(table, self.ingestion.target.key, self._record_columns)
@@ -345,12 +328,10 @@ class TableChecks:
             f"is_current contradict each other, {rows}, such as that of {seen.example}. Runs never write such "
             "rows: look for another writer in the table's history, and RESTORE the table to the version before"
         )
-        return AssetCheckResult(
-            check_name=NO_OVERLAP,
-            asset_key=self.key,
+        return self._result(
+            NO_OVERLAP,
+            f"{why if seen.overlaps else f'No row overlaps with another one of its key {rows}'}.",
             passed=not seen.overlaps,
-            severity=AssetCheckSeverity.ERROR,
-            description=f"{why if seen.overlaps else f'No row overlaps with another one of its key {rows}'}.",
             metadata={"rows_compared": seen.rows, "overlaps": seen.overlaps},
         )
 
@@ -358,12 +339,24 @@ class TableChecks:
         self, name: str, why: str, severity: AssetCheckSeverity = AssetCheckSeverity.WARN
     ) -> AssetCheckResult:
         """Result of a check that could not run: it does not pass."""
+        return self._result(name, f"{why}.", passed=False, severity=severity)
+
+    def _result(
+        self,
+        name: str,
+        description: str,
+        *,
+        passed: bool,
+        severity: AssetCheckSeverity = AssetCheckSeverity.ERROR,
+        metadata: dict[str, Any] | None = None,
+    ) -> AssetCheckResult:
         return AssetCheckResult(
             check_name=name,
             asset_key=self.key,
-            passed=False,
+            passed=passed,
             severity=severity,
-            description=f"{why}.",
+            description=description,
+            metadata=metadata or {},
         )
 
 
