@@ -178,7 +178,7 @@ def check_known(
     Raises:
         SinkProgressError: The progress is missing, or behind the earlier run's.
     """
-    for lane in _lanes_behind(found, known):
+    for lane in lanes_behind(found, known):
         progress, (version, rows) = found.get(lane), known[lane]
         has = "no progress" if progress is None else f"version {progress.version} and {progress.rows} rows of the next"
         doubled = f" (its first {rows} rows are published twice)" if rows else ""
@@ -212,12 +212,8 @@ def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, prog
     raise SinkProgressError(msg)
 
 
-def is_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether progress seems to be lost since an earlier run; it may only not be visible yet."""
-    return bool(_lanes_behind(found, known))
-
-
-def _lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> list[int]:
+def lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> list[int]:
+    """The lanes whose progress seems to be lost since an earlier run; it may only not be visible yet."""
     return [
         lane
         for lane, reached in sorted(known.items())

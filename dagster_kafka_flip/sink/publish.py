@@ -13,7 +13,7 @@ from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, is_behind
+from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, lanes_behind
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.record_places import topic_not_found
@@ -134,7 +134,7 @@ class _Run:
         # back.
         found = self._topic.read(is_owner=False)
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
-        idle = None if is_behind(found, known) else self._idle(found)
+        idle = None if lanes_behind(found, known) else self._idle(found)
         if idle is not None:
             return idle
         keep_interrupts()
