@@ -87,10 +87,6 @@ class DefinedAsset:
     def connection_of(self, kafka: str, cluster: str | None) -> KafkaConnection:
         """Returns a KafkaResource's connection to a cluster.
 
-        Args:
-            kafka: Key of the KafkaResource.
-            cluster: Name of the cluster. Default: the resource's own fields.
-
         Raises:
             ConfigurationError: The resource does not exist, or can't be created.
         """
@@ -136,22 +132,14 @@ class DefinedAsset:
 
 @dataclass(frozen=True)
 class PublishedAsset(DefinedAsset):
-    """An asset that publishes a table.
-
-    Attributes:
-        publishing: What it publishes.
-    """
+    """An asset that publishes a table."""
 
     publishing: Publishing
 
 
 @dataclass(frozen=True)
 class LandingAsset(DefinedAsset):
-    """An asset that lands topics.
-
-    Attributes:
-        ingestion: The asset's ingestion.
-    """
+    """An asset that lands topics."""
 
     ingestion: Ingestion
 

@@ -27,17 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MoveRequest:
-    """A stream whose position to move.
-
-    Attributes:
-        target: The table and the stream.
-        connection: The Kafka connection.
-        found: The asset, if given.
-        topics: The stream's topics, if given.
-        group_id: The group with the committed offsets, if given.
-        master: Master URL, if given.
-        remote: Spark Connect server, if given.
-    """
+    """A stream whose position to move."""
 
     target: DeltaTarget
     connection: KafkaConnection

@@ -24,13 +24,7 @@ _MOST_BATCHES = 100
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """One planned commit.
-
-    Attributes:
-        splits: Number of splits.
-        offsets: Number of offsets.
-        tasks: Number of tasks.
-    """
+    """One planned commit."""
 
     splits: int
     offsets: int

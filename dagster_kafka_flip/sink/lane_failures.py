@@ -151,13 +151,7 @@ class LaneFailures:
         )
 
     def too_large(self, row: object, topic: str, size: int) -> RowTooLargeError:
-        """Creates the error about a record that the producer does not take.
-
-        Args:
-            row: The row.
-            topic: The topic.
-            size: Bytes of key and value.
-        """
+        """Creates the error about a record that the producer does not take."""
         return RowTooLargeError(
             f"{row}: the record of {size} bytes for the topic {topic} is larger than message.max.bytes of the producer "
             f'(1000000 by default). {self._invisible}. Set properties={{"message.max.bytes": "..."}} of the KafkaSink, '

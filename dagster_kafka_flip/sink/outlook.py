@@ -126,12 +126,6 @@ def planned_versions(
 ) -> list[PlannedVersion]:
     """Returns versions as the table's history describes them.
 
-    Args:
-        source: The table.
-        first: The first version.
-        last: The last version.
-        spark: Returns a Spark session; only called if the table's log can't be seen without.
-
     Raises:
         TableError: The history can't be read.
     """

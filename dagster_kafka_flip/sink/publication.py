@@ -55,21 +55,7 @@ _LOOK_SECONDS = 1.0
 
 
 class Publication:
-    """One run's way from progress to progress. `run` may be repeated after a failure: it begins with what is committed.
-
-    Args:
-        spark: The session to read with.
-        source: What to publish.
-        sink: Where to.
-        topic_id: Id of the sink's topic; None if unknown.
-        known: By lane, the version and the rows of the next one that an earlier run reached.
-        connection: Kafka connection.
-        topic: The progress topic.
-        versions: The table's versions, as the run planned with.
-        limits: Limits of batches and of the run.
-        log: The log.
-        transform: From the changes of versions to those to publish. Default: all as they are.
-    """
+    """One run's way from progress to progress. `run` may be repeated: it begins at what is committed."""
 
     def __init__(
         self,

@@ -79,12 +79,7 @@ _SAME = "dagster_kafka_flip.same"
 
 
 class RowTransform:
-    """The transform of one run.
-
-    Args:
-        spark: The session to read with.
-        function: From the rows to publish to the rows that are published.
-    """
+    """The transform of one run."""
 
     def __init__(self, spark: SparkSession, function: Callable[[DataFrame], DataFrame]) -> None:
         self._spark, self._function = spark, function
