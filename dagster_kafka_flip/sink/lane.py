@@ -181,7 +181,8 @@ class Lane:
             self._until(max(_STEP_SECONDS, left), "commit_transaction", self._producer.commit_transaction)
             self._check("records")
         else:
-            self._flush()
+            # Whatever the guarantee: without it the next run would not know what is published, and refuse to go on.
+            self._flush(forgives=False)
         self._begun = None
 
     def close(self) -> None:
@@ -207,12 +208,12 @@ class Lane:
                 raise self._failure(error.args[0], "a transaction") from None
         self._begun = time.monotonic()
 
-    def _flush(self) -> None:
+    def _flush(self, *, forgives: bool = True) -> None:
         deadline = time.monotonic() + self._sink.transaction_timeout.total_seconds()
         while self._left():
             if time.monotonic() > deadline:
                 raise self._failures.unreachable("records", "timed out")
-        self._check("records")
+        self._check("records", forgives=forgives)
 
     def _left(self) -> int:
         """Waits a while for records to be delivered; returns how many are not."""
@@ -247,10 +248,10 @@ class Lane:
                 self._broker_errors.forget()
                 return
 
-    def _check(self, what: str) -> None:
+    def _check(self, what: str, *, forgives: bool = True) -> None:
         if self._failed is None:
             return
-        if self._sink.delivery_guarantee == "none" and not self._failed.fatal():
+        if forgives and self._sink.delivery_guarantee == "none" and not self._failed.fatal():
             self._failed = None
             return
         raise self._failure(self._failed, what)

@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import LaneFailures
+from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.source.broker_errors import BrokerErrors
 from dagster_kafka_flip.source.connection import KafkaConnection
 from tests.processes import wait_until
@@ -75,3 +76,17 @@ def test_only_a_sink_without_a_guarantee_counts_records_that_no_broker_took():
         lane.close()
     # With a guarantee the run fails, or publishes them again.
     assert counts == {"none": 1, "at_least_once": 0}
+
+
+@pytest.mark.kafka
+def test_progress_that_no_broker_took_is_an_error_under_each_guarantee(kafka, connection, topic):
+    kafka.create(topic, 1, max_message_bytes="50")
+    for guarantee in ("none", "at_least_once"):
+        sink = KafkaSink(topic="t", transactional_id_prefix="s", delivery_guarantee=guarantee, progress_topic=topic)
+        lane = Lane(connection, sink, 0)
+        lane.open()
+        progress = Progress(0, 1, "t", None, "a", "i", Origin(0, snapshot=False), 1, 0, ("id",), "s")
+        # Else the next run would not know what is published, and refuse to go on.
+        with pytest.raises(RowTooLargeError):
+            lane.commit(progress)
+        lane.close()
