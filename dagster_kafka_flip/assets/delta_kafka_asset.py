@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", DeltaSource, KafkaSink)
 
-_SINK = "kafka/sink"
-_PROGRESS = "kafka/sink_progress"
+SINK = "kafka/sink"
+SINK_PROGRESS = "kafka/sink_progress"
 
 # Of the id of the run that a re-publication belongs to.
 _SHORT = 8
@@ -179,7 +179,7 @@ def delta_kafka_asset(
     given["metadata"] = {
         COLUMN_SCHEMA: record_schema(),
         "delta/published_table": str(source),
-        _SINK: sink.transactional_id_prefix,
+        SINK: sink.transactional_id_prefix,
         **given.get("metadata", {}),
     }
     given["deps"] = _upstream(upstream, source)
@@ -308,7 +308,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         logger=context.log,
     )
     metadata = _metadata(result)
-    metadata |= {_SINK: prefix, "kafka/progress_topic": sink.progress_name}
+    metadata |= {SINK: prefix, "kafka/progress_topic": sink.progress_name}
     if again is not None:
         metadata["kafka/published_again"] = True
     yield MaterializeResult(
@@ -363,7 +363,7 @@ def _metadata(result: PublishResult) -> dict[str, Any]:
         metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
     if result.records and result.spark_seconds is not None:
         metadata["kafka/records_written_per_second"] = per_second(result.records, result.seconds - result.spark_seconds)
-    metadata[_PROGRESS] = MetadataValue.json(result.known_json)
+    metadata[SINK_PROGRESS] = MetadataValue.json(result.known_json)
     return metadata
 
 
@@ -371,7 +371,7 @@ def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, t
     """What the newest recorded run of a sink reached, by lane."""
     for record in newest_materializations(instance, key):
         recorded = {} if record.asset_materialization is None else record.asset_materialization.metadata
-        progress, sink = recorded.get(_PROGRESS), recorded.get(_SINK)
+        progress, sink = recorded.get(SINK_PROGRESS), recorded.get(SINK)
         if isinstance(progress, JsonMetadataValue) and sink is not None and sink.value == prefix:
             lanes: Any = progress.data
             return {int(lane): (progress["version"], progress["rows"]) for lane, progress in lanes.items()}

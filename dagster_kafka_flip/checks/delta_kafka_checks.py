@@ -13,8 +13,8 @@ from dagster import (
     multi_asset_check,
 )
 
-from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
-from dagster_kafka_flip.assets.position_record import newest_materializations
+from dagster_kafka_flip.assets.delta_kafka_asset import SINK, SINK_PROGRESS, publishing_of
+from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, newest_materializations
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
@@ -22,7 +22,7 @@ from dagster_kafka_flip.sink.comparison import TopicComparison, check_comparable
 from dagster_kafka_flip.sink.result import LEFT_OUT, LEFT_OUT_BY_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dagster import DagsterInstance
 
@@ -98,45 +98,69 @@ def _left_out_check(publishing: Publishing) -> AssetChecksDefinition:
 
 
 def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckResult:
-    passed, details, seen = False, {}, 0
-    description = "Dagster has no run of the asset. Materialize it"
+    seen, totals, last, before = 0, dict[str, int](), None, 0
     for record in newest_materializations(instance, publishing.key):
-        metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
-        idle = metadata.get("kafka/idle")
         seen += 1
-        description = (
+        metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
+        values: dict[str, Any] = {name: value.value for name, value in metadata.items()}
+        # A materialization of others says nothing of the rows.
+        if "kafka/idle" not in values:
+            continue
+        sink, total = str(values.get(SINK)), _left_out_so_far(values)
+        totals.setdefault(sink, total)
+        if last is not None and sink == last[0]:
+            before = total
+            break
+        if last is None and not values["kafka/idle"]:
+            last = sink, values, record.run_id
+    else:
+        if last is not None and seen >= MOST_MATERIALIZATIONS:
+            before = totals[last[0]]
+    if last is None:
+        return _result_of_rows(
+            publishing,
             f"None of the last {seen:,} materializations published anything, so it is unknown whether the run before "
             "them left rows out"
+            if seen
+            else "Dagster has no run of the asset. Materialize it",
         )
-        # An idle run says nothing of the rows, and a materialization of others neither.
-        if idle is None or idle.value:
-            continue
-        found = metadata.get(LEFT_OUT)
-        rows: Any = 0 if found is None else found.value
-        passed, details = rows == 0, {"rows_left_out": rows, "run": record.run_id}
-        if passed:
-            description = "The last run that published something left no rows out."
-        else:
-            details["by_error"] = metadata[LEFT_OUT_BY_ERROR]
-            letters = publishing.sink.dead_letter_topic
-            description = (
-                f"The last run that published something left {rows:,} rows out. Readers of {publishing.sink.topic} "
-                "have the earlier values of their keys, or none. "
-                + (
-                    "The run's log has the first ones"
-                    if letters is None
-                    else f"The topic {letters} has them, with the reasons"
-                )
-                + ". Correct the rows in the table: the next run publishes them"
-            )
-        break
+    sink, values, run_id = last
+    rows: int = values.get(LEFT_OUT, 0)
+    # Runs that fail have no materialization: the sink's progress has their rows, too.
+    of_failed = max(0, totals[sink] - before - rows)
+    details: dict[str, Any] = {"rows_left_out": rows + of_failed, "run": run_id}
+    if of_failed:
+        details["of_failed_runs"] = of_failed
+    if rows:
+        details["by_error"] = values[LEFT_OUT_BY_ERROR]
+    if not rows + of_failed:
+        return _result_of_rows(publishing, "The last run that published something left no rows out", details)
+    letters = publishing.sink.dead_letter_topic
+    description = (
+        f"The last run that published something left {rows:,} rows out"
+        + (f", and runs that failed around it {of_failed:,} more" if of_failed else "")
+        + f". Readers of {publishing.sink.topic} have the earlier values of their keys, or none. "
+        + ("The run's log has the first ones" if letters is None else f"The topic {letters} has them, with the reasons")
+        + ". Correct the rows in the table: the next run publishes them"
+    )
+    return _result_of_rows(publishing, description, details)
+
+
+def _left_out_so_far(values: Mapping[str, Any]) -> int:
+    lanes: Mapping[str, Mapping[str, int]] = values.get(SINK_PROGRESS) or {}
+    return sum(lane.get("left_out", 0) for lane in lanes.values())
+
+
+def _result_of_rows(
+    publishing: Publishing, description: str, details: Mapping[str, Any] | None = None
+) -> AssetCheckResult:
     return AssetCheckResult(
         check_name=NO_ROWS_LEFT_OUT,
         asset_key=publishing.key,
-        passed=passed,
+        passed=details is not None and not details["rows_left_out"],
         severity=AssetCheckSeverity.WARN,
-        description=description,
-        metadata=details,
+        description=f"{description}.",
+        metadata=details or {},
     )
 
 

@@ -58,6 +58,7 @@ class Progress:
         schema_ids: Ids of the registered schemas that the last rows were serialized with.
         topic_partitions: The number of the topic's topic partitions; None if unknown.
         types: The types of `columns`, as Spark's JSON; None if unknown.
+        left_out: Number of rows that were left out since the sink began.
     """
 
     lane: int
@@ -75,6 +76,7 @@ class Progress:
     schema_ids: SchemaIds = (None, None)
     topic_partitions: int | None = None
     types: str | None = None
+    left_out: int = 0
 
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""

@@ -387,9 +387,12 @@ class Publication:
             )
         ]
         moved = False
-        for lane, progress in zip(self._lanes, now, strict=True):
+        for lane, reached in zip(self._lanes, now, strict=True):
             before = self._committed[lane.number]
-            if (progress.version, progress.rows) != (before.version, before.rows):
+            if (reached.version, reached.rows) != (before.version, before.rows):
+                # For those of runs that fail: they report nothing to Dagster.
+                left_out = before.left_out + sum(self._open[lane.number].left_out.values())
+                progress = replace(reached, left_out=left_out)
                 self._tried[lane.number] = progress
                 lane.commit(progress)
                 del self._tried[lane.number]

@@ -87,8 +87,15 @@ class PublishResult:
 
     @property
     def known_json(self) -> dict[str, dict[str, int]]:
-        """`known` as JSON."""
-        return {str(lane): {"version": version, "rows": rows} for lane, (version, rows) in self.known.items()}
+        """`known` as JSON, and how many rows were left out since the sink began, if any."""
+        return {
+            str(lane.lane): {
+                "version": lane.version,
+                "rows": lane.rows,
+                **({"left_out": lane.left_out} if lane.left_out else {}),
+            }
+            for lane in self.progress
+        }
 
     @property
     def known(self) -> dict[int, tuple[int, int]]:

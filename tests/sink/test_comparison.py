@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dagster import AssetCheckSeverity, AssetMaterialization, AssetSelection, Definitions, asset, define_asset_job
+from dagster import (
+    AssetCheckSeverity,
+    AssetMaterialization,
+    AssetSelection,
+    Definitions,
+    IntMetadataValue,
+    asset,
+    define_asset_job,
+)
 from pyspark.sql import types as t
 
 from dagster_kafka_flip import (
@@ -21,6 +29,7 @@ from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
 from dagster_kafka_flip.checks.delta_kafka_checks import _left_out
 from dagster_kafka_flip.errors import ConfigurationError, RowMisplacedError
 from dagster_kafka_flip.sink.comparison import TopicComparison, is_earlier
+from dagster_kafka_flip.sink.publication import Publication
 
 _KEY = JsonSerializer(columns=("id",))
 
@@ -183,9 +192,41 @@ def test_idle_runs_alone_do_not_tell_what_was_left_out(instance):
     assert "None of the last 2 materializations published anything" in (found.description or "")
 
 
+def test_rows_that_failed_runs_left_out_count_until_a_run_leaves_none_out(instance):
+    sink = KafkaSink(topic="t", transactional_id_prefix="s", key=_KEY, tolerate=(RowMisplacedError,))
+    publishing = publishing_of(build_delta_kafka_asset(source=DeltaSource(table="lake/a"), sink=sink))
+    assert publishing is not None
+
+    def after(total, rows=0, prefix="s", *, idle=False):
+        by_error = {"kafka/rows_left_out": rows, "kafka/rows_left_out_by_error": {"RowMisplacedError": rows}}
+        progress = {"0": {"version": 1, "rows": 0, "left_out": total}, "1": {"version": 1, "rows": 0}}
+        metadata = {"kafka/idle": idle, "kafka/sink": prefix, "kafka/sink_progress": progress}
+        metadata |= by_error if rows else {}
+        instance.report_runless_asset_event(AssetMaterialization(publishing.key, metadata=metadata))
+        found = _left_out(instance, publishing)
+        return found.passed, *(found.metadata.get(name) for name in ("rows_left_out", "of_failed_runs"))
+
+    def value(number):
+        return None if number is None else IntMetadataValue(number)
+
+    for given, expected in (
+        ((2, 0), (False, 2, 2)),  # the very first run failed, and left two rows out
+        ((3, 1), (False, 1, None)),
+        ((3, 0), (True, 0, None)),
+        ((5, 0), (False, 2, 2)),
+    ):
+        assert after(*given) == (expected[0], *map(value, expected[1:])), given
+    # The failed run had published all, so the next one is idle.
+    assert after(5, 0) == (True, value(0), None)
+    assert after(6, idle=True) == (False, value(1), value(1))
+    # A sink of versions that are published again has progress of its own.
+    assert after(0, 0, "s-again-1") == (True, value(0), None)
+    assert after(6, 0) == (True, value(0), None)
+
+
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_rows_that_were_left_out_are_reported_and_not_counted_as_lost(published, instance, resources):
+def test_rows_that_were_left_out_are_reported_and_not_counted_as_lost(published, instance, resources, monkeypatch):
     published.create("id int, p int")
     published.sql("INSERT INTO {t} VALUES (1, 0), (2, 9)")
     sink = KafkaSink(
@@ -218,3 +259,16 @@ def test_rows_that_were_left_out_are_reported_and_not_counted_as_lost(published,
     assert not checked(AssetSelection.all())["no_rows_left_out"].passed
     published.sql("UPDATE {t} SET p = 1 WHERE id = 2")
     assert [each.passed for each in checked(AssetSelection.all()).values()] == [True, True]
+    # A run that dies behind its commit reports nothing itself.
+    published.sql("INSERT INTO {t} VALUES (3, 9)")
+
+    def dies(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publication, "result", dies)
+        with pytest.raises(RuntimeError):
+            checked(AssetSelection.all())
+    left_out = checked(AssetSelection.all())["no_rows_left_out"]
+    assert (left_out.passed, left_out.metadata["of_failed_runs"].value) == (False, 1)
+    assert "and runs that failed around it 1 more" in (left_out.description or "")
