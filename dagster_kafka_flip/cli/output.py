@@ -67,7 +67,7 @@ def print_table(
         table.add_row(*map(Text, (f"{'':{indent}}{first}", *others)))
     out.print(table)
     if most is not None and len(rows) > most:
-        out.print(f"{'':indent}... and {len(rows) - most:,} more{rest}")
+        out.print(f"{'':{indent}}... and {len(rows) - most:,} more{rest}")
 
 
 def utc(timestamp_ms: int | None) -> str | None:
