@@ -2,7 +2,6 @@
 
 # Without `from __future__ import annotations`, because Dagster inspects the types of the fields.
 
-import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -14,12 +13,11 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.settings.arguments import refuse_unnamed
 from dagster_kafka_flip.settings.base import CheckedModel
-from dagster_kafka_flip.settings.hidden import HIDDEN
+from dagster_kafka_flip.settings.hidden import hidden_logins
 
 # For values that are not known yet; of another field, its name. With https, so that TLS settings fit.
 _STAND_INS = {"url": "https://host", "oauth_token_url": "https://host/token"}
 _NUMBERS = ("request_timeout", "max_retries")
-_LOGIN = re.compile(r"//[^/@]*@")
 
 
 class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
@@ -86,7 +84,7 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield name, _LOGIN.sub(f"//{HIDDEN}@", value) if name == "url" and isinstance(value, str) else value
+            yield name, hidden_logins(value) if name == "url" and isinstance(value, str) else value
 
     def registry(self) -> SchemaRegistry:
         """Returns the registry.

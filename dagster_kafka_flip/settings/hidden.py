@@ -16,6 +16,8 @@ _MARK = "This is a secret.\n"
 HIDDEN = "**********"
 """Replaces a value that may be a secret, as in pydantic."""
 
+_LOGIN = re.compile(r"//[^/@]*@")
+
 
 def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
     """Returns the names of settings, without their values, for printing.
@@ -26,6 +28,11 @@ def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
     return dict.fromkeys(values, HIDDEN)
 
 
+def hidden_logins(addresses: str) -> str:
+    """Returns addresses without the user names and passwords before an @."""
+    return _LOGIN.sub(f"//{HIDDEN}@", addresses)
+
+
 def hidden_parameters(remote: str) -> str:
     """Returns a Spark Connect address without its parameter values, which may include a token or a user name.
 
@@ -33,8 +40,7 @@ def hidden_parameters(remote: str) -> str:
         remote: Such as `sc://host:15002/;token=...`.
     """
     address, *parameters = remote.split(";")
-    # Userinfo before the @ may hold credentials.
-    address = re.sub(r"//[^/@]*@", f"//{HIDDEN}@", address)
+    address = hidden_logins(address)
     return ";".join([address, *(f"{each.partition('=')[0]}={HIDDEN}" if "=" in each else each for each in parameters)])
 
 
@@ -46,6 +52,9 @@ def without_parameters(text: str, remote: str) -> str:
         remote: The address.
     """
     text = text.replace(remote, hidden_parameters(remote))
+    if (login := _LOGIN.search(remote)) is not None:
+        # pyspark's own errors show the address without its scheme.
+        text = text.replace(login[0].removeprefix("//"), f"{HIDDEN}@")
     for parameter in remote.split(";")[1:]:
         value = parameter.partition("=")[2]
         for form in {value, unquote(value)} - {""}:

@@ -481,3 +481,5 @@ def test_connect_tokens_and_spark_settings_are_never_shown():
         SparkResource(remote=remote, master="local").session()
     assert SECRET not in str(error.value)
     assert SECRET not in without_parameters(f"can't parse {remote}, nor 'token={SECRET}'", remote)
+    without_token = remote.partition(";")[0]
+    assert SECRET not in without_parameters(f"can't parse 'me:{SECRET}@spark:15002'", without_token)
