@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.redaction import hide_from_logs, redaction_regex
+from dagster_kafka_flip.runtime.redaction import hide_from_logs, is_credential, redaction_regex
 from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.settings.hidden import hidden_parameters, marked_as_secret
 
@@ -77,9 +77,14 @@ def test_spark_redacts_what_kafkas_clients_call_credentials_and_what_its_user_as
         "kafka.sasl.oauthbearer.client.credentials.client.secret",
         "kafka.basic.auth.user.info",
         "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.fs.s3a.encryption.key",
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net",
+        "spark.hadoop.fs.gs.auth.service.account.private.key",
     ):
         assert ours.search(name), name
-    assert not ours.search("kafka.bootstrap.servers")
+        assert is_credential(name), name
+    for name in ("kafka.bootstrap.servers", "spark.io.encryption.keySizeBits"):
+        assert not ours.search(name), name
     theirs = re.compile(redaction_regex({"spark.redaction.regex": "(?i:my.own)"}))
     assert theirs.search("MY.OWN.setting")
     assert theirs.search("kafka.ssl.keystore.key")

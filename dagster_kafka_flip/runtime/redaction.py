@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 REDACTION = "spark.redaction.regex"
 
-# Spark's default words, and names of Kafka's credential settings without any of these words.
-_CREDENTIALS = r"(?i:secret|password|token|access[.]?key|ssl[.]keystore[.]key|jaas|credential|user[.]info)"
+# Spark's default words, and names of the stores' and Kafka's credential settings without any of these words.
+_CREDENTIALS = (
+    r"(?i:secret|password|token|access[.]?key|(?:account|private|encryption)[.]key\b|ssl[.]keystore[.]key|jaas"
+    r"|credential|user[.]info)"
+)
 
 _PY4J_LOGGERS = ("py4j", "py4j.clientserver", "py4j.java_gateway")
 _CONNECT_LOGGER = "pyspark.sql.connect.client.logging"
