@@ -16,6 +16,8 @@ from dagster_kafka_flip.runtime.session import parallelism
     [
         ({"spark.master": "local[3]"}, 3),
         ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[2,4]"}, 2),
+        ({"spark.master": "local[2, 4]"}, 2),
         ({"spark.master": "local[*]"}, os.cpu_count()),
         ({"spark.master": "spark://m:7077"}, 8),
         ({"spark.master": "spark://m:7077", "spark.cores.max": "6", "spark.executor.cores": "4"}, 6),

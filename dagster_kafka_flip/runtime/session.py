@@ -37,7 +37,7 @@ _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 # session.
 _CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
 
-_LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
+_LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(\s*,\s*\d+)?\])?")
 
 # The environment variable by which pyspark notes that its process uses Spark Connect.
 _IS_REMOTE = "SPARK_CONNECT_MODE_ENABLED"
