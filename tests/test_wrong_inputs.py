@@ -22,6 +22,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip import (
+    Append,
     DeadLetters,
     DeltaSource,
     DeltaTarget,
@@ -994,6 +995,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         ),
         (lambda: DeadLetters("a/b"), "DeadLetters takes keyword arguments only: write DeadLetters"),
         (lambda: DeltaTarget("a/b"), "DeltaTarget takes keyword arguments only: write DeltaTarget"),
+        (lambda: Append("a"), "Append takes keyword arguments only: write Append()"),
         (lambda: Limits(5), "Limits takes keyword arguments only: write Limits"),
         (lambda: Windows(mode="x"), "invalid Windows: mode: must be 'exact' or 'offset'"),
         (

@@ -32,7 +32,8 @@ def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str
         ConfigurationError: A value has no name.
     """
     if unnamed:
-        msg = f"{what} takes keyword arguments only: write {what}({next(iter(names))}=...)"
+        example = next((f"{name}=..." for name in names), "")
+        msg = f"{what} takes keyword arguments only: write {what}({example})"
         raise ConfigurationError(msg)
 
 
