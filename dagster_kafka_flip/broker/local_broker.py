@@ -177,6 +177,8 @@ class LocalBroker:
             expect(option, number, int, "9092")
             if not 0 <= number <= 65535:  # noqa: PLR2004
                 raise ConfigurationError(f"Invalid port {number}: use 1 to 65535, or 0 for a free port.")
+        for name, value in (properties or {}).items():
+            expect(f"properties[{name!r}]", value, str, '"1000"')
         taken = sorted(set(properties or {}) & set(self._addressing(port, controller_port)))
         if taken:
             raise ConfigurationError(
