@@ -21,7 +21,7 @@ from dagster_kafka_flip.broker import local_broker as broker_module
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
 from dagster_kafka_flip.runtime.jars import default_cache_dir
-from dagster_kafka_flip.runtime.server_folder import Process, guard, process_start
+from dagster_kafka_flip.runtime.server_folder import Process, choose_ports, guard, process_start
 from tests.kafka_topic import QUIET
 
 if TYPE_CHECKING:
@@ -229,6 +229,15 @@ def test_a_port_in_use_is_named(tmp_path: Path, option: str):
             LocalBroker(tmp_path, **{option: port}).start()
 
 
+def test_a_port_that_is_asked_for_is_no_second_one_of_the_last_start():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ports = choose_ports({"controller_port": 0, "port": port}, {"controller_port": port}, BrokerError)
+    assert ports["port"] == port
+    assert ports["controller_port"] not in {0, port}
+
+
 def recorded(data_dir: Path, pid: int, process_start: str) -> LocalBroker:
     (data_dir / "data").mkdir(parents=True)
     (data_dir / "data" / "meta.properties").write_text("version=1\ncluster.id=KKKK\nnode.id=1\n")
@@ -335,6 +344,9 @@ def test_settings_that_follow_from_the_arguments_are_refused(tmp_path: Path):
         LocalBroker(tmp_path, properties={"log.dirs": "/elsewhere", "listeners": "PLAINTEXT://:1"})
     with pytest.raises(ConfigurationError, match="Invalid port 70000"):
         LocalBroker(tmp_path, port=70000)
+    number: Any = 9000
+    with pytest.raises(ConfigurationError, match=r"properties\['log\.retention\.ms'\]: expected str, got int"):
+        LocalBroker(tmp_path, properties={"log.retention.ms": number})
 
 
 def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path):

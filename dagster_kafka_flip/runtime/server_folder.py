@@ -382,7 +382,8 @@ def choose_ports(asked: Mapping[str, int], last: Mapping[str, int], error: type[
             )
             raise error(msg)
         before = last.get(name, 0)
-        chosen[name] = port or (before if before and is_free(before) else 0)
+        is_taken = before in {0, *asked.values(), *chosen.values()}
+        chosen[name] = port or (0 if is_taken or not is_free(before) else before)
     # Holds the sockets together, so that the system does not return a port twice.
     with contextlib.ExitStack() as stack:
         for name, port in chosen.items():
