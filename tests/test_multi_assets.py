@@ -228,6 +228,10 @@ def source_of_no_topic():
             "many: the assets a and b both write to lake.a; give each its own table",
         ),
         (
+            [KafkaDeltaTable("a", table="lake.a"), KafkaDeltaTable("b", table="Lake.A")],
+            "many: the assets a and b both write to Lake.A; give each its own table",
+        ),
+        (
             [KafkaDeltaTable("a", table="w/a", transform=lambda rows: rows)],
             ("<lambda>() must take an argument `records`, the DataFrame of the run's records; its arguments are rows"),
         ),

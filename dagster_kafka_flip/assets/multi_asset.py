@@ -173,14 +173,13 @@ def _spec(spec: AssetSpec, ingestion: Ingestion) -> AssetSpec:
 def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
     seen: dict[str, AssetKey] = {}
     for key, ingestion in ingestions.items():
-        table = str(ingestion.target)
-        if table in seen:
+        other = seen.setdefault(ingestion.target.identity, key)
+        if other != key:
             msg = (
-                f"{name}: the assets {seen[table].to_user_string()} and {key.to_user_string()} both write to {table}; "
-                "give each its own table"
+                f"{name}: the assets {other.to_user_string()} and {key.to_user_string()} both write to "
+                f"{ingestion.target}; give each its own table"
             )
             raise ConfigurationError(msg)
-        seen[table] = key
 
 
 def _land(
