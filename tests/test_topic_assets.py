@@ -76,14 +76,14 @@ def test_a_name_that_no_topic_can_have_goes_into_no_path(name):
 
 
 def test_the_topic_is_filled_into_every_option_that_holds_text():
-    first, _ = build_kafka_delta_assets(
+    first, second = build_kafka_delta_assets(
         source=TOPICS,
         table=DeltaTarget(table="lake/{topic}", stream="of-{topic}", cluster_by=("n",)),
         key=["landed", "{topic}"],
         dead_letter=DeadLetters(table="lake/rejected", stream="{topic}", max_records=7),
         description="The topic {topic}.",
         tags={"topic": "{topic}"},
-        metadata={"braces": '{"topic": 1}', "runbook": "https://wiki/{topic}"},
+        metadata={"braces": '{"topic": 1}', "runbook": "https://wiki/{topic}", "table": "", "dead_letter": "{topic}"},
         value_format=JsonFormat("n INT"),
     )
     ingestion, spec = landing(first), first.specs_by_key[first.key]
@@ -95,6 +95,9 @@ def test_the_topic_is_filled_into_every_option_that_holds_text():
     assert spec.tags["topic"] == "orders"
     assert spec.metadata["runbook"] == "https://wiki/orders"
     assert spec.metadata["braces"] == '{"topic": 1}'
+    # Only the option is the name of a table, in which a topic with a dot is quoted.
+    assert spec.metadata["table"] == ""
+    assert second.specs_by_key[second.key].metadata["dead_letter"] == "payments.eu"
 
 
 def test_only_the_topics_that_are_named_get_an_asset():

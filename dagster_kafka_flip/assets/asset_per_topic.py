@@ -141,7 +141,8 @@ def assets_by_topic(
             raise ConfigurationError(msg)
     named = {**options} if options.get("name") or options.get("key") else {**options, "name": NAME}
     made = {
-        topic: make(source=source.only([topic]), **_filled(named, topic)) for topic in dict.fromkeys(sorted(topics))
+        topic: make(source=source.only([topic]), **{name: _option(name, value, topic) for name, value in named.items()})
+        for topic in dict.fromkeys(sorted(topics))
     }
     _check_distinct(made)
     return list(made.values())
@@ -150,6 +151,10 @@ def assets_by_topic(
 def has_topic(value: Any) -> bool:
     """Whether an option contains a topic placeholder."""
     return any(place in text for text in _texts(value) for place in (TOPIC, NAME))
+
+
+def _option(name: str, value: Any, topic: str) -> Any:
+    return _filled_table(value, topic) if name in _TABLE_OPTIONS and isinstance(value, str) else _filled(value, topic)
 
 
 def _filled(value: Any, topic: str) -> Any:
@@ -164,12 +169,7 @@ def _filled(value: Any, topic: str) -> Any:
         given = {name: getattr(value, name) for name in value.model_fields_set}
         return type(value)(**{**given, **changed}) if changed else value
     if isinstance(value, dict):
-        return {
-            _filled(key, topic): (_filled_table if key in _TABLE_OPTIONS and isinstance(each, str) else _filled)(
-                each, topic
-            )
-            for key, each in value.items()
-        }
+        return {_filled(key, topic): _filled(each, topic) for key, each in value.items()}
     if type(value) in {list, tuple}:  # and not what Dagster derives of a tuple
         return type(value)(_filled(each, topic) for each in value)
     return value
