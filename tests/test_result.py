@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
-from dagster import AssetKey
+from dagster import AssetKey, AssetMaterialization
 
-from dagster_kafka_flip.assets.metadata import result_metadata
+from dagster_kafka_flip.assets.metadata import result_metadata, timestamp_metadata
 from dagster_kafka_flip.assets.position_record import Record
 from dagster_kafka_flip.assets.run_checks import Findings, check_results
 from dagster_kafka_flip.ingestion.observation import Observed
@@ -39,6 +39,15 @@ def test_a_topic_partition_that_the_position_lacks_is_shown_where_it_was_and_end
     assert result.lag_after == 3
     records = result_metadata(result, None)["kafka/splits"].records
     assert [(row.data["partition"], row.data["start"], row.data["stop"]) for row in records] == [(0, 3, 10), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("milliseconds", [1_700_000_000_123, 1_700_000_000_123_456])
+def test_an_idle_run_repeats_the_watermark_also_one_that_is_beyond_every_date(milliseconds):
+    reported = timestamp_metadata("kafka/watermark", milliseconds)
+    previous = AssetMaterialization(AssetKey("a"), metadata=reported)
+    metadata = result_metadata(_result({}), previous)
+    assert metadata["kafka/watermark"] == reported["kafka/watermark"]
+    assert "seconds/end_to_end_delay" not in metadata
 
 
 def test_only_the_largest_of_many_splits_are_shown():

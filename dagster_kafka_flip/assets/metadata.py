@@ -17,7 +17,6 @@ from dagster import (
     TableMetadataValue,
     TableRecord,
     TableSchema,
-    TimestampMetadataValue,
 )
 
 from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
@@ -234,17 +233,11 @@ def _unreported(result: IngestResult) -> dict[str, Any]:
 
 def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
     """The table's event-time watermark; an idle run keeps the previous one."""
-    watermark: float | None = result.watermark
-    if watermark is None and result.is_idle and previous is not None:
-        recorded = previous.metadata.get(WATERMARK)
-        if isinstance(recorded, TimestampMetadataValue):
-            watermark = recorded.value * 1000
-    if watermark is None:
-        return {}
-    entry = timestamp_metadata(WATERMARK, watermark)
-    if result.is_idle:
-        return entry
-    return {**entry, "seconds/end_to_end_delay": round(time.time() - watermark / 1000, 3)}
+    if result.watermark is None:
+        recorded = previous.metadata.get(WATERMARK) if result.is_idle and previous is not None else None
+        return {} if recorded is None else {WATERMARK: recorded}
+    delay = round(time.time() - result.watermark / 1000, 3)
+    return {**timestamp_metadata(WATERMARK, result.watermark), "seconds/end_to_end_delay": delay}
 
 
 def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
@@ -270,7 +263,7 @@ def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
     return {name: ", ".join(names) for name, names in names_by_entry.items() if names}
 
 
-def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
+def timestamp_metadata(name: str, milliseconds: int) -> dict[str, Any]:
     """Returns a timestamp; as text if out of range, as from a producer that writes microseconds.
 
     Args:
@@ -278,7 +271,7 @@ def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
         milliseconds: Milliseconds since the epoch.
     """
     moment = utc_time(milliseconds)
-    value = MetadataValue.text(instant(round(milliseconds))) if moment is None else MetadataValue.timestamp(moment)
+    value = MetadataValue.text(instant(milliseconds)) if moment is None else MetadataValue.timestamp(moment)
     return {name: value}
 
 
