@@ -34,6 +34,14 @@ def test_columns_of_a_records_own_fields_are_described_unless_they_are_already()
     assert [each.description for each in reported] == [None, "The record's offset in its topic partition.", "mine"]
 
 
+def test_a_column_that_the_table_spells_differently_is_the_same_column():
+    schema = TableSchema(columns=[TableColumn("KAFKA_OFFSET", "bigint")])
+    lineage = column_lineage(schema, KafkaColumns(), Append(), [TOPIC]).deps_by_column
+    assert lineage == {"KAFKA_OFFSET": [TableColumnDep(asset_key=TOPIC, column_name="offset")]}
+    (column,) = described(schema, KafkaColumns(), Append()).columns
+    assert column.description == "The record's offset in its topic partition."
+
+
 def test_columns_of_a_history_come_from_the_records_time():
     schema = TableSchema(columns=[TableColumn(name, "timestamp") for name in ("valid_from", "valid_to")])
     columns, history = KafkaColumns(), Scd2(key=("id",))

@@ -71,12 +71,15 @@ def described(schema: TableSchema, columns: KafkaColumns, mode: Mode) -> TableSc
         columns: Names of the columns for these fields.
         mode: How rows are written.
     """
-    texts = {columns.prefix + field: text for field, text in _DESCRIPTIONS.items()}
+    # In lower case: a table that others made may spell a column differently.
+    texts = {(columns.prefix + field).lower(): text for field, text in _DESCRIPTIONS.items()}
     if isinstance(mode, Scd2):
         texts |= _OF_A_HISTORY
     return TableSchema(
         columns=[
-            TableColumn(each.name, each.type, each.description or texts.get(each.name), each.constraints, each.tags)
+            TableColumn(
+                each.name, each.type, each.description or texts.get(each.name.lower()), each.constraints, each.tags
+            )
             for each in schema.columns
         ],
         constraints=schema.constraints,
@@ -102,13 +105,14 @@ def column_lineage(
     }
     if isinstance(mode, Scd2):
         fields |= dict.fromkeys((VALID_FROM, VALID_TO), ("timestamp",))
+    of_name = {name.lower(): found for name, found in fields.items()}
     return TableColumnLineage(
         {
             # All other columns are fields of the value.
             column.name: [
                 TableColumnDep(asset_key=topic, column_name=field)
                 for topic in topics
-                for field in fields.get(column.name, ("value",))
+                for field in of_name.get(column.name.lower(), ("value",))
             ]
             for column in schema.columns
         }
