@@ -558,6 +558,11 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
             "attributes.table: the environment variable NOT_SET is not set; set it, or write a default",
         ),
         (
+            "  source: {topics: [a]}\n  table: '{{ env.NOT_SET | trim }}/orders'\n",
+            4,
+            "attributes.table: the environment variable NOT_SET is not set; set it, or write a default",
+        ),
+        (
             "  source: {topics: [a], cluster: '{{env.NOT_SET}}'}\n  table: t\n",
             3,
             "attributes.source.cluster: the environment variable NOT_SET is not set; set it, or write a default",

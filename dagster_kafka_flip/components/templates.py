@@ -19,7 +19,10 @@ T = TypeVar("T")
 EMPTY = "empty; write a value, or remove the attribute"
 
 _TEMPLATE = re.compile(r"\{\{|\{%")
-_ENV = re.compile(r"\{\{-? *env\.(\w+) *-?\}\}")
+_EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_ENV = re.compile(r"\benv\.(\w+)")
+# An expression with one of these says itself what to do about a variable that is not set.
+_CARES = re.compile(r"\b(?:or|if|default|d)\b")
 # Validated by the schema, so `dg check yaml` finds values that are neither of a field's type nor a template.
 Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
 
@@ -46,7 +49,8 @@ def rendered(context: ResolutionContext, value: Any) -> Any:
 
 def _refuse_unset(context: ResolutionContext, template: str) -> None:
     # Dagster would write None: a table in the folder None, or the default in place of a setting.
-    for name in _ENV.findall(template):
+    names = [name for each in _EXPRESSION.findall(template) if not _CARES.search(each) for name in _ENV.findall(each)]
+    for name in names:
         if name not in os.environ:
             default = f"{{{{ env('{name}', '...') }}}}"
             raise refused(context, f"the environment variable {name} is not set; set it, or write a default: {default}")
