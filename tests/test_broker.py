@@ -20,12 +20,13 @@ from confluent_kafka.cimpl import NewTopic
 from dagster_kafka_flip.broker import local_broker as broker_module
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
+from dagster_kafka_flip.runtime import server_folder
 from dagster_kafka_flip.runtime.jars import default_cache_dir
 from dagster_kafka_flip.runtime.server_folder import Process, choose_ports, guard, process_start
 from tests.kafka_topic import QUIET
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    pass
 
 DEAD_PROXY = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
 
@@ -156,18 +157,18 @@ def test_a_running_broker_is_shared_and_stopped_by_anyone_who_asks(tmp_path: Pat
 
 @pytest.mark.kafka
 def test_a_port_that_is_lost_to_another_program_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    choose = LocalBroker._choose_ports
+    choose = server_folder.choose_ports
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         lost = other.getsockname()[1]
         answers = [lost]
 
-        def choose_badly(own: LocalBroker, remembered: Mapping[str, int]) -> dict[str, int]:
-            ports = choose(own, remembered)
+        def choose_badly(*asked: Any) -> dict[str, int]:
+            ports = choose(*asked)
             return {**ports, "port": answers.pop() if answers else ports["port"]}
 
-        monkeypatch.setattr(LocalBroker, "_choose_ports", choose_badly)
+        monkeypatch.setattr(server_folder, "choose_ports", choose_badly)
         with LocalBroker(tmp_path) as broker:
             assert broker.bootstrap_servers != f"127.0.0.1:{lost}"
         assert "Address already in use" in (tmp_path / "logs" / "broker.previous.log").read_text()

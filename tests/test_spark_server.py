@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.runtime.server_folder import process_start
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 
 COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
@@ -106,6 +108,24 @@ def test_a_setting_that_spark_does_not_have_is_refused_before_anything_starts(tm
     assert result.exit_code == 2
     assert "write spark.NAME=VALUE" in result.output
     assert not (tmp_path / "none").exists()
+
+
+def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path):
+    # As it is left by a process that was killed while its server started: the server runs, and listens on no port.
+    with socket.socket() as silent, subprocess.Popen(["sleep", "600"]) as starting:
+        silent.bind(("127.0.0.1", 0))
+        state = {
+            "port": silent.getsockname()[1],
+            "pid": starting.pid,
+            "process_start": process_start(starting.pid),
+            "started_at": "2026-01-01T00:00:00+00:00",
+        }
+        (tmp_path / "spark-server.json").write_text(json.dumps(state))
+        try:
+            with pytest.raises(SparkSessionError, match=r"did not answer at 127\.0\.0\.1:\d+ within 0\.1 s"):
+                SparkServer(tmp_path, timeout=0.1).start(daemon=True)
+        finally:
+            starting.kill()
 
 
 def test_a_server_that_was_never_started_is_not_running(tmp_path):

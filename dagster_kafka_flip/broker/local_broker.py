@@ -24,10 +24,10 @@ from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.server_folder import (
     LOCALHOST,
+    PRIVATE_UMASK,
     ServerFolder,
-    choose_ports,
+    check_port,
     error_lines,
-    is_free,
     write_private,
 )
 from dagster_kafka_flip.settings.arguments import expect
@@ -51,7 +51,6 @@ KAFKA_JARS = (
 
 _PORTS = ("port", "controller_port")
 _NODE_ID = 1
-_PORT_ATTEMPTS = 4
 _FORMAT_TIMEOUT_SECONDS = 60.0
 
 # For a short-lived broker, start-up time matters more than peak throughput. The serial collector and the first compiler
@@ -104,10 +103,6 @@ rootLogger.appenderRef.console.ref = console
 logger.configs.name = org.apache.kafka.common.config
 logger.configs.level = warn
 """
-
-
-# Records may contain secrets, so other users must not read the files.
-_PRIVATE_UMASK = 0o077
 
 
 @dataclass(frozen=True)
@@ -173,10 +168,8 @@ class LocalBroker:
         expect("timeout", timeout, (int, float), "60.0")
         if not timeout > 0:
             raise ConfigurationError(f"timeout: invalid value {timeout!r}; use a number of seconds above 0.")
-        for option, number in (("port", port), ("controller_port", controller_port)):
-            expect(option, number, int, "9092")
-            if not 0 <= number <= 65535:  # noqa: PLR2004
-                raise ConfigurationError(f"Invalid port {number}: use 1 to 65535, or 0 for a free port.")
+        check_port("port", port)
+        check_port("controller_port", controller_port)
         for name, value in (properties or {}).items():
             expect(f"properties[{name!r}]", value, str, '"1000"')
         taken = sorted(set(properties or {}) & set(self._addressing(port, controller_port)))
@@ -320,36 +313,20 @@ class LocalBroker:
 
     def _launch(self, command: Sequence[str], *, daemon: bool) -> BrokerStatus:
         write_private(self._folder.path / "log4j2.properties", _LOGGING)
-        state = self._folder.last_start()
-        remembered: Mapping[str, int] = {} if state is None else state.ports
-        attempts = _PORT_ATTEMPTS
-        while True:
-            ports = self._choose_ports(remembered)
+
+        def prepared(ports: Mapping[str, int]) -> list[str]:
             self._write_properties(**ports)
             self._format(command)
-            try:
-                return self._launch_once(command, ports, daemon=daemon)
-            except BrokerError:
-                # Another program can take a free port before the broker binds it.
-                attempts -= 1
-                taken = {port for port in ports.values() if not is_free(port)}
-                if not taken or taken & {self._port, self._controller_port} or not attempts:
-                    raise
-                remembered = {}
+            return [*command, "kafka.Kafka", "server.properties"]
 
-    def _launch_once(self, command: Sequence[str], ports: Mapping[str, int], *, daemon: bool) -> BrokerStatus:
-        process = self._folder.launch(
-            [*command, "kafka.Kafka", "server.properties"], ports, daemon=daemon, umask=_PRIVATE_UMASK
+        self._folder.start(
+            {"port": self._port, "controller_port": self._controller_port},
+            prepared,
+            lambda ports: self._wait_until_ready(ports["port"]),
+            daemon=daemon,
+            umask=PRIVATE_UMASK,
         )
-        try:
-            self._wait_until_ready(ports["port"])
-        except BaseException:
-            self._folder.end(process)
-            raise
         return self._running()
-
-    def _choose_ports(self, remembered: Mapping[str, int]) -> dict[str, int]:
-        return choose_ports({"port": self._port, "controller_port": self._controller_port}, remembered, BrokerError)
 
     def _addressing(self, port: int, controller_port: int) -> dict[str, str]:
         return {
@@ -398,7 +375,7 @@ class LocalBroker:
                 errors="replace",
                 check=False,
                 timeout=_FORMAT_TIMEOUT_SECONDS,
-                umask=_PRIVATE_UMASK,
+                umask=PRIVATE_UMASK,
             )
         except subprocess.TimeoutExpired as error:
             raise BrokerError(

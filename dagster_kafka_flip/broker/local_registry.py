@@ -11,10 +11,10 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import BrokerError, ConfigurationError
+from dagster_kafka_flip.errors import BrokerError
 from dagster_kafka_flip.runtime.jars import retrieve_unpacked
 from dagster_kafka_flip.runtime.java import find_java
-from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports, is_free
+from dagster_kafka_flip.runtime.server_folder import LOCALHOST, PRIVATE_UMASK, ServerFolder, check_port
 from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ APICURIO_ARCHIVE = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:all"
 """Maven coordinate of Apicurio Registry; `retrieve_unpacked(APICURIO_ARCHIVE)` downloads it ahead of time (140 MB)."""
 
 _PATH = "/apis/ccompat/v7"
-_PORT_ATTEMPTS = 4
 _ANSWER_SECONDS = 2.0
 _STOP_SECONDS = 10.0
 
@@ -41,7 +40,6 @@ _JVM_OPTIONS = (
     "-XX:+ExitOnOutOfMemoryError",
     "-Xmx256m",
 )
-_PRIVATE_UMASK = 0o077
 
 
 class LocalRegistry:
@@ -51,7 +49,7 @@ class LocalRegistry:
 
     Args:
         data_dir: The folder for its log; created if it does not exist.
-        port: Its port. 0, the default, takes a free one.
+        port: Its port. 0, the default, reuses the last port, or takes a free one.
         cache_dir: The cache folder for Apicurio. Default: `jars.default_cache_dir()`.
         timeout: Seconds to wait for its answer.
 
@@ -63,10 +61,8 @@ class LocalRegistry:
         self, data_dir: str | Path, *, port: int = 0, cache_dir: Path | None = None, timeout: float = 120.0
     ) -> None:
         expect("data_dir", data_dir, (str, Path), '".registry"')
-        expect("port", port, int, "8081")
+        check_port("port", port)
         expect("timeout", timeout, (int, float), "120.0")
-        if not 0 <= port <= 65535:  # noqa: PLR2004
-            raise ConfigurationError(f"Invalid port {port}: use 1 to 65535, or 0 for a free port.")
         path = Path(data_dir).expanduser().absolute()
         self._folder = ServerFolder(path, "registry", "schema registry", ("port",), BrokerError)
         self._port = port
@@ -107,15 +103,13 @@ class LocalRegistry:
                     f"A schema registry is already running on {self._folder.path}: choose another folder."
                 )
             self._folder.forget()
-            for attempt in range(1, _PORT_ATTEMPTS + 1):
-                port = choose_ports({"port": self._port}, {}, BrokerError)["port"]
-                try:
-                    self._launch(java, jar, port)
-                    break
-                except BrokerError:
-                    # Another program can take a free port before the registry binds it.
-                    if self._port or is_free(port) or attempt == _PORT_ATTEMPTS:
-                        raise
+            self._folder.start(
+                {"port": self._port},
+                lambda ports: self._command(java, jar, ports["port"]),
+                lambda ports: self._wait(ports["port"]),
+                daemon=False,
+                umask=PRIVATE_UMASK,
+            )
         return self.url
 
     def stop(self) -> bool:
@@ -135,22 +129,17 @@ class LocalRegistry:
     ) -> None:
         self.stop()
 
-    def _launch(self, java: Path, jar: Path, port: int) -> None:
+    def _command(self, java: Path, jar: Path, port: int) -> list[str]:
         settings = {
             "quarkus.http.host": LOCALHOST,
             "quarkus.http.port": str(port),
             # Where its web server keeps files while it runs.
             "java.io.tmpdir": str(self._folder.path),
         }
-        options = [f"-D{name}={value}" for name, value in settings.items()]
-        process = self._folder.launch(
-            [str(java), *_JVM_OPTIONS, *options, "-jar", str(jar)], {"port": port}, daemon=False, umask=_PRIVATE_UMASK
-        )
-        try:
-            self._folder.wait_until_ready(lambda: _answers(port), _url(port), self._timeout)
-        except BaseException:
-            self._folder.end(process)
-            raise
+        return [str(java), *_JVM_OPTIONS, *(f"-D{name}={value}" for name, value in settings.items()), "-jar", str(jar)]
+
+    def _wait(self, port: int) -> None:
+        self._folder.wait_until_ready(lambda: _answers(port), _url(port), self._timeout)
 
 
 def _url(port: int) -> str:

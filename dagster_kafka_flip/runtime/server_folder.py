@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.arguments import expect
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 
 LOCALHOST = "127.0.0.1"
 
+PRIVATE_UMASK = 0o077
+"""For servers whose files may contain secrets."""
+
+_PORT_ATTEMPTS = 4
 _KILL_SECONDS = 10.0
 _FAILED_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -111,11 +118,7 @@ class ServerFolder:
 
     @contextlib.contextmanager
     def lock(self, patience: float) -> Generator[None]:
-        """Prevents other processes from starting or stopping the server.
-
-        Args:
-            patience: Seconds to wait for the lock.
-        """
+        """Keeps other processes from starting or stopping the server; waits `patience` seconds for those that do."""
         lock = FileLock(self.path / f"{self._name}.lock", mode=_PRIVATE_FILE)
         try:
             self.path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -153,6 +156,44 @@ class ServerFolder:
         """The running server, started by any process; None if there is none."""
         state = self.last_start()
         return state if state is not None and self._is_alive(state.process) else None
+
+    def start(
+        self,
+        asked: Mapping[str, int],
+        command: Callable[[Mapping[str, int]], Sequence[str]],
+        wait: Callable[[Mapping[str, int]], None],
+        *,
+        daemon: bool,
+        umask: int = -1,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Launches the server and waits for it; on other ports if another program was faster to take one.
+
+        Args:
+            asked: Ports by name; 0 for that of the last start, or a free one.
+            command: Prepares the start on these ports, and returns the command.
+            wait: Waits until the server answers on these ports.
+            daemon: As for `launch`.
+            umask: As for `launch`.
+            environment: As for `launch`.
+        """
+        state = self.last_start()
+        last: Mapping[str, int] = {} if state is None else state.ports
+        for attempts_left in reversed(range(_PORT_ATTEMPTS)):
+            ports = choose_ports(asked, last, self._error)
+            process = self.launch(command(ports), ports, daemon=daemon, umask=umask, environment=environment)
+            try:
+                wait(ports)
+            except BaseException as error:
+                self._terminate(process, _FAILED_SECONDS)
+                self.forget()
+                taken = {port for port in ports.values() if not is_free(port)}
+                is_lost = isinstance(error, self._error) and taken and not taken & set(asked.values())
+                if not (is_lost and attempts_left):
+                    raise
+                last = {}
+            else:
+                return
 
     def launch(
         self,
@@ -195,18 +236,13 @@ class ServerFolder:
             if not daemon:
                 self._guard = guard(process)
         except BaseException:
-            self.end(process)
+            self._terminate(process, _FAILED_SECONDS)
+            self.forget()
             raise
         return process
 
     def wait_until_ready(self, answers: Callable[[], bool], address: str, patience: float) -> None:
-        """Waits until the server answers.
-
-        Args:
-            answers: Whether the server answers.
-            address: The address, for messages.
-            patience: Seconds to wait.
-        """
+        """Waits up to `patience` seconds until the server answers; messages show the address."""
 
         def is_ready() -> bool:
             if self.running() is None:
@@ -227,15 +263,6 @@ class ServerFolder:
                 f"{self.last_words()}"
             )
             raise self._error(msg) from error
-
-    def end(self, process: Process) -> None:
-        """Ends a server whose start failed.
-
-        Args:
-            process: The server's process.
-        """
-        self._terminate(process, _FAILED_SECONDS)
-        self.forget()
 
     def stop(self, patience: float) -> bool:
         """Stops the server, started by any process; returns whether it was running.
@@ -323,12 +350,7 @@ class ServerFolder:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only the owner can read.
-
-    Args:
-        path: Path of the file.
-        text: Content of the file.
-    """
+    """Writes a file that only the owner can read."""
     _make_private(path)
     path.write_text(text, encoding="utf-8")
 
@@ -339,11 +361,7 @@ def _make_private(path: Path) -> None:
 
 
 def guard(process: Process) -> subprocess.Popen[bytes]:
-    """Ends a process when this one ends, unless its id belongs to another process by then.
-
-    Args:
-        process: The server's process.
-    """
+    """Ends a process when this one ends, unless its id belongs to another process by then."""
     return subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "sh", str(process.pid), process.start or ""],
         stdin=subprocess.PIPE,
@@ -351,6 +369,18 @@ def guard(process: Process) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def check_port(option: str, port: int) -> None:
+    """Checks a port that was asked for.
+
+    Raises:
+        ConfigurationError: It is out of range.
+    """
+    expect(option, port, int, "9092")
+    if not 0 <= port <= 65535:  # noqa: PLR2004
+        msg = f"Invalid port {port}: use 1 to 65535, or 0 for a free port."
+        raise ConfigurationError(msg)
 
 
 def is_free(port: int) -> bool:
@@ -413,11 +443,7 @@ def process_start(pid: int) -> str | None:
 
 
 def error_lines(text: str) -> str:
-    """Extracts the errors of a log; its last lines if it has none, and all of a short one.
-
-    Args:
-        text: The log.
-    """
+    """Extracts the errors of a log; its last lines if it has none, and all of a short one."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "Picked up "))]
     marks = (" ERROR ", " FATAL ", "Exception", "Error:", "Error occurred")
     errors = [line for line in lines if any(mark in line for mark in marks)]

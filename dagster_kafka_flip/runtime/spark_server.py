@@ -10,11 +10,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, redaction_regex
-from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
+from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, check_port
 from dagster_kafka_flip.runtime.session_settings import own_settings
 from dagster_kafka_flip.runtime.spark_home import spark_home
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars
@@ -74,9 +74,7 @@ class SparkServer:
         packages: Sequence[str] = (),
         timeout: float = 120.0,
     ) -> None:
-        if not 0 <= port <= 65535:  # noqa: PLR2004
-            msg = f"Invalid port {port}: use 1 to 65535, or 0 for a free port."
-            raise ConfigurationError(msg)
+        check_port("port", port)
         self._folder = ServerFolder(
             Path(data_dir).expanduser().absolute(), "spark-server", "Spark server", ("port",), SparkSessionError
         )
@@ -111,6 +109,8 @@ class SparkServer:
                     f"{self._port}: stop it first, or use that address."
                 )
                 raise SparkSessionError(msg)
+            # Whoever started it may have been killed before it answered.
+            self._wait_until_ready(int(running.remote.rpartition(":")[2]))
             return running
 
     def stop(self, *, timeout: float = 30.0) -> bool:
@@ -154,8 +154,26 @@ class SparkServer:
             self._folder.forget()
 
     def _launch(self, jars: Sequence[str], *, daemon: bool) -> SparkServerStatus:
-        last = self._folder.last_start()
-        ports = choose_ports({"port": self._port}, {} if last is None else last.ports, SparkSessionError)
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+            # Also for Spark's UI.
+            "SPARK_LOCAL_IP": LOCALHOST,
+        }
+        self._folder.start(
+            {"port": self._port},
+            lambda ports: self._command(jars, ports["port"]),
+            lambda ports: self._wait_until_ready(ports["port"]),
+            daemon=daemon,
+            environment=environment,
+        )
+        status = self.status()
+        if status is None:
+            msg = f"The Spark server on {self._folder.path} ended right after its start. {self._folder.last_words()}"
+            raise SparkSessionError(msg)
+        return status
+
+    def _command(self, jars: Sequence[str], port: int) -> list[str]:
         settings = {
             **own_settings(),
             "spark.app.name": "dagster-kafka-flip",
@@ -163,32 +181,16 @@ class SparkServer:
             **self._config,
             REDACTION: redaction_regex(self._config),
             "spark.connect.grpc.binding.address": LOCALHOST,
-            "spark.connect.grpc.binding.port": str(ports["port"]),
+            "spark.connect.grpc.binding.port": str(port),
         }
         settings = local_settings(settings, jars, is_new_jvm=True)
-        command = [str(spark_home() / "bin" / "spark-submit"), "--class", _CLASS]
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"]
-        environment = {
-            **os.environ,
-            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
-            # Also for Spark's UI.
-            "SPARK_LOCAL_IP": LOCALHOST,
-        }
-        process = self._folder.launch([*command, "spark-internal"], ports, daemon=daemon, environment=environment)
-        try:
-            address = (LOCALHOST, ports["port"])
-            self._folder.wait_until_ready(lambda: _accepts(address), f"{LOCALHOST}:{ports['port']}", self._timeout)
-        except BaseException:
-            self._folder.end(process)
-            raise
-        status = self.status()
-        if status is None:
-            msg = f"The Spark server on {self._folder.path} ended right after its start. {self._folder.last_words()}"
-            raise SparkSessionError(msg)
-        return status
+        conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        return [str(spark_home() / "bin" / "spark-submit"), "--class", _CLASS, *conf, "spark-internal"]
+
+    def _wait_until_ready(self, port: int) -> None:
+        self._folder.wait_until_ready(lambda: _accepts(port), f"{LOCALHOST}:{port}", self._timeout)
 
 
-def _accepts(address: tuple[str, int]) -> bool:
+def _accepts(port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(address) == 0
+        return probe.connect_ex((LOCALHOST, port)) == 0
