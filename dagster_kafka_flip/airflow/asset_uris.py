@@ -59,20 +59,12 @@ def table_asset(table: DeltaTarget | str) -> Asset:
 
 
 def is_topic_asset(asset: object) -> bool:
-    """Whether an outlet is the asset of a topic.
-
-    Args:
-        asset: The outlet.
-    """
+    """Whether an outlet is the asset of a topic."""
     return isinstance(asset, Asset) and asset.uri.startswith("kafka://")
 
 
 def is_table_asset(asset: object) -> bool:
-    """Whether an outlet is the asset of a table, and not another one of the user's.
-
-    Args:
-        asset: The outlet.
-    """
+    """Whether an outlet is the asset of a table, and not another one of the user's."""
     try:
         return isinstance(asset, Asset) and table_asset(asset.name) == asset
     except ConfigurationError:
@@ -80,10 +72,6 @@ def is_table_asset(asset: object) -> bool:
 
 
 def known_topics(source: KafkaSource) -> tuple[str, ...]:
-    """Returns a source's topics; none for a pattern, whose topics are only known in a run.
-
-    Args:
-        source: The source.
-    """
+    """Returns a source's topics; none for a pattern, whose topics are only known in a run."""
     subscription = source.subscription
     return () if isinstance(subscription, TopicPatternSubscription) else tuple(subscription.topics)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 def extra_of(connection: Connection) -> dict[str, Any]:
     """Returns the extra of a connection; Airflow masks what has a secret's name.
 
-    Args:
-        connection: The connection.
-
     Raises:
         ConfigurationError: It is not a JSON object. Airflow would take it for an empty one, so that a task would run
             without the login or the queue that it names.

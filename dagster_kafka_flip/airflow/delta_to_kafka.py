@@ -91,9 +91,6 @@ class DeltaToKafkaOperator(SparkTask):
     def execute(self, context: Context) -> dict[str, Any]:
         """Publishes the changes; also returns the extra of the topic's event.
 
-        Args:
-            context: The run's context.
-
         Raises:
             KafkaFlipError: The run failed; transactions that were committed stay.
             AirflowSkipException: There was nothing new, and `on_idle` is `skip`.

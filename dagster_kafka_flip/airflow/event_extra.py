@@ -38,11 +38,7 @@ _EVENTS_AT_ONCE = 100
 
 
 def stream_extra(result: IngestResult) -> dict[str, Any]:
-    """The extra for a run of a stream, with keys of docs/metadata.md. Unknown values are left out.
-
-    Args:
-        result: Result of the run.
-    """
+    """The extra for a run of a stream, with keys of docs/metadata.md. Unknown values are left out."""
     before = result.unreported
     values: dict[str, Any] = {
         "kafka/idle": result.is_idle,
@@ -71,11 +67,7 @@ def stream_extra(result: IngestResult) -> dict[str, Any]:
 
 
 def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    """The extra for a run that landed windows, likewise.
-
-    Args:
-        results: One result for each commit.
-    """
+    """The extra for a run that landed windows, likewise."""
     values: dict[str, Any] = {
         "kafka/records_read": total(result.observed.records for result in results),
         "kafka/stragglers": total(result.stragglers for result in results),
@@ -94,10 +86,6 @@ def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
 def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None, int | None]:
     """A stream's position in the newest events of its table, and the version up to which events have its commits.
 
-    Args:
-        asset: The table's asset.
-        target: The table and the stream.
-
     Returns:
         The position, None if there is none; and the table's version up to which the stream's commits were reported:
         -1 if none was, None if that is unknown.
@@ -115,12 +103,7 @@ def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None,
 
 
 def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
-    """The extra for a run of a sink, with keys of docs/metadata.md.
-
-    Args:
-        result: Result of the run.
-        sink: The sink.
-    """
+    """The extra for a run of a sink, with keys of docs/metadata.md."""
     return {
         **result.facts,
         SINK: sink.transactional_id_prefix,
@@ -131,10 +114,6 @@ def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
 
 def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
     """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none.
-
-    Args:
-        asset: The topic's asset.
-        prefix: The sink's transactional id prefix.
 
     Raises:
         SinkProgressError: The events can't be read, so that lost progress would not be noticed.

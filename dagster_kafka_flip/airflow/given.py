@@ -29,9 +29,6 @@ _KEPT = ("topics", "topic_pattern", "isolation_level", "client_id_prefix", "prop
 def check_conn_id(kafka_conn_id: str) -> None:
     """Checks the id of a Kafka connection, which may be a template.
 
-    Args:
-        kafka_conn_id: Id of the connection.
-
     Raises:
         ConfigurationError: It is not a text, or empty.
     """
@@ -44,9 +41,6 @@ def check_conn_id(kafka_conn_id: str) -> None:
 def kafka_source_of(source: GivenSource) -> KafkaSource:
     """Returns the source; topics are one with defaults.
 
-    Args:
-        source: A KafkaSource, or topics.
-
     Raises:
         ConfigurationError: It is neither.
     """
@@ -55,9 +49,6 @@ def kafka_source_of(source: GivenSource) -> KafkaSource:
 
 def given_topics(source: GivenSource) -> list[str]:
     """Returns the topics that were given as strings, and so may be templates.
-
-    Args:
-        source: A KafkaSource, or topics.
 
     Raises:
         ConfigurationError: It is neither.
@@ -74,11 +65,7 @@ def given_topics(source: GivenSource) -> list[str]:
 
 
 def source_to_json(source: KafkaSource) -> dict[str, Any]:
-    """Serializes what a look at the end of a source's log needs.
-
-    Args:
-        source: The source.
-    """
+    """Serializes what a look at the end of a source's log needs."""
     kept = {name: getattr(source, name) for name in _KEPT}
     if source.partitions is not None:
         kept["partitions"] = [str(topic_partition) for topic_partition in source.partitions]
@@ -86,11 +73,7 @@ def source_to_json(source: KafkaSource) -> dict[str, Any]:
 
 
 def source_from_json(kept: Mapping[str, Any]) -> KafkaSource:
-    """Reads the result of `source_to_json`.
-
-    Args:
-        kept: The document.
-    """
+    """Reads the result of `source_to_json`."""
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     if "partitions" in values:
         values["partitions"] = tuple(TopicPartition.parse(text) for text in values["partitions"])
@@ -99,11 +82,6 @@ def source_from_json(kept: Mapping[str, Any]) -> KafkaSource:
 
 def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Context) -> DeltaTarget:
     """Returns the table of a run. Airflow renders a string, but not one inside a DeltaTarget.
-
-    Args:
-        task: The task.
-        table: The table.
-        context: The run's context.
 
     Raises:
         ConfigurationError: It is a relative path.
@@ -120,12 +98,6 @@ def rendered_letters(
 ) -> DeadLetters | None:
     """Returns where a run's dead letters go. Airflow renders a string, but not one inside of DeadLetters.
 
-    Args:
-        task: The task.
-        dead_letter: The dead-letter table.
-        target: The stream's own table.
-        context: The run's context.
-
     Raises:
         ConfigurationError: The table is a relative path.
     """
@@ -141,9 +113,6 @@ def rendered_letters(
 def delta_source_of(source: DeltaSource | str) -> DeltaSource:
     """Returns what to publish; a table is one with defaults.
 
-    Args:
-        source: A DeltaSource, or the path or name of a table.
-
     Raises:
         ConfigurationError: It is neither.
     """
@@ -156,11 +125,6 @@ def delta_source_of(source: DeltaSource | str) -> DeltaSource:
 def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Context) -> DeltaSource:
     """Returns what a run publishes. Airflow renders a string, but not one inside a DeltaSource.
 
-    Args:
-        task: The task.
-        source: What to publish.
-        context: The run's context.
-
     Raises:
         ConfigurationError: The table is a relative path.
     """
@@ -172,19 +136,12 @@ def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Cont
 
 
 def is_template(text: str) -> bool:
-    """Whether a string has Jinja's braces, so that its value is only known in a run.
-
-    Args:
-        text: The text.
-    """
+    """Whether a string has Jinja's braces, so that its value is only known in a run."""
     return _JINJA.search(text) is not None
 
 
 def check_absolute(target: DeltaTarget) -> None:
     """Checks that a table does not depend on the working directory.
-
-    Args:
-        target: The table.
 
     Raises:
         ConfigurationError: It is a relative path.

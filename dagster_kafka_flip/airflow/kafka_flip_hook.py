@@ -123,9 +123,6 @@ class KafkaFlipHook(BaseHook):
 def kafka_connection(connection: Connection) -> KafkaConnection:
     """Returns the settings of one of Airflow's connections, and has Airflow mask its secrets in every log.
 
-    Args:
-        connection: The connection.
-
     Raises:
         ConfigurationError: The connection is of another type, or a setting is missing, malformed or unknown.
     """

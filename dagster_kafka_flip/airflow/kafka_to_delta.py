@@ -179,9 +179,6 @@ class KafkaToDeltaOperator(SparkTask):
     def execute(self, context: Context) -> dict[str, Any]:
         """Lands the records; also returns the extra of the table's event.
 
-        Args:
-            context: The run's context.
-
         Raises:
             KafkaFlipError: The ingestion failed; commits that were made stay.
             AirflowSkipException: There was nothing new, and `on_idle` is `skip`.

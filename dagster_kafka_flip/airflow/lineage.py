@@ -83,22 +83,13 @@ class Lineage:
 
 
 def topic_names(connection: KafkaConnection, topics: Iterable[str]) -> tuple[DatasetName, ...]:
-    """Returns the names of topics: `kafka://` and the first bootstrap server, as OpenLineage's other integrations do.
-
-    Args:
-        connection: Kafka connection.
-        topics: The topics.
-    """
+    """Returns the names of topics: in `kafka://` and the first bootstrap server, as in OpenLineage's integrations."""
     cluster = "kafka://" + connection.bootstrap_servers.partition(",")[0]
     return tuple(DatasetName(cluster, topic) for topic in topics)
 
 
 def table_names(target: DeltaTarget) -> tuple[DatasetName, ...]:
-    """Returns the name of a table, by its place; none for a table of a catalog, whose place only Spark knows.
-
-    Args:
-        target: The table.
-    """
+    """Returns the name of a table, by its place; none for a table of a catalog, whose place only Spark knows."""
     if target.local_path is not None:
         return (DatasetName("file", str(target.local_path)),)
     if not target.is_path:

@@ -39,12 +39,9 @@ class LagWatch:
         self._cluster: KafkaCluster | None = None
 
     def finding(self, min_lag: int) -> dict[str, Any] | None:
-        """What there is to do; None if nothing is. One round of metadata requests.
+        """What there is to do; None if less than `min_lag` offsets are new. One round of metadata requests.
 
         A log that was deleted, recreated or truncated also counts: the run says what happened to it.
-
-        Args:
-            min_lag: How many offsets are worth a run.
 
         Raises:
             ClusterUnreachableError: No broker answered.

@@ -31,9 +31,6 @@ _CONNECT_PORT = 15002
 def spark_settings_of(connection: Connection) -> SparkSettings:
     """Returns the settings of a connection of type `spark` or `spark_connect`; has Airflow mask its token in every log.
 
-    Args:
-        connection: The connection.
-
     Raises:
         ConfigurationError: The connection is of another type, or has no host, or a setting is malformed or unknown.
     """

@@ -108,11 +108,7 @@ class SparkTask(BaseOperator):
             signal.signal(signal.SIGINT, before)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """What OpenLineage's provider asks for, where it is installed: the topic and the table.
-
-        Args:
-            task_instance: The task's instance.
-        """
+        """What OpenLineage's provider asks for, where it is installed: the topic and the table."""
         del task_instance
         return self._lineage.facets()
 

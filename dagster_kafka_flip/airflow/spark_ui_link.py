@@ -30,11 +30,6 @@ class SparkUiLink(BaseOperatorLink):
         return "spark_ui"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """The address; empty if there is none.
-
-        Args:
-            operator: The task.
-            ti_key: Its instance.
-        """
+        """The address; empty if there is none."""
         del ti_key
         return getattr(operator, "spark_ui", None) or ""

@@ -127,12 +127,7 @@ class Ingestion:
         return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
 
     def spec(self, context: AssetExecutionContext, config: IngestRunConfig | WindowsRunConfig) -> RunSpec[KafkaSource]:
-        """Creates the ingestion spec of a run.
-
-        Args:
-            context: Context of the run.
-            config: Run config, without start and stop.
-        """
+        """Creates the ingestion spec of a run."""
         return RunSpec(
             source=self.source.connected(kafka_of(context, self.kafka, self.source.cluster)),
             target=self.target,
@@ -156,10 +151,6 @@ class Ingestion:
         self, context: AssetExecutionContext, values: dict[str, Any]
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
         """Materializes the asset.
-
-        Args:
-            context: Context of the run.
-            values: The run config.
 
         Raises:
             ConfigurationError: The run config is invalid.
@@ -216,12 +207,6 @@ class Ingestion:
         self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
         """Replaces a time range of a stream's table; the position does not change.
-
-        Args:
-            context: Context of the run.
-            key: The asset's key.
-            window: The range.
-            config: The run config.
 
         Raises:
             KafkaFlipError: The ingestion failed.
@@ -287,11 +272,7 @@ class Ingestion:
         return () if self.transform is None else resources_of(self.transform, RECORDS)
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
-        """Binds context and resources to the transform.
-
-        Args:
-            context: Context with the transform's resources.
-        """
+        """Binds context and resources to the transform."""
         return None if self.transform is None else bound(self.transform, RECORDS, context)
 
     def with_partitions(self, partitions: AssetPartitions) -> Ingestion:

@@ -139,9 +139,6 @@ _REQUIRED = frozenset({"kafka", "spark"})
 def check_asset_options(**options: Any) -> None:
     """Checks the types of options; Dagster validates the values.
 
-    Args:
-        **options: Options by name; None if not set.
-
     Raises:
         ConfigurationError: An option has the wrong type.
     """
@@ -170,9 +167,6 @@ def _check_topics_of(topics_of: Mapping[str, object] | None) -> None:
 @contextlib.contextmanager
 def dagsters_errors(name: str) -> Generator[None, None, None]:
     """Context manager: converts Dagster's definition errors to ConfigurationError.
-
-    Args:
-        name: The asset's name.
 
     Raises:
         ConfigurationError: Dagster rejected the definition.

@@ -64,13 +64,7 @@ def record_schema() -> TableSchema:
 
 
 def described(schema: TableSchema, columns: KafkaColumns, mode: Mode) -> TableSchema:
-    """Adds descriptions to the columns that come from a record's own fields, or that the mode adds.
-
-    Args:
-        schema: The table's schema.
-        columns: Names of the columns for these fields.
-        mode: How rows are written.
-    """
+    """Adds descriptions to the columns that come from a record's own fields, or that the mode adds."""
     # In lower case: a table that others made may spell a column differently.
     texts = {(columns.prefix + field).lower(): text for field, text in _DESCRIPTIONS.items()}
     if isinstance(mode, Scd2):
@@ -89,14 +83,7 @@ def described(schema: TableSchema, columns: KafkaColumns, mode: Mode) -> TableSc
 def column_lineage(
     schema: TableSchema, columns: KafkaColumns, mode: Mode, topics: Sequence[AssetKey]
 ) -> TableColumnLineage:
-    """Returns the column lineage of a table.
-
-    Args:
-        schema: The table's schema.
-        columns: The record fields in the table, and their column names.
-        mode: How rows are written.
-        topics: Asset keys of the source's topics.
-    """
+    """Returns the column lineage of a table."""
     fields: dict[str, tuple[KafkaField, ...]] = {columns.name(field): (field,) for field in get_args(KafkaField)}
     fields |= {
         columns.name("rejected_key"): ("key",),

@@ -97,19 +97,11 @@ class Publishing:
         return {self.kafka, self.spark, *self.sink.registry_keys, *of_transform}
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
-        """Binds context and resources to the transform.
-
-        Args:
-            context: Context with the transform's resources.
-        """
+        """Binds context and resources to the transform."""
         return None if self.transform is None else bound(self.transform, ROWS, context)
 
     def bound_sink(self, context: Any) -> KafkaSink:
-        """Binds the schema registries that are resources to the sink.
-
-        Args:
-            context: Context with these resources.
-        """
+        """Binds the schema registries that are resources to the sink."""
         return self.sink.with_registries(registries_of(context, self.sink.registry_keys))
 
 
@@ -242,11 +234,7 @@ def _asset(publishing: Publishing, options: Mapping[str, Any], of_op: Mapping[st
 
 
 def publishing_of(assets_def: AssetsDefinition) -> Publishing | None:
-    """What a definition's asset publishes; None if it is not of `delta_kafka_asset`.
-
-    Args:
-        assets_def: The definition.
-    """
+    """What a definition's asset publishes; None if it is not of `delta_kafka_asset`."""
     node = assets_def.node_def if assets_def.is_executable else None
     return _PUBLISHINGS.get(node) if isinstance(node, OpDefinition) else None
 
@@ -333,10 +321,6 @@ def _changed(settings: T, **changes: Any) -> T:
 
 def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
     """Checks that no other asset publishes under the same prefix.
-
-    Args:
-        publishing: What one asset publishes.
-        definitions: All definitions of its code location.
 
     Raises:
         ConfigurationError: Another one does, so each topic would get only some of the changes.

@@ -79,20 +79,12 @@ def data_version(state: EnumeratorState) -> DataVersion:
 
 
 def reader_schemas_metadata(result: IngestResult | WindowsResult) -> dict[str, str]:
-    """Which versions of which subjects records were read as: `kafka/key_schema` and `kafka/value_schema`.
-
-    Args:
-        result: Result of a run.
-    """
+    """Which versions of which subjects records were read as: `kafka/key_schema` and `kafka/value_schema`."""
     return {f"kafka/{side}_schema": schema for side, schema in result.reader_schemas.items()}
 
 
 def columns_metadata(results: Sequence[IngestResult | WindowsResult]) -> dict[str, str]:
-    """How the table's columns were changed, and which ones were not written; empty if neither happened.
-
-    Args:
-        results: The results.
-    """
+    """How the table's columns were changed, and which ones were not written; empty if neither happened."""
     changes = [change for result in results for change in result.column_changes]
     names = [name for result in results for name in result.columns_not_written]
     texts_by_name = {"delta/column_changes": changes, "delta/columns_not_written": names}
@@ -100,11 +92,7 @@ def columns_metadata(results: Sequence[IngestResult | WindowsResult]) -> dict[st
 
 
 def column_schema(result: IngestResult | WindowsResult) -> TableSchema:
-    """The table's columns, with their comments as descriptions.
-
-    Args:
-        result: Result of a run that started Spark.
-    """
+    """The table's columns, with their comments as descriptions."""
     return TableSchema(columns=[TableColumn(name, type_, result.comments.get(name)) for name, type_ in result.columns])
 
 
@@ -241,22 +229,13 @@ def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> 
 
 
 def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
-    """Returns known numbers, and why others are unknown: an unknown number is not 0.
-
-    Args:
-        numbers: Numbers by name; None if unknown.
-        unknown: The reason; None if all are known.
-    """
+    """Returns known numbers, and why others are unknown: an unknown number is not 0."""
     known: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
     return known if unknown is None else {**known, UNKNOWN: unknown}
 
 
 def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
-    """Returns declared fields that no record has, and undeclared fields that some have.
-
-    Args:
-        fields: The observed fields; None if unknown.
-    """
+    """Returns declared fields that no record has, and undeclared fields that some have."""
     if fields is None:
         return {}
     names_by_entry = {"kafka/fields_never_seen": fields.never, "kafka/undeclared_fields": fields.undeclared}
@@ -264,12 +243,7 @@ def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
 
 
 def timestamp_metadata(name: str, milliseconds: int) -> dict[str, Any]:
-    """Returns a timestamp; as text if out of range, as from a producer that writes microseconds.
-
-    Args:
-        name: Name of the metadata entry.
-        milliseconds: Milliseconds since the epoch.
-    """
+    """Returns a timestamp; as text if out of range, as from a producer that writes microseconds."""
     moment = utc_time(milliseconds)
     value = MetadataValue.text(instant(milliseconds)) if moment is None else MetadataValue.timestamp(moment)
     return {name: value}
@@ -302,12 +276,7 @@ def uri(location: str) -> str:
 
 
 def first_splits(splits: Iterable[T], offsets: Callable[[T], int]) -> list[T]:
-    """Returns at most as many splits as fit on a page, in their order; if there are more, the largest.
-
-    Args:
-        splits: All splits.
-        offsets: Returns the size of a split.
-    """
+    """Returns at most as many splits as fit on a page, in their order; if there are more, the largest."""
     largest = heapq.nlargest(_SHOWN_SPLITS, enumerate(splits), key=lambda numbered: offsets(numbered[1]))
     return [split for _, split in sorted(largest, key=lambda numbered: numbered[0])]
 

@@ -187,10 +187,6 @@ def _land(
 ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
     """Materializes the selected assets.
 
-    Args:
-        context: Context of the run.
-        config: The run config.
-
     Raises:
         ConfigurationError: The run config is invalid, or another asset writes to one of the streams.
         KafkaFlipError: One of the tables failed, after the others were written.

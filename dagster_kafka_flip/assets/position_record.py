@@ -52,11 +52,7 @@ class Record:
         return self.position if self.is_newest and not self.is_void else None
 
     def reported(self, target: DeltaTarget) -> int:
-        """The table's version up to which runs have reported their commits; -1 if none has.
-
-        Args:
-            target: The table and the stream.
-        """
+        """The table's version up to which runs have reported their commits; -1 if none has."""
         position = self.position
         if position is None or not position.is_of(target):
             return -1
@@ -90,12 +86,7 @@ def void_record(
 
 
 def read_record(instance: DagsterInstance, key: AssetKey) -> Record:
-    """Reads Dagster's record of an asset: its newest materialization and its newest position.
-
-    Args:
-        instance: The Dagster instance.
-        key: The asset's key.
-    """
+    """Reads Dagster's record of an asset: its newest materialization and its newest position."""
     newest = position = found = None
     for record in newest_materializations(instance, key):
         newest = newest or record
@@ -121,22 +112,13 @@ def last_known_position(instance: DagsterInstance, key: AssetKey) -> KnownPositi
     """Reads the asset's last recorded position, even if its latest materializations only replaced windows.
 
     None if none is recorded, or if it was moved since.
-
-    Args:
-        instance: The Dagster instance.
-        key: The asset's key.
     """
     record = read_record(instance, key)
     return None if record.is_void else record.position
 
 
 def newest_materializations(instance: DagsterInstance, key: AssetKey) -> Iterator[EventLogRecord]:
-    """Yields the latest materializations of an asset, newest first: up to 1,000, fetched as needed.
-
-    Args:
-        instance: The Dagster instance.
-        key: The asset's key.
-    """
+    """Yields the latest materializations of an asset, newest first: up to 1,000, fetched as needed."""
     cursor, limit, left = None, 1, MOST_MATERIALIZATIONS
     while left > 0:
         page = instance.fetch_materializations(key, limit=min(limit, left), cursor=cursor)

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 def registries_of(context: Any, keys: Iterable[str]) -> dict[str, SchemaRegistry]:
     """Returns the registries of a run's resources.
 
-    Args:
-        context: Context of the run.
-        keys: The resources' keys.
-
     Raises:
         ConfigurationError: A resource has another type, or a field of it is malformed.
     """
@@ -28,10 +24,6 @@ def registries_of(context: Any, keys: Iterable[str]) -> dict[str, SchemaRegistry
 
 def registry_of(resource: Any, key: str) -> SchemaRegistry:
     """Returns the registry of a SchemaRegistryResource.
-
-    Args:
-        resource: The resource.
-        key: The resource's key.
 
     Raises:
         ConfigurationError: The resource has another type, or a field of it is malformed.

@@ -28,12 +28,7 @@ _INGESTIONS: WeakKeyDictionary[OpDefinition, Mapping[str, Ingestion]] = WeakKeyD
 
 
 def register(assets_def: AssetsDefinition, ingestions: Mapping[AssetKey, Ingestion]) -> AssetsDefinition:
-    """Registers the ingestions of a definition and returns the definition.
-
-    Args:
-        assets_def: A new definition of this package.
-        ingestions: The ingestion of each of its assets.
-    """
+    """Registers the ingestions of a definition and returns the definition."""
     _INGESTIONS[assets_def.op] = {
         output: ingestions[key] for output, key in assets_def.keys_by_output_name.items() if key in ingestions
     }
@@ -96,10 +91,6 @@ def check_alone(context: AssetExecutionContext, ingestions: Mapping[AssetKey, In
 
 def check_streams(ingestions: Mapping[AssetKey, Ingestion], definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
     """Like `check_alone`, for definitions that were loaded without a run.
-
-    Args:
-        ingestions: The ingestions to check.
-        definitions: All definitions of the code location.
 
     Raises:
         ConfigurationError: Two assets conflict in the same table.

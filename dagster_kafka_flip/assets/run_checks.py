@@ -92,13 +92,7 @@ class Findings:
 
 
 def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
-    """Returns a result for each check.
-
-    Args:
-        names: From `check_names`.
-        key: The asset's key.
-        findings: Findings of the run.
-    """
+    """Returns a result for each check."""
     counted = {
         NO_RECORDS_REJECTED: ("rejected_records", findings.rejected_records),
         NO_STRAGGLERS: ("stragglers", findings.stragglers),
@@ -133,13 +127,7 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
 
 
 def failed_checks(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
-    """Returns results of a run that failed later: only failed checks, because the run is incomplete.
-
-    Args:
-        names: From `check_names`.
-        key: The asset's key.
-        findings: Findings before the failure.
-    """
+    """Returns results of a run that failed later: only failed checks, because the run is incomplete."""
     yield from (result for result in check_results(names, key, findings) if not result.passed)
 
 

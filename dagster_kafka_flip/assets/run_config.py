@@ -53,9 +53,6 @@ class _RunConfig(CheckedModel, Config):
     def limited(self, limits: Limits) -> Limits:
         """Returns the limits with the run's overrides.
 
-        Args:
-            limits: The asset's limits.
-
         Raises:
             ConfigurationError: A limit is less than 1.
         """
@@ -117,9 +114,6 @@ class IngestRunConfig(_RunConfig):
 
     def overridden(self, source: KafkaSource) -> KafkaSource:
         """Returns the source with this run's stop.
-
-        Args:
-            source: The asset's source.
 
         Raises:
             ConfigurationError: Start or stop is invalid for the source.

@@ -25,9 +25,6 @@ def short_traces(events: Iterator[T]) -> Iterator[T]:
 
     The full trace goes to the logger `dagster_kafka_flip` at DEBUG. Other exceptions, such as a transform's, are not
     changed.
-
-    Args:
-        events: Events of a run.
     """
     try:
         yield from events

@@ -135,12 +135,7 @@ def _spec(key: AssetKey, description: str | None, asset_options: DescriptionOpti
 
 
 def op_name(verb: str, keys: Sequence[AssetKey]) -> str:
-    """Returns a unique name, even if topics only differ in characters that op names don't allow.
-
-    Args:
-        verb: What the op does.
-        keys: The keys of its topics.
-    """
+    """Returns a unique name, even if topics only differ in characters that op names don't allow."""
     names = ["/".join(key.path[1:]) for key in keys]
     name = re.sub(r"[^A-Za-z0-9_]", "_", names[0])[:_LONGEST_NAME]
     if names == [name]:

@@ -25,10 +25,6 @@ _WHAT = {RECORDS: "the DataFrame of the run's records", ROWS: "the DataFrame of 
 def check_transform(transform: Callable[..., DataFrame], argument: str = RECORDS) -> None:
     """Checks that a function accepts the rows.
 
-    Args:
-        transform: The function.
-        argument: RECORDS or ROWS.
-
     Raises:
         ConfigurationError: The function does not have the argument, or is async or a generator.
     """
@@ -49,23 +45,12 @@ def check_transform(transform: Callable[..., DataFrame], argument: str = RECORDS
 
 
 def resources_of(transform: Callable[..., DataFrame], argument: str) -> tuple[str, ...]:
-    """The keys of the resources that a function asks for.
-
-    Args:
-        transform: The function.
-        argument: RECORDS or ROWS.
-    """
+    """The keys of the resources that a function asks for."""
     return tuple(name for name in _parameters(transform) if name not in {"context", argument})
 
 
 def bound(transform: Callable[..., DataFrame], argument: str, context: Any) -> Callable[[DataFrame], DataFrame]:
-    """Binds context and resources to a function.
-
-    Args:
-        transform: The function.
-        argument: RECORDS or ROWS.
-        context: Context with its resources.
-    """
+    """Binds context and resources to a function."""
     given: dict[str, Any] = {name: getattr(context.resources, name) for name in resources_of(transform, argument)}
     if "context" in _parameters(transform):
         given["context"] = context

@@ -86,11 +86,7 @@ def window_metadata(
 
 
 def shared(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metadata for a run of several partitions, each of which gets it; names mark values of the whole run.
-
-    Args:
-        metadata: Metadata of the run.
-    """
+    """Returns a run's metadata for each of its partitions; names mark the values of the whole run."""
     return {
         f"{_RUN}{name}" if name in _OF_THE_RUN or name.startswith("seconds/") else name: value
         for name, value in metadata.items()
@@ -98,12 +94,7 @@ def shared(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_run(metadata: Mapping[str, Any], name: str) -> Any:
-    """Returns a count of the run from a materialization of one of its partitions; None if missing.
-
-    Args:
-        metadata: Metadata of the materialization.
-        name: Name of the count, such as `delta/rows_written`.
-    """
+    """Returns a count of the run, such as `delta/rows_written`, from a partition's materialization; None if missing."""
     return metadata.get(f"{_RUN}{name}", metadata.get(name))
 
 

@@ -170,12 +170,7 @@ def model_of(settings: type[BaseModel], *, without: Iterable[str] = (), **instea
 
 
 def described(schema: type[BaseModel], fields: Mapping[str, FieldInfo]) -> type[BaseModel]:
-    """Adds field descriptions to a schema, because Dagster omits them.
-
-    Args:
-        schema: The schema.
-        fields: The fields that it was derived from.
-    """
+    """Adds field descriptions to a schema, because Dagster omits them."""
     silent = [name for name, field in schema.model_fields.items() if field.description is None and name in fields]
     for name in silent:
         schema.model_fields[name].description = fields[name].description

@@ -92,9 +92,6 @@ class DeltaKafkaComponent(CheckedComponent):
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """Builds the asset, and its check.
 
-        Args:
-            context: Dagster's load context.
-
         Raises:
             ConfigurationError: Attributes contradict each other; the message names file and line.
         """

@@ -211,12 +211,7 @@ _FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
 
 
 def format_of(context: ResolutionContext, value: Any) -> Format:
-    """Makes a format of its fields.
-
-    Args:
-        context: Location in the file.
-        value: The value in the file.
-    """
+    """Makes a format of its fields."""
     return create_of_type(context, Format, _FORMAT_OF_TYPE, value)
 
 

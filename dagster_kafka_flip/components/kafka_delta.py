@@ -171,9 +171,6 @@ class KafkaDeltaComponent(CheckedComponent):
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """Builds the assets with their checks, and their topics as observable assets.
 
-        Args:
-            context: Dagster's load context.
-
         Raises:
             ConfigurationError: Attributes contradict each other; the message names file and line.
         """
@@ -196,9 +193,6 @@ class KafkaDeltaComponent(CheckedComponent):
 
     def topics(self, context: ComponentLoadContext) -> tuple[str, ...] | None:
         """The topics with one asset each; None if all share one asset.
-
-        Args:
-            context: Dagster's load context.
 
         Raises:
             ConfigurationError: The source has a pattern, but there is no Kafka connection.
@@ -278,11 +272,7 @@ class KafkaDeltaComponent(CheckedComponent):
         return [kafka_topic_asset(source, group_name=self.group_name, **self._kafka())]
 
     def observed(self, context: ComponentLoadContext) -> Sequence[AssetKey]:
-        """Keys of the topics that this component observes, unless an earlier component does.
-
-        Args:
-            context: Dagster's load context.
-        """
+        """Keys of the topics that this component observes, unless an earlier component does."""
         if not self.observe_topics:
             return ()
         topics = self.topics(context)

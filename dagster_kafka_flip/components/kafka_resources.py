@@ -42,11 +42,7 @@ class KafkaResourcesComponent(CheckedComponent):
     )
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """Returns the configured resources.
-
-        Args:
-            context: Dagster's load context.
-        """
+        """Returns the configured resources."""
         del context
         given: dict[str, Any] = {
             self.kafka_key: self.kafka,

@@ -80,9 +80,6 @@ class _TopicScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
     def scaffold(self, request: ScaffoldRequest[KafkaDeltaScaffoldParams]) -> None:
         """Writes the file.
 
-        Args:
-            request: From `dg`.
-
         Raises:
             ConfigurationError: Another format than YAML is requested.
         """
@@ -108,9 +105,6 @@ class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingType
 
     def scaffold(self, request: ScaffoldRequest[Any]) -> None:
         """Writes the file.
-
-        Args:
-            request: From `dg`.
 
         Raises:
             ConfigurationError: Another format than YAML is requested.

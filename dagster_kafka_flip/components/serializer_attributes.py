@@ -98,12 +98,7 @@ _SERIALIZER_OF_TYPE: Mapping[str, Callable[..., Serializer]] = {
 
 
 def serializer_of(context: ResolutionContext, value: Any) -> Serializer:
-    """Makes a serializer of its fields.
-
-    Args:
-        context: Location in the file.
-        value: The value in the file.
-    """
+    """Makes a serializer of its fields."""
     return create_of_type(context, Serializer, _SERIALIZER_OF_TYPE, value)
 
 

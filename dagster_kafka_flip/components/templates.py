@@ -28,12 +28,7 @@ Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
 
 
 def rendered(context: ResolutionContext, value: Any) -> Any:
-    """Evaluates a value's templates. Other text stays text: Dagster would convert `"007"` or `"1_0"` to a number.
-
-    Args:
-        context: Location in the file and scope for templates.
-        value: The value in the file.
-    """
+    """Evaluates a value's templates. Other text stays text: Dagster would convert `"007"` or `"1_0"` to a number."""
     if isinstance(value, str):
         _refuse_unset(context, value)
         return context.resolve_value(value) if _TEMPLATE.search(value) else value
@@ -57,22 +52,12 @@ def _refuse_unset(context: ResolutionContext, template: str) -> None:
 
 
 def refused(context: ResolutionContext, problem: object) -> ResolutionException:
-    """Creates the error for a value, with file, line and field.
-
-    Args:
-        context: Location in the file.
-        problem: The problem.
-    """
+    """Creates the error for a value, with file, line and field."""
     return ResolutionException(located(context, str(problem)))
 
 
 def located(context: ResolutionContext, problem: str) -> str:
-    """Prefixes a problem with its location in the file.
-
-    Args:
-        context: Location in the file.
-        problem: The problem.
-    """
+    """Prefixes a problem with its location in the file."""
     tree = context.source_position_tree
     field = ".".join(str(part) for part in context.path)
     if tree is None:
@@ -82,13 +67,7 @@ def located(context: ResolutionContext, problem: str) -> str:
 
 
 def create(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """Makes something of a value's options; a refusal names file, line and field.
-
-    Args:
-        context: Location in the file.
-        make: Makes it.
-        values: Its options.
-    """
+    """Makes something of a value's options; a refusal names file, line and field."""
     try:
         return make(**values)
     except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
@@ -117,12 +96,7 @@ def create_of_type(context: ResolutionContext, base: type[T], types: Mapping[str
 
 
 def placed(error: KafkaFlipError, context: ComponentLoadContext) -> KafkaFlipError:
-    """Adds the file, and the line of the first attribute in the message, to an error.
-
-    Args:
-        error: The error.
-        context: Dagster's load context of the component.
-    """
+    """Adds the file, and the line of the first attribute in the message, to an error."""
     tree = getattr(getattr(context.component_decl, "source_tree", None), "source_position_tree", None)
     if tree is None:
         return error

@@ -54,10 +54,6 @@ class RegistryClient:
     def ask(self, question: Question, call: Callable[[SchemaRegistryClient], T]) -> T:
         """Sends a request, and repeats it after transient errors, for up to about one timeout.
 
-        Args:
-            question: The request, for messages.
-            call: Asks the client for it.
-
         Raises:
             SchemaRegistryError: There is no schema, or no answer.
         """
@@ -85,20 +81,11 @@ class RegistryClient:
         raise failure
 
     def not_found(self, question: Question) -> SchemaNotFoundError:
-        """The error about a schema that no registry can have.
-
-        Args:
-            question: What was asked.
-        """
+        """The error about a schema that no registry can have."""
         return self._asked.not_found(question)
 
     def nonsense(self, question: Question, how: str) -> SchemaRegistryError:
-        """The error about an answer that is not a registry's.
-
-        Args:
-            question: What was asked.
-            how: What is wrong with the answer.
-        """
+        """The error about an answer that is not a registry's."""
         return self._asked.nonsense(question, how)
 
     def close(self) -> None:

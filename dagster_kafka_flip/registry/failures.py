@@ -89,14 +89,7 @@ class Asked:
     def not_found(
         self, question: Question, *, status: int | None = None, code: int | None = None, message: str | None = None
     ) -> SchemaNotFoundError:
-        """The error about a schema that the registry doesn't have.
-
-        Args:
-            question: What was asked.
-            status: The answer's HTTP status.
-            code: The registry's error code.
-            message: The registry's own words.
-        """
+        """The error about a schema that the registry doesn't have."""
         if question.guid is not None:
             advice = "Check that it is the registry that the records' producers use; not every registry knows guids"
         elif question.schema_id is not None:
@@ -114,25 +107,14 @@ class Asked:
         )
 
     def nonsense(self, question: Question, how: str) -> SchemaRegistryError:
-        """The error about an answer that is not a registry's.
-
-        Args:
-            question: What was asked.
-            how: What is wrong with the answer.
-        """
+        """The error about an answer that is not a registry's."""
         return SchemaRegistryError(
             f"{self.url} gave an answer {how} to the request for {question}: it is not a schema registry, or url lacks "
             f"the path of its API. {_PATHS}"
         )
 
     def failure(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
-        """Returns this package's error for one of Confluent's client.
-
-        Args:
-            error: The client's error.
-            question: What was asked.
-            tries: How often it was asked.
-        """
+        """Returns this package's error for one of Confluent's client."""
         if is_answer(error):
             return self._answered(error, question, tries)
         if _is_tokenless(error):
@@ -237,11 +219,7 @@ _LOGIN = (
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same request may succeed within seconds.
-
-    Args:
-        error: The error of Confluent's client.
-    """
+    """Whether the same request may succeed within seconds."""
     if is_answer(error):
         return _answer(error)[0] in _PASSING
     cause = error.__context__ if _is_tokenless(error) else error
@@ -250,11 +228,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the registry answered with an error status.
-
-    Args:
-        error: The error of Confluent's client.
-    """
+    """Whether the registry answered with an error status."""
     return hasattr(error, "http_status_code")
 
 
@@ -263,20 +237,12 @@ def _is_tokenless(error: BaseException) -> bool:
 
 
 def is_transport(error: BaseException) -> bool:
-    """Whether there was no HTTP answer.
-
-    Args:
-        error: The error of Confluent's client.
-    """
+    """Whether there was no HTTP answer."""
     return _is_a(error, "TransportError")
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether the answer took too long.
-
-    Args:
-        error: The error of Confluent's client.
-    """
+    """Whether the answer took too long."""
     return _is_a(error, "TimeoutException")
 
 

@@ -88,9 +88,6 @@ class Schemas:
     def latest(self, subject: str) -> RegisteredSchema:
         """Returns the latest version of a subject. Asks each time.
 
-        Args:
-            subject: The subject's name.
-
         Raises:
             SchemaNotFoundError: The registry has no such subject.
             SchemaRegistryError: The registry could not be asked.
@@ -117,11 +114,6 @@ class Schemas:
 
     def register(self, subject: str, kind: SchemaKind, text: str) -> RegisteredSchema:
         """Registers a schema that refers to no other. One that the subject already has keeps its id.
-
-        Args:
-            subject: The subject's name.
-            kind: AVRO, PROTOBUF or JSON.
-            text: The schema.
 
         Raises:
             IncompatibleSchemaError: The subject's compatibility does not allow it.

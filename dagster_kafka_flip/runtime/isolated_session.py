@@ -31,11 +31,7 @@ def isolated_session(spark: SparkSession, settings: Mapping[str, str]) -> Genera
 
 @contextlib.contextmanager
 def new_session(spark: SparkSession) -> Generator[SparkSession]:
-    """A session on the same Spark that has only the settings which that was started with.
-
-    Args:
-        spark: The session beside which it is made.
-    """
+    """A session on the same Spark that has only the settings which that was started with."""
     session: Any = _beside(spark) if is_remote(spark) else spark.newSession()
     try:
         yield session

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def tagged_jobs(spark: SparkSession, tag: str) -> Generator[None]:
-    """Tags the jobs that this thread starts in the block.
-
-    Args:
-        spark: The session.
-        tag: The tag.
-    """
+    """Tags the jobs that this thread starts in the block."""
     if is_remote(spark):
         add, remove = spark.addTag, spark.removeTag
     else:
@@ -39,12 +34,7 @@ def tagged_jobs(spark: SparkSession, tag: str) -> Generator[None]:
 
 
 def stop_jobs(spark: SparkSession, tag: str) -> None:
-    """Cancels the running jobs with a tag, whichever thread started them.
-
-    Args:
-        spark: The session.
-        tag: The tag.
-    """
+    """Cancels the running jobs with a tag, whichever thread started them."""
     if is_remote(spark):
         spark.interruptTag(tag)
     else:

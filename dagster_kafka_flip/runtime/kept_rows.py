@@ -15,9 +15,6 @@ def kept_rows(rows: DataFrame) -> DataFrame:
 
     `persist` is not enough: through Spark Connect each further query read Kafka again (4.0), and after the loss of an
     executor rows are computed again, and may differ.
-
-    Args:
-        rows: The query.
     """
     from pyspark import StorageLevel
 

@@ -27,21 +27,13 @@ _MAY_HOLD_SECRETS = re.compile(r"kafka\.|" + _CREDENTIALS)
 
 
 def redaction_regex(config: Mapping[str, str]) -> str:
-    """A Spark session's redaction regex: from its configuration, plus the credentials of Kafka's clients.
-
-    Args:
-        config: The session's settings.
-    """
+    """A Spark session's redaction regex: from its configuration, plus the credentials of Kafka's clients."""
     own = config.get(REDACTION)
     return _CREDENTIALS if own is None else f"(?:{own})|{_CREDENTIALS}"
 
 
 def is_credential(name: str) -> bool:
-    """Whether a setting's name says that its value is a credential.
-
-    Args:
-        name: The name, such as `spark.hadoop.fs.s3a.secret.key`.
-    """
+    """Whether a setting's name says that its value is a credential."""
     return re.search(_CREDENTIALS, name) is not None
 
 

@@ -12,8 +12,5 @@ def is_remote(of: SparkSession | DataFrame) -> bool:
     """Whether a session or a DataFrame is Spark Connect's.
 
     Spark Connect has separate classes, in a module that needs packages which may be missing.
-
-    Args:
-        of: The session, or the DataFrame.
     """
     return "connect" in type(of).__module__

@@ -29,10 +29,6 @@ def records_read(spark: SparkSession, tag: str) -> Callable[[], int | None]:
 
     Running tasks report with their executor's heartbeat (`spark.executor.heartbeatInterval`). Unknown with Spark
     Connect.
-
-    Args:
-        spark: The session of the write.
-        tag: The tag of the write's jobs.
     """
     context = _context(spark)
     return lambda: None if context is None else _records_of(context, spark, tag)

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 def refuse_lookalike(field: FieldInfo, value: object) -> None:
     """Rejects values that pydantic would convert: true for 1, and a number or a string for a duration.
 
-    Args:
-        field: The model's field.
-        value: The given value.
-
     Raises:
         PydanticKnownError: The value has another type.
     """
@@ -67,12 +63,7 @@ class Settings(CheckedModel):
 
 
 def describe(error: ValidationError, names: Collection[str] = ()) -> str:
-    """Describes the problem of each field, without the values: they may be secrets.
-
-    Args:
-        error: The error from pydantic.
-        names: The valid field names, for suggestions.
-    """
+    """Describes the problem of each field, without the values: they may be secrets."""
     return "; ".join(_describe(problem, names) for problem in error.errors(include_input=False, include_url=False))
 
 
@@ -99,11 +90,7 @@ _PLAIN = {
 
 
 def plain_problem(problem: Any) -> str:
-    """Describes the problem of one field, in plain words.
-
-    Args:
-        problem: One pydantic error.
-    """
+    """Describes the problem of one field, in plain words."""
     if problem["type"] == "model_type":
         return f"expected {problem['ctx']['class_name']}"
     text: str = _PLAIN.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")

@@ -20,11 +20,7 @@ _LOGIN = re.compile(r"//[^/@]*@")
 
 
 def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
-    """Returns the names of settings, without their values, for printing.
-
-    Args:
-        values: Settings by name.
-    """
+    """Returns the names of settings, without their values, for printing."""
     return dict.fromkeys(values, HIDDEN)
 
 
@@ -45,12 +41,7 @@ def hidden_parameters(remote: str) -> str:
 
 
 def without_parameters(text: str, remote: str) -> str:
-    """Removes from a text, such as an error message, what `hidden_parameters` hides of an address.
-
-    Args:
-        text: A text that may contain the address.
-        remote: The address.
-    """
+    """Removes from a text, such as an error message, what `hidden_parameters` hides of an address."""
     text = text.replace(remote, hidden_parameters(remote))
     if (login := _LOGIN.search(remote)) is not None:
         # pyspark's own errors show the address without its scheme.

@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 def check_column_names(option: str, names: Sequence[str]) -> None:
     """Checks that no column name is empty or named twice. Spark and Delta compare them case-insensitively.
 
-    Args:
-        option: The option that has the names, for messages.
-        names: The names.
-
     Raises:
         ValueError: One is.
     """
@@ -30,12 +26,7 @@ def check_column_names(option: str, names: Sequence[str]) -> None:
 
 
 def near_names(name: str, names: Collection[str]) -> str:
-    """Suggests names similar to an unknown one; lists all names if none is similar.
-
-    Args:
-        name: The unknown name.
-        names: The valid names.
-    """
+    """Suggests names similar to an unknown one; lists all names if none is similar."""
     near = meant_by(name, names, most=3)
     return f"did you mean {' or '.join(near)}?" if near else f"valid names: {', '.join(names)}"
 

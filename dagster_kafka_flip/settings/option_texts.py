@@ -60,10 +60,5 @@ def texts_of(name: str, text: str) -> tuple[str, ...]:
 
 
 def refused(name: str, why: str) -> ConfigurationError:
-    """Creates the error about an option.
-
-    Args:
-        name: The option's name.
-        why: What is wrong with it.
-    """
+    """Creates the error about an option."""
     return ConfigurationError(f"table option {name!r}: {why}")

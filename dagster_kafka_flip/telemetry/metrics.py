@@ -63,11 +63,7 @@ class RunOutcome:
 
     @classmethod
     def of(cls, error: BaseException) -> RunOutcome:
-        """How a run ends that raises an error.
-
-        Args:
-            error: The error.
-        """
+        """How a run ends that raises an error."""
         return cls("failed", type(error).__name__) if isinstance(error, Exception) else cls("interrupted")
 
 
@@ -103,11 +99,7 @@ class Metrics:
 
 @contextlib.contextmanager
 def measured_run(metrics: Metrics) -> Generator[RunOutcome]:
-    """Measures a run from its begin to its end, and sends what was measured.
-
-    Args:
-        metrics: The stream's metrics.
-    """
+    """Measures a run from its begin to its end, and sends what was measured."""
     with measured_runs({"": metrics}) as outcomes:
         yield outcomes[""]
 
@@ -115,9 +107,6 @@ def measured_run(metrics: Metrics) -> Generator[RunOutcome]:
 @contextlib.contextmanager
 def measured_runs(metrics: Mapping[str, Metrics]) -> Generator[dict[str, RunOutcome]]:
     """Measures runs that begin and end together.
-
-    Args:
-        metrics: The metrics of each stream, by a name.
 
     Yields:
         How each ends, by its name. An error that is raised is the end of all.
