@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dagster import Component, Model, Resolvable
-from pydantic import BaseModel, PrivateAttr, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, create_model, model_validator
 
 from dagster_kafka_flip.components.attributes import described
 from dagster_kafka_flip.components.templates import EMPTY, located
@@ -62,6 +62,8 @@ class CheckedComponent(Component, Resolvable, Model):
     """
 
     settings_of: ClassVar[tuple[str, ...]] = ()
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         name, fields = type(self).__name__, type(self).model_fields

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dagster import ComponentLoadContext, Definitions, scaffold_with
 from dagster.components.component.component import ComponentTypeSpec
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
 from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
@@ -48,8 +48,6 @@ class DeltaKafkaComponent(CheckedComponent):
     """
 
     settings_of: ClassVar[tuple[str, ...]] = ("source", "sink", "limits")
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
 
     source: DeltaSourceAttribute = Field(description=HELP["source"])
     sink: SinkAttribute = Field(description=HELP["sink"])

@@ -32,24 +32,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class RawFormatAttributes(Model):
+class _FormatAttributes(Model):
+    """What all formats have in common."""
+
+    on_error: OnError | Template = "fail"
+
+
+class RawFormatAttributes(_FormatAttributes):
     """Unchanged bytes."""
 
     type: Literal["raw"]
-    on_error: OnError | Template = "fail"
 
 
-class StringFormatAttributes(Model):
+class StringFormatAttributes(_FormatAttributes):
     """UTF-8 text."""
 
     type: Literal["string"]
-    on_error: OnError | Template = "fail"
 
 
 _SHOW_VALUES = "Whether the error about a rejected record quotes the start of each value that does not fit."
 
 
-class _FramedFormatAttributes(Model):
+class _FramedFormatAttributes(_FormatAttributes):
     """What the formats with a schema registry have in common."""
 
     registry: str | None = Field(
@@ -74,26 +78,31 @@ class JsonFormatAttributes(_FramedFormatAttributes):
         description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`, or a JSON Schema, as JSON or as "
         "YAML. Default: the subject's latest.",
     )
-    on_error: OnError | Template = "fail"
     show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
 
 
-_ROW = "The columns of the database's table as DDL, such as `id BIGINT NOT NULL, name STRING`."
 _ON_TRUNCATE = "What to do with a change that deletes all rows."
 _METADATA = "Parts of a change to land with its row, each as a column with that name."
 
 
-class DebeziumFormatAttributes(Model):
+class _RowFormatAttributes(_FormatAttributes):
+    """What the formats of a database's changes in JSON have in common."""
+
+    declared: str = Field(
+        alias="schema",
+        description="The columns of the database's table as DDL, such as `id BIGINT NOT NULL, name STRING`.",
+    )
+
+
+class DebeziumFormatAttributes(_RowFormatAttributes):
     """Debezium's change events in JSON, with schema or without."""
 
     type: Literal["debezium"]
-    declared: str = Field(alias="schema", description=_ROW)
     metadata: list[DebeziumMetadata] | Template = Field(default=[], description=_METADATA)
     unavailable_value_placeholder: str = Field(
         default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
     )
     on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
     show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
 
 
@@ -111,43 +120,36 @@ class DebeziumAvroFormatAttributes(_FramedFormatAttributes):
         default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
     )
     on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
 
 
-class MaxwellFormatAttributes(Model):
+class MaxwellFormatAttributes(_RowFormatAttributes):
     """Maxwell's JSON."""
 
     type: Literal["maxwell"]
-    declared: str = Field(alias="schema", description=_ROW)
     metadata: list[MaxwellMetadata] | Template = Field(default=[], description=_METADATA)
-    on_error: OnError | Template = "fail"
     show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
 
 
-class CanalFormatAttributes(Model):
+class CanalFormatAttributes(_RowFormatAttributes):
     """Canal's flat JSON."""
 
     type: Literal["canal"]
-    declared: str = Field(alias="schema", description=_ROW)
     database: str | None = Field(default=None, description="The database whose changes land. Default: all.")
     table: str | None = Field(default=None, description="The database's table whose changes land. Default: all.")
     metadata: list[CanalMetadata] | Template = Field(default=[], description=_METADATA)
     on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
 
 
-class OggFormatAttributes(Model):
+class OggFormatAttributes(_RowFormatAttributes):
     """The JSON of Oracle GoldenGate."""
 
     type: Literal["ogg"]
-    declared: str = Field(alias="schema", description=_ROW)
     metadata: list[OggMetadata] | Template = Field(default=[], description=_METADATA)
     on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
     show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
 
 
-class CsvFormatAttributes(Model):
+class CsvFormatAttributes(_FormatAttributes):
     """One row of CSV with declared fields."""
 
     type: Literal["csv"]
@@ -166,7 +168,6 @@ class CsvFormatAttributes(Model):
     allow_comments: bool | Template = Field(
         default=False, description="Whether lines before the row that begin with `#` are left out."
     )
-    on_error: OnError | Template = "fail"
 
 
 class AvroFormatAttributes(_FramedFormatAttributes):
@@ -178,7 +179,6 @@ class AvroFormatAttributes(_FramedFormatAttributes):
         alias="schema",
         description="The reader schema, as JSON or as YAML. Default: the subject's latest.",
     )
-    on_error: OnError | Template = "fail"
 
 
 class ProtobufFormatAttributes(_FramedFormatAttributes):
@@ -192,7 +192,6 @@ class ProtobufFormatAttributes(_FramedFormatAttributes):
     message: str | None = Field(
         default=None, description="The full name of the message, such as `shop.Order`. Default: the schema's only one."
     )
-    on_error: OnError | Template = "fail"
 
 
 _FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
@@ -211,7 +210,7 @@ _FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
 
 
 def format_of(context: ResolutionContext, value: Any) -> Format:
-    """Makes a format of its fields."""
+    """Creates a format from its fields."""
     return create_of_type(context, Format, _FORMAT_OF_TYPE, value)
 
 

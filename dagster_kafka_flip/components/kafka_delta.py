@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagster import AssetSpec, ComponentLoadContext, Definitions, scaffold_with
 from dagster.components.component.component import ComponentTypeSpec
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, has_topic, matching_topics
@@ -81,8 +81,6 @@ class KafkaDeltaComponent(CheckedComponent):
     """
 
     settings_of: ClassVar[tuple[str, ...]] = ("table", "limits")
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
 
     source: SourceAttribute = Field(description=HELP["source"])
     table: TableAttribute = Field(
@@ -269,7 +267,7 @@ class KafkaDeltaComponent(CheckedComponent):
         source = self.source
         if topics is not None or source.topic_pattern is None:
             source = source.only([key.path[-1] for key in mine])
-        return [kafka_topic_asset(source, group_name=self.group_name, **self._kafka())]
+        return [kafka_topic_asset(source, group_name=self.group_name, kafka=self.kafka or "kafka")]
 
     def observed(self, context: ComponentLoadContext) -> Sequence[AssetKey]:
         """Keys of the topics that this component observes, unless an earlier component does."""
@@ -283,9 +281,6 @@ class KafkaDeltaComponent(CheckedComponent):
         every = context.component_tree.get_all_components(KafkaDeltaComponent)
         place = next((index for index, each in enumerate(every) if each is self), len(every))
         return every[:place]
-
-    def _kafka(self) -> dict[str, Any]:
-        return {} if self.kafka is None else {"kafka": self.kafka}
 
 
 _OPTIONS = frozenset(KafkaDeltaComponent.model_fields) - _OWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dagster import ComponentLoadContext, Definitions, scaffold_with
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from dagster_kafka_flip.components.attributes import (
     KafkaResourceAttribute,
@@ -23,8 +23,6 @@ class KafkaResourcesComponent(CheckedComponent):
 
     A value `{{ env.NAME }}` becomes an EnvVar: it is read when needed, and definitions do not contain it.
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
 
     kafka: KafkaResourceAttribute | None = Field(
         default=None, description="The Kafka cluster, as fields of KafkaResource."

@@ -53,26 +53,26 @@ class _RegistrySerializerAttributes(Model):
     subject: str | None = Field(default=None, description=_REGISTERED["subject"])
 
 
-class AvroSerializerAttributes(_RegistrySerializerAttributes):
+class _JsonDeclaredAttributes(_RegistrySerializerAttributes):
+    """What the serializers whose schema is JSON have in common."""
+
+    declared: str | dict[str, Any] | None = Field(
+        default=None,
+        alias="schema",
+        description="The schema to register, as JSON or as YAML. Default: one made of the columns.",
+    )
+
+
+class AvroSerializerAttributes(_JsonDeclaredAttributes):
     """Columns as an Avro record, with a schema registry."""
 
     type: Literal["avro"]
-    declared: str | dict[str, Any] | None = Field(
-        default=None,
-        alias="schema",
-        description="The schema to register, as JSON or as YAML. Default: one made of the columns.",
-    )
 
 
-class JsonSchemaSerializerAttributes(_RegistrySerializerAttributes):
+class JsonSchemaSerializerAttributes(_JsonDeclaredAttributes):
     """Columns as a JSON object, with a JSON Schema in a schema registry."""
 
     type: Literal["json_schema"]
-    declared: str | dict[str, Any] | None = Field(
-        default=None,
-        alias="schema",
-        description="The schema to register, as JSON or as YAML. Default: one made of the columns.",
-    )
 
 
 class ProtobufSerializerAttributes(_RegistrySerializerAttributes):
@@ -98,7 +98,7 @@ _SERIALIZER_OF_TYPE: Mapping[str, Callable[..., Serializer]] = {
 
 
 def serializer_of(context: ResolutionContext, value: Any) -> Serializer:
-    """Makes a serializer of its fields."""
+    """Creates a serializer from its fields."""
     return create_of_type(context, Serializer, _SERIALIZER_OF_TYPE, value)
 
 

@@ -67,7 +67,7 @@ def located(context: ResolutionContext, problem: str) -> str:
 
 
 def create(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """Makes something of a value's options; a refusal names file, line and field."""
+    """Creates something from a value's options; an error names file, line and field."""
     try:
         return make(**values)
     except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
@@ -75,7 +75,7 @@ def create(context: ResolutionContext, make: Callable[..., T], values: Mapping[s
 
 
 def create_of_type(context: ResolutionContext, base: type[T], types: Mapping[str, Callable[..., T]], value: Any) -> T:
-    """Makes something whose class is given by the field `type`, unless a template has made it.
+    """Creates something whose class is given by the field `type`, unless a template has made it.
 
     Args:
         context: Location in the file.
