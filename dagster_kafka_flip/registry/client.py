@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    from dagster_kafka_flip.errors import SchemaNotFoundError, SchemaRegistryError
 
 T = TypeVar("T")
 
@@ -34,6 +33,9 @@ class RegistryClient:
         max_retries: How often a request is repeated after a transient error.
         secrets: What no message may show.
 
+    Attributes:
+        asked: The registry and these settings, for messages.
+
     Raises:
         ConfigurationError: The packages of the extra `registry` are missing.
     """
@@ -41,7 +43,7 @@ class RegistryClient:
     def __init__(self, config: Mapping[str, Any], *, login: str, max_retries: int, secrets: Sequence[str]) -> None:
         basic = str(config.get("basic.auth.user.info", ""))
         hidden = {*secrets, base64.b64encode(basic.encode()).decode()} - {""}
-        self._asked = Asked(
+        self.asked = Asked(
             url=config["url"],
             login=login,
             timeout=config["timeout"],
@@ -67,26 +69,18 @@ class RegistryClient:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(may_pass),
             wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
-            stop=tenacity.stop_after_attempt(self._tries) | tenacity.stop_after_delay(self._asked.timeout),
+            stop=tenacity.stop_after_attempt(self._tries) | tenacity.stop_after_delay(self.asked.timeout),
             before_sleep=lambda _: _logger.info(
-                "the schema registry at %s did not answer; retrying the request for %s", self._asked.url, question
+                "the schema registry at %s did not answer; retrying the request for %s", self.asked.url, question
             ),
             reraise=True,
         )
         try:
             return retrying(asked)
         except Exception as error:  # noqa: BLE001 - the client raises what an answer that is no registry's leads to
-            failure = self._asked.failure(error, question, tries)
+            failure = self.asked.failure(error, question, tries)
         # Without the client's error, which may quote what a server echoed.
         raise failure
-
-    def not_found(self, question: Question) -> SchemaNotFoundError:
-        """The error about a schema that no registry can have."""
-        return self._asked.not_found(question)
-
-    def nonsense(self, question: Question, how: str) -> SchemaRegistryError:
-        """The error about an answer that is not a registry's."""
-        return self._asked.nonsense(question, how)
 
     def close(self) -> None:
         """Closes the connection."""

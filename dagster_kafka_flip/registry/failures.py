@@ -115,7 +115,7 @@ class Asked:
 
     def failure(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
         """Returns this package's error for one of Confluent's client."""
-        if is_answer(error):
+        if _is_answer(error):
             return self._answered(error, question, tries)
         if _is_tokenless(error):
             return self._tokenless(error, question, tries)
@@ -124,7 +124,7 @@ class Asked:
                 f"{self.login} got a token without expires_in from oauth_token_url; Confluent's client, which asks the "
                 f"schema registry at {self.url}, needs it. Configure the OAuth server to send how long a token is valid"
             )
-        if _tls_error(error) is not None or is_transport(error):
+        if _tls_error(error) is not None or _is_transport(error):
             return self._unanswered(f"the schema registry at {self.url}", "url", error, question, tries)
         return self.nonsense(question, f"that can't be read ({type(error).__name__})")
 
@@ -170,7 +170,7 @@ class Asked:
 
     def _tokenless(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
         cause = error.__context__
-        if isinstance(cause, Exception) and (_tls_error(cause) is not None or is_transport(cause)):
+        if isinstance(cause, Exception) and (_tls_error(cause) is not None or _is_transport(cause)):
             return self._unanswered("the server of OAuth tokens", "oauth_token_url", cause, question, tries)
         message = self._hidden(str(cause if cause is not None else error))
         return SchemaRegistryLoginError(
@@ -187,7 +187,7 @@ class Asked:
                 f"{where}: TLS connection failed in the request for {question}: {self._hidden(str(tls))}. "
                 f"{_tls_advice(str(tls))}"
             )
-        if is_timeout(error):
+        if _is_timeout(error):
             how = f"did not answer within {self.timeout:g} s" if field == "url" else "did not answer in time"
         else:
             how = f"can't be reached ({self._hidden(str(error)) or type(error).__name__}; {_times(tries)})"
@@ -220,15 +220,14 @@ _LOGIN = (
 
 def may_pass(error: BaseException) -> bool:
     """Whether the same request may succeed within seconds."""
-    if is_answer(error):
+    if _is_answer(error):
         return _answer(error)[0] in _PASSING
     cause = error.__context__ if _is_tokenless(error) else error
-    # Who waited for a whole timeout has waited enough.
-    return cause is not None and is_transport(cause) and not is_timeout(cause) and _tls_error(cause) is None
+    # A request that has waited for a whole timeout has waited long enough.
+    return cause is not None and _is_transport(cause) and not _is_timeout(cause) and _tls_error(cause) is None
 
 
-def is_answer(error: BaseException) -> bool:
-    """Whether the registry answered with an error status."""
+def _is_answer(error: BaseException) -> bool:
     return hasattr(error, "http_status_code")
 
 
@@ -236,13 +235,11 @@ def _is_tokenless(error: BaseException) -> bool:
     return _is_a(error, "OAuthTokenError")
 
 
-def is_transport(error: BaseException) -> bool:
-    """Whether there was no HTTP answer."""
+def _is_transport(error: BaseException) -> bool:
     return _is_a(error, "TransportError")
 
 
-def is_timeout(error: BaseException) -> bool:
-    """Whether the answer took too long."""
+def _is_timeout(error: BaseException) -> bool:
     return _is_a(error, "TimeoutException")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Ids are positive numbers of four bytes, also where a record's bytes, read as one, say otherwise.
 _IDS = range(2**31)
 
-# Begins the name of a subject that names its context.
+# A subject whose name begins with this names its context.
 _CONTEXT = ":"
 
 
@@ -56,7 +56,7 @@ class Schemas:
             return known
         question = Question(schema_id=schema_id, subject=subject)
         if schema_id not in _IDS:
-            raise self._client.not_found(question)
+            raise self._client.asked.not_found(question)
         schema = self._client.ask(question, lambda client: client.get_schema(schema_id, subject))
         found = self._registered(question, schema, schema_id=schema_id, subject=subject)
         self._by_id[schema_id, subject] = found
@@ -76,7 +76,7 @@ class Schemas:
         try:
             name = str(uuid.UUID(guid))
         except ValueError:
-            raise self._client.not_found(question) from None
+            raise self._client.asked.not_found(question) from None
         known = self._by_guid.get(name)
         if known is not None:
             return known
@@ -95,7 +95,7 @@ class Schemas:
         question = Question(subject=subject)
         answer = self._client.ask(question, lambda client: client.get_latest_version(subject))
         if answer.schema_id is None:
-            raise self._client.nonsense(question, "without an id")
+            raise self._client.asked.nonsense(question, "without an id")
         found = self._registered(
             question,
             answer.schema,
@@ -124,7 +124,7 @@ class Schemas:
         question = Question(subject=subject, registers=True)
         number = self._client.ask(question, lambda client: client.register_schema(subject, Schema(text, kind)))
         if number not in _IDS:
-            raise self._client.nonsense(question, "without an id")
+            raise self._client.asked.nonsense(question, "without an id")
         return RegisteredSchema(number, kind, text, subject=subject)
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Schemas:
     ) -> RegisteredSchema:
         text = self._text(question, schema)
         if schema.schema_type not in get_args(SchemaKind):
-            raise self._client.nonsense(question, f"with the type {schema.schema_type!r}")
+            raise self._client.asked.nonsense(question, f"with the type {schema.schema_type!r}")
         references: dict[str, str] = {}
         self._resolve(question, schema, references, set())
         return RegisteredSchema(
@@ -163,7 +163,7 @@ class Schemas:
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
             if name is None or subject is None or version is None:
-                raise self._client.nonsense(question, "with a reference without a name, subject or version")
+                raise self._client.asked.nonsense(question, "with a reference without a name, subject or version")
             # As in Confluent's serializers: the first of a name counts.
             if name in begun:
                 continue
@@ -178,7 +178,7 @@ class Schemas:
 
     def _text(self, question: Question, schema: Schema) -> str:
         if not isinstance(schema.schema_str, str):
-            raise self._client.nonsense(question, "without a schema")
+            raise self._client.asked.nonsense(question, "without a schema")
         return schema.schema_str
 
 
