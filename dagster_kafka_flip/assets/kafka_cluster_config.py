@@ -71,8 +71,8 @@ class KafkaClusterConfig(CheckedModel, Config):
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         super().__init__(*unnamed, **values)
         # The value of an EnvVar is not known yet, so addresses and credentials are not validated.
-        known = {name: _STAND_INS.get(name, value) if _is_env_var(value) else value for name, value in values.items()}
-        if known.get("bootstrap_servers") is not None and not any(map(_is_env_var, known.values())):
+        known = {name: _STAND_INS.get(name, value) if is_env_var(value) else value for name, value in values.items()}
+        if known.get("bootstrap_servers") is not None and not any(map(is_env_var, known.values())):
             fields: dict[str, Any] = {name: known[name] for name in known if name in KafkaClusterConfig.model_fields}
             KafkaConnection(**fields)
 
@@ -88,5 +88,6 @@ class KafkaClusterConfig(CheckedModel, Config):
         return KafkaConnection(**values)
 
 
-def _is_env_var(value: object) -> bool:
+def is_env_var(value: object) -> bool:
+    """Whether a value is read from the environment later, so that it is not known yet."""
     return isinstance(value, (EnvVar, IntEnvVar))

@@ -7,10 +7,10 @@ from collections.abc import Generator
 from datetime import datetime
 from typing import Any, NoReturn
 
-from dagster import Config, EnvVar
+from dagster import Config
 from pydantic import Field
 
-from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
+from dagster_kafka_flip.assets.kafka_cluster_config import is_env_var
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.base import CheckedModel
 from dagster_kafka_flip.source.instants import nearest_time
@@ -45,7 +45,7 @@ class _RunConfig(CheckedModel, Config):
     def _known(self, field: str) -> Any:
         """A field's value; None if not set, or if it is an environment variable without a known value."""
         value = getattr(self, field)
-        return None if isinstance(value, (EnvVar, IntEnvVar)) else value
+        return None if is_env_var(value) else value
 
     def _check(self) -> None:
         self.limited(Limits())

@@ -5,10 +5,10 @@
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from dagster import ConfigurableResource, EnvVar
+from dagster import ConfigurableResource
 from pydantic import Field
 
-from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
+from dagster_kafka_flip.assets.kafka_cluster_config import is_env_var
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.settings.arguments import refuse_unnamed
@@ -77,9 +77,9 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
         super().__init__(**values)
         # The value of an EnvVar is not known yet, so what it contains is not validated.
         known: dict[str, Any] = {
-            name: _STAND_INS.get(name, name) if _is_env_var(value) else value for name, value in values.items()
+            name: _STAND_INS.get(name, name) if is_env_var(value) else value for name, value in values.items()
         }
-        if not any(_is_env_var(values.get(name)) for name in _NUMBERS):
+        if not any(is_env_var(values.get(name)) for name in _NUMBERS):
             SchemaRegistry(**known)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
@@ -94,7 +94,3 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
         """
         values: dict[str, Any] = {name: getattr(self, name) for name in SchemaRegistry.model_fields}
         return SchemaRegistry(**values)
-
-
-def _is_env_var(value: object) -> bool:
-    return isinstance(value, (EnvVar, IntEnvVar))
