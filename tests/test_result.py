@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import pytest
 from dagster import AssetKey, AssetMaterialization
 
-from dagster_kafka_flip.assets.metadata import result_metadata, timestamp_metadata
+from dagster_kafka_flip.assets.metadata import result_metadata, timestamp_value
 from dagster_kafka_flip.assets.position_record import Record
 from dagster_kafka_flip.assets.run_checks import Findings, check_results
 from dagster_kafka_flip.ingestion.observation import Observed
@@ -43,7 +43,7 @@ def test_a_topic_partition_that_the_position_lacks_is_shown_where_it_was_and_end
 
 @pytest.mark.parametrize("milliseconds", [1_700_000_000_123, 1_700_000_000_123_456])
 def test_an_idle_run_repeats_the_watermark_also_one_that_is_beyond_every_date(milliseconds):
-    reported = timestamp_metadata("kafka/watermark", milliseconds)
+    reported = {"kafka/watermark": timestamp_value(milliseconds)}
     previous = AssetMaterialization(AssetKey("a"), metadata=reported)
     metadata = result_metadata(_result({}), previous)
     assert metadata["kafka/watermark"] == reported["kafka/watermark"]

@@ -7,7 +7,7 @@ import heapq
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dagster import (
     DataVersion,
@@ -26,9 +26,9 @@ from dagster_kafka_flip.source.state import STATE_SERIALIZER
 from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from dagster import AssetMaterialization
+    from dagster import AssetMaterialization, TextMetadataValue, TimestampMetadataValue
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
-
-T = TypeVar("T")
 
 POSITION = "kafka/position"
 POSITION_SET = "kafka/position_set"
@@ -54,15 +52,7 @@ _NAMED_PARTITIONS = 20
 # Each is a row in Dagster's database for each run; `kafka/position` has all topic partitions.
 _SHOWN_SPLITS = 100
 
-_SPLIT_COLUMNS = (
-    ("topic", "string"),
-    ("partition", "int"),
-    ("start", "int"),
-    ("stop", "int"),
-    ("offsets", "int"),
-    ("lag_before", "int"),
-    ("lag_after", "int"),
-)
+_SPLIT_COLUMNS = ("topic", "partition", "start", "stop", "offsets")
 
 
 def table_metadata(target: DeltaTarget) -> dict[str, Any]:
@@ -107,7 +97,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     confirming = sum(batch.confirm_seconds for batch in result.batches)
     metadata: dict[str, Any] = {
         "kafka/idle": result.is_idle,
-        "kafka/splits": _splits_table(result),
+        "kafka/splits": splits_table(_splits(result), "lag_before", "lag_after"),
         **known_metadata(
             {
                 "kafka/records_read": result.records,
@@ -184,7 +174,7 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
     """Metadata that only some runs have."""
     metadata: dict[str, Any] = {}
     if result.state.watermark is not None:
-        metadata |= timestamp_metadata("kafka/low_watermark", result.state.watermark)
+        metadata["kafka/low_watermark"] = timestamp_value(result.state.watermark)
         metadata["kafka/paused_offsets"] = sum(result.plan.paused.values())
     if result.plan.discovered:
         metadata["kafka/discovered"] = _some(result.plan.discovered)
@@ -225,7 +215,7 @@ def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> 
         recorded = previous.metadata.get(WATERMARK) if result.is_idle and previous is not None else None
         return {} if recorded is None else {WATERMARK: recorded}
     delay = round(time.time() - result.watermark / 1000, 3)
-    return {**timestamp_metadata(WATERMARK, result.watermark), "seconds/end_to_end_delay": delay}
+    return {WATERMARK: timestamp_value(result.watermark), "seconds/end_to_end_delay": delay}
 
 
 def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
@@ -242,11 +232,10 @@ def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
     return {name: ", ".join(names) for name, names in names_by_entry.items() if names}
 
 
-def timestamp_metadata(name: str, milliseconds: int) -> dict[str, Any]:
+def timestamp_value(milliseconds: float) -> TimestampMetadataValue | TextMetadataValue:
     """Returns a timestamp; as text if out of range, as from a producer that writes microseconds."""
     moment = utc_time(milliseconds)
-    value = MetadataValue.text(instant(milliseconds)) if moment is None else MetadataValue.timestamp(moment)
-    return {name: value}
+    return MetadataValue.text(instant(round(milliseconds))) if moment is None else MetadataValue.timestamp(moment)
 
 
 def per_second(records: int, seconds: float) -> float:
@@ -275,35 +264,35 @@ def uri(location: str) -> str:
     return location if path.startswith("//") else f"{scheme}://{path}"
 
 
-def first_splits(splits: Iterable[T], offsets: Callable[[T], int]) -> list[T]:
-    """Returns at most as many splits as fit on a page, in their order; if there are more, the largest."""
-    largest = heapq.nlargest(_SHOWN_SPLITS, enumerate(splits), key=lambda numbered: offsets(numbered[1]))
-    return [split for _, split in sorted(largest, key=lambda numbered: numbered[0])]
+def splits_table(splits: Iterable[Mapping[str, Any]], *more_columns: str) -> TableMetadataValue:
+    """Returns the splits in their order; if they are too many for a page, the largest.
 
-
-def _splits_table(result: IngestResult) -> TableMetadataValue:
+    Args:
+        splits: The values of each split, by column.
+        *more_columns: Columns with numbers, in addition to those that each split has.
+    """
+    largest = heapq.nlargest(_SHOWN_SPLITS, enumerate(splits), key=lambda numbered: numbered[1]["offsets"])
+    constraints = TableColumnConstraints(nullable=False)
     return MetadataValue.table(
-        records=first_splits(_split_records(result), lambda record: int(record.data["offsets"] or 0)),
+        records=[TableRecord(split) for _, split in sorted(largest, key=lambda numbered: numbered[0])],
         schema=TableSchema(
             columns=[
-                TableColumn(name, type_, constraints=TableColumnConstraints(nullable=False))
-                for name, type_ in _SPLIT_COLUMNS
+                TableColumn(name, "string" if name == "topic" else "int", constraints=constraints)
+                for name in (*_SPLIT_COLUMNS, *more_columns)
             ]
         ),
     )
 
 
-def _split_records(result: IngestResult) -> Iterable[TableRecord]:
+def _splits(result: IngestResult) -> Iterable[Mapping[str, Any]]:
     for tp, end in sorted(result.plan.end_offsets.items()):
         start, stop = result.plan.starting_position[tp], result.position_of(tp)
-        yield TableRecord(
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "start": start,
-                "stop": stop,
-                "offsets": stop - start,
-                "lag_before": max(0, end - start),
-                "lag_after": max(0, end - stop),
-            }
-        )
+        yield {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "start": start,
+            "stop": stop,
+            "offsets": stop - start,
+            "lag_before": max(0, end - start),
+            "lag_after": max(0, end - stop),
+        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
+from dagster import MetadataValue
 
 from dagster_kafka_flip.assets.metadata import (
     COLUMN_SCHEMA,
@@ -13,11 +13,11 @@ from dagster_kafka_flip.assets.metadata import (
     column_schema,
     columns_metadata,
     fields_metadata,
-    first_splits,
     known_metadata,
     per_second,
     reader_schemas_metadata,
-    timestamp_metadata,
+    splits_table,
+    timestamp_value,
     uri,
 )
 from dagster_kafka_flip.formats.fields import together
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.window_plan import PlannedWindow
 
-_SPLIT_COLUMNS = (("topic", "string"), ("partition", "int"), ("start", "int"), ("stop", "int"), ("offsets", "int"))
 _SHOWN_KEPT = 100
 
 _RUN = "run/"
@@ -64,10 +63,10 @@ def window_metadata(
     splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
     read = {split.topic_partition.topic for split in planned.splits}
     metadata: dict[str, Any] = {
-        "kafka/window_start": _timestamp(planned.window.start_ms),
-        "kafka/window_end": _timestamp(planned.window.stop_ms),
+        "kafka/window_start": timestamp_value(planned.window.start_ms),
+        "kafka/window_end": timestamp_value(planned.window.stop_ms),
         "kafka/complete": planned.is_complete,
-        "kafka/splits": _splits_table(splits),
+        "kafka/splits": splits_table(_splits(splits)),
         "kafka/offsets": sum(split.offset_span for split in splits),
     }
     if (rows := result.rows_of(planned, topics)) is not None:
@@ -81,7 +80,7 @@ def window_metadata(
         metadata["kafka/late_records"] = late
     if planned.is_complete:
         # All records up to the window's end are in the table, except those beyond the maximum lateness.
-        metadata["kafka/watermark"] = _timestamp(planned.window.stop_ms)
+        metadata["kafka/watermark"] = timestamp_value(planned.window.stop_ms)
     return metadata
 
 
@@ -182,23 +181,12 @@ def unknown(results: Sequence[WindowsResult]) -> str | None:
     return next((why for result in results if (why := result.observed.unknown) is not None), None)
 
 
-def _timestamp(milliseconds: int) -> Any:
-    return timestamp_metadata("", milliseconds)[""]
-
-
-def _splits_table(splits: Iterable[KafkaPartitionSplit]) -> Any:
-    records = [
-        TableRecord(
-            {
-                "topic": split.topic_partition.topic,
-                "partition": split.topic_partition.partition,
-                "start": split.starting_offset,
-                "stop": split.stopping_offset,
-                "offsets": split.offset_span,
-            }
-        )
-        for split in first_splits(splits, lambda split: split.offset_span)
-    ]
-    constraints = TableColumnConstraints(nullable=False)
-    columns = [TableColumn(name, type_, constraints=constraints) for name, type_ in _SPLIT_COLUMNS]
-    return MetadataValue.table(records=records, schema=TableSchema(columns=columns))
+def _splits(splits: Iterable[KafkaPartitionSplit]) -> Iterable[dict[str, Any]]:
+    for split in splits:
+        yield {
+            "topic": split.topic_partition.topic,
+            "partition": split.topic_partition.partition,
+            "start": split.starting_offset,
+            "stop": split.stopping_offset,
+            "offsets": split.offset_span,
+        }

@@ -16,7 +16,7 @@ from dagster import (
     TableRecord,
 )
 
-from dagster_kafka_flip.assets.metadata import UNKNOWN, timestamp_metadata
+from dagster_kafka_flip.assets.metadata import UNKNOWN, timestamp_value
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_materializations
 from dagster_kafka_flip.assets.window_metadata import of_run
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -179,7 +179,7 @@ class LogChecks:
             return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
         if reached is not None:
-            metadata |= timestamp_metadata("watermark", reached * 1000)
+            metadata["watermark"] = timestamp_value(reached * 1000)
         if lag == 0 and held_back == 0:
             description = "Lag is 0 offsets, so the table is as fresh as the topic"
             metadata["delay_seconds"] = 0.0
