@@ -88,7 +88,7 @@ def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Conte
     """
     target = DeltaTarget.of(table)
     if is_template(target.table):
-        target = DeltaTarget(**{**dict(target), "table": task.render_template(target.table, context)})
+        target = target.changed(table=task.render_template(target.table, context))
     check_absolute(target)
     return target
 
@@ -105,7 +105,7 @@ def rendered_letters(
         return None
     letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
     if is_template(letters.table):
-        letters = DeadLetters(**{**dict(letters), "table": task.render_template(letters.table, context)})
+        letters = letters.changed(table=task.render_template(letters.table, context))
     check_absolute(letters.target(target))
     return letters
 
@@ -130,7 +130,7 @@ def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Cont
     """
     described = delta_source_of(source)
     if is_template(described.table):
-        described = DeltaSource(**{**dict(described), "table": task.render_template(described.table, context)})
+        described = described.changed(table=task.render_template(described.table, context))
     check_absolute(described.target)
     return described
 

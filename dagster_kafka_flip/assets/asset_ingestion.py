@@ -269,11 +269,11 @@ class Ingestion:
     @property
     def transform_resources(self) -> tuple[str, ...]:
         """Resource keys that the transform needs."""
-        return () if self.transform is None else resources_of(self.transform, RECORDS)
+        return resources_of(self.transform, RECORDS)
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
         """Binds context and resources to the transform."""
-        return None if self.transform is None else bound(self.transform, RECORDS, context)
+        return bound(self.transform, RECORDS, context)
 
     def with_partitions(self, partitions: AssetPartitions) -> Ingestion:
         """Returns the ingestion with partitions; a new table gets a matching layout.

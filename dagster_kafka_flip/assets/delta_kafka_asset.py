@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dagster import (
@@ -33,7 +33,7 @@ from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
-from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, resources_of
+from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, located_at, resources_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, check_options, expect, with_options_of
 from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
     from dagster_kafka_flip.sink.result import PublishResult
-
-T = TypeVar("T", DeltaSource, KafkaSink)
 
 SINK = "kafka/sink"
 SINK_PROGRESS = "kafka/sink_progress"
@@ -93,12 +91,11 @@ class Publishing:
     @property
     def resource_keys(self) -> set[str]:
         """The keys of all resources that a run needs."""
-        of_transform = () if self.transform is None else resources_of(self.transform, ROWS)
-        return {self.kafka, self.spark, *self.sink.registry_keys, *of_transform}
+        return {self.kafka, self.spark, *self.sink.registry_keys, *resources_of(self.transform, ROWS)}
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
         """Binds context and resources to the transform."""
-        return None if self.transform is None else bound(self.transform, ROWS, context)
+        return bound(self.transform, ROWS, context)
 
     def bound_sink(self, context: Any) -> KafkaSink:
         """Binds the schema registries that are resources to the sink."""
@@ -222,13 +219,7 @@ def _asset(publishing: Publishing, options: Mapping[str, Any], of_op: Mapping[st
     def published(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from short_traces(_run(context, publishing))
 
-    if inspect.isfunction(written := inspect.unwrap(publishing.transform or published)):
-        # Code references and stack traces use the op function's location: the user's function.
-        place = written.__code__
-        published.__code__ = published.__code__.replace(
-            co_filename=place.co_filename, co_firstlineno=place.co_firstlineno
-        )
-    made: AssetsDefinition = make_asset(published)
+    made: AssetsDefinition = make_asset(located_at(publishing.transform, published))
     _PUBLISHINGS[made.op] = publishing
     return made
 
@@ -273,8 +264,8 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         run_id = context.run.root_run_id or context.run_id
         # A separate sink, so that the asset's progress stays; the same one if the run is executed again.
         prefix = f"{sink.transactional_id_prefix}-again-{run_id[:_SHORT]}"
-        source = _changed(source, start=first, stop=last)
-        sink = _changed(sink, transactional_id_prefix=prefix, progress_topic="")
+        source = source.changed(start=first, stop=last)
+        sink = sink.changed(transactional_id_prefix=prefix, progress_topic="")
         context.log.warning(
             "publishing versions %d to %d of %s again: readers of %s get these records a second time, after newer ones",
             first,
@@ -283,7 +274,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
             sink.topic,
         )
     elif config.stop is not None:
-        source = _changed(source, stop=config.stop)
+        source = source.changed(stop=config.stop)
     prefix = sink.transactional_id_prefix
     result = publish(
         source,
@@ -311,12 +302,6 @@ def _versions(
     if isinstance(first, int) and isinstance(last, int):
         return first, last
     return TableVersions(spark_of(context, publishing.spark)(), publishing.source).between(first, last)
-
-
-def _changed(settings: T, **changes: Any) -> T:
-    """Settings with other values, validated."""
-    values: dict[str, Any] = {**dict(settings), **changes}
-    return type(settings)(**values)
 
 
 def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:

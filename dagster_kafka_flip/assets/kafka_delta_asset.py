@@ -23,7 +23,7 @@ from dagster_kafka_flip.assets.registry import check_alone, register
 from dagster_kafka_flip.assets.run_checks import check_specs
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
-from dagster_kafka_flip.assets.transform_arguments import check_transform
+from dagster_kafka_flip.assets.transform_arguments import check_transform, located_at
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
@@ -202,11 +202,7 @@ def _asset(ingestion: Ingestion, options: Mapping[str, Any]) -> AssetsDefinition
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from short_traces(_run(context, ingestion))
 
-    if inspect.isfunction(written := inspect.unwrap(ingestion.transform or land)):
-        # Code references and stack traces use the op function's location: the user's function.
-        place = written.__code__
-        land.__code__ = land.__code__.replace(co_filename=place.co_filename, co_firstlineno=place.co_firstlineno)
-    return register(make_asset(land), {asset_key: ingestion})
+    return register(make_asset(located_at(ingestion.transform, land)), {asset_key: ingestion})
 
 
 def _partitions(

@@ -44,17 +44,30 @@ def check_transform(transform: Callable[..., DataFrame], argument: str = RECORDS
         raise ConfigurationError(msg)
 
 
-def resources_of(transform: Callable[..., DataFrame], argument: str) -> tuple[str, ...]:
-    """The keys of the resources that a function asks for."""
-    return tuple(name for name in _parameters(transform) if name not in {"context", argument})
+def resources_of(transform: Callable[..., DataFrame] | None, argument: str) -> tuple[str, ...]:
+    """The keys of the resources that a function asks for; none without a function."""
+    names = () if transform is None else _parameters(transform)
+    return tuple(name for name in names if name not in {"context", argument})
 
 
-def bound(transform: Callable[..., DataFrame], argument: str, context: Any) -> Callable[[DataFrame], DataFrame]:
-    """Binds context and resources to a function."""
+def bound(
+    transform: Callable[..., DataFrame] | None, argument: str, context: Any
+) -> Callable[[DataFrame], DataFrame] | None:
+    """Binds context and resources to a function, if there is one."""
+    if transform is None:
+        return None
     given: dict[str, Any] = {name: getattr(context.resources, name) for name in resources_of(transform, argument)}
     if "context" in _parameters(transform):
         given["context"] = context
     return lambda rows: transform(**{argument: rows}, **given)
+
+
+def located_at(transform: Callable[..., DataFrame] | None, compute: FunctionType) -> FunctionType:
+    """Gives an op's function the location of the user's, which code references and stack traces then show."""
+    if inspect.isfunction(written := inspect.unwrap(transform or compute)):
+        place = written.__code__
+        compute.__code__ = compute.__code__.replace(co_filename=place.co_filename, co_firstlineno=place.co_firstlineno)
+    return compute
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:

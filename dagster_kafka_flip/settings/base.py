@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pydantic.fields import FieldInfo
+    from typing_extensions import Self
 
 
 def refuse_lookalike(field: FieldInfo, value: object) -> None:
@@ -60,6 +61,10 @@ class Settings(CheckedModel):
     """Base class of immutable settings."""
 
     model_config = ConfigDict(frozen=True)
+
+    def changed(self, **values: Any) -> Self:
+        """Returns the settings with other values, validated again."""
+        return type(self)(**{**dict(self), **values})
 
 
 def describe(error: ValidationError, names: Collection[str] = ()) -> str:
