@@ -27,7 +27,7 @@ def topic_asset(topic: str, kafka_conn_id: str = "kafka_default") -> Asset:
         kafka_conn_id: Id of the Kafka connection.
 
     Raises:
-        ConfigurationError: One is not a text, or empty.
+        ConfigurationError: One of them is not a string, or is empty.
     """
     expect("topic", topic, str, '"orders"')
     check_conn_id(kafka_conn_id)

@@ -26,7 +26,7 @@ class RunWindow:
     """The window that a run lands.
 
     Attributes:
-        window: The window. Its key are its bounds, because a key in local time may name two windows.
+        window: The window. Its bounds are its key, because a key in local time may name two windows.
         definition: What defines this window and its neighbours. A table refuses windows of another definition, since
             they could overlap.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Connection
 
-# What the provider's extra calls otherwise.
+# Names in the provider's extra that are not Spark's.
 _SETTINGS: Mapping[str, str] = {
     "keytab": "spark.kerberos.keytab",
     "namespace": "spark.kubernetes.namespace",

@@ -31,7 +31,7 @@ def isolated_session(spark: SparkSession, settings: Mapping[str, str]) -> Genera
 
 @contextlib.contextmanager
 def new_session(spark: SparkSession) -> Generator[SparkSession]:
-    """A session on the same Spark that has only the settings which that was started with."""
+    """A session on the same Spark, with only the settings that Spark was started with."""
     session: Any = _beside(spark) if is_remote(spark) else spark.newSession()
     try:
         yield session

@@ -70,10 +70,10 @@ def spark_packages() -> tuple[str, ...]:
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """Paths of a session's jars, downloaded on the first call and then cached.
 
+    Without the jar for Avro, everything but `AvroFormat` works.
+
     Args:
         packages: Additional Maven coordinates.
-
-    Without the jar for Avro, everything but `AvroFormat` works.
 
     Raises:
         JarDownloadError: A download failed.

@@ -99,7 +99,7 @@ class Metrics:
 
 @contextlib.contextmanager
 def measured_run(metrics: Metrics) -> Generator[RunOutcome]:
-    """Measures a run from its begin to its end, and sends what was measured."""
+    """Measures a run from its beginning to its end, and sends what was measured."""
     with measured_runs({"": metrics}) as outcomes:
         yield outcomes[""]
 
