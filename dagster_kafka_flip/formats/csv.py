@@ -26,6 +26,9 @@ _REFUSED = {"\r": "a line break", "\n": "a line break", "\x00": "U+0000"}
 
 _LAST_OF_BMP = 0xFFFF
 
+# With more fields in a record, Spark's parser ends the query, and its error quotes the record.
+_MOST_FIELDS = 20_480
+
 
 class CsvFormat(DeclaredFormat):
     r"""Decodes one row of CSV into columns with declared types. The fields are in the declared order.
@@ -123,7 +126,8 @@ class CsvFormat(DeclaredFormat):
 
         fields = self.struct().fields
         declared = ", ".join([*(f"{_field(number)} STRING" for number in range(len(fields))), f"{_CORRUPT} STRING"])
-        cells = f.from_csv(self._row(data), declared, self._options())
+        row = self._row(data)
+        cells = f.from_csv(f.when(self._can_be_cut(row), row), declared, self._options())
 
         def typed(row: Column) -> Column:
             values = [
@@ -168,8 +172,11 @@ class CsvFormat(DeclaredFormat):
         row = self._row(data)
         if self.quote is not None:
             row = f.regexp_replace(row, _quoted(self.quote, self.escape), "")
-        number = f.length(row) - f.length(f.replace(row, f.lit(self.delimiter), f.lit(""))) + f.lit(1)
-        counted = f.concat(f.lit("has "), number, f.lit(f" fields, but {len(self.struct().fields)} are declared"))
+        counted = f.concat(
+            f.lit("has "),
+            self._delimiters(row) + f.lit(1),
+            f.lit(f" fields, but {len(self.struct().fields)} are declared"),
+        )
         return f.when(problem == f.lit(_COUNT), counted).otherwise(problem)
 
     def column(self, field: StructField, parsed: Column) -> Column:
@@ -212,14 +219,32 @@ class CsvFormat(DeclaredFormat):
         is_plain = ~row.contains(doubtful[0])
         for character in doubtful[1:]:
             is_plain &= ~row.contains(character)
+        return is_plain if self.quote is None else is_plain | row.rlike(self._fields_in(self.quote, "*+"))
+
+    def _can_be_cut(self, row: Column) -> Column:
+        """Whether Spark's parser takes a row, whose number of fields is wrong otherwise."""
+        from pyspark.sql import functions as f
+
+        # A short row has few, and to look at its length costs almost nothing.
+        has_few = (f.octet_length(row) < f.lit(_MOST_FIELDS)) | (self._delimiters(row) < f.lit(_MOST_FIELDS))
         if self.quote is None:
-            return is_plain
-        delimiter, quote = _in_pattern(self.delimiter), _in_pattern(self.quote)
+            return has_few
+        return has_few | row.rlike(self._fields_in(self.quote, f"{{0,{_MOST_FIELDS - 1}}}+"))
+
+    def _delimiters(self, row: Column) -> Column:
+        """How many delimiters there are, quoted or not."""
+        from pyspark.sql import functions as f
+
+        return f.length(row) - f.length(f.replace(row, f.lit(self.delimiter), f.lit("")))
+
+    def _fields_in(self, quote: str, further: str) -> str:
+        """A pattern of one row: a field, and as many further ones as the quantifier says."""
+        delimiter = _in_pattern(self.delimiter)
         # Spark's parser looks for a quote behind spaces, too.
         not_in = rf"{delimiter}\r\n{_in_pattern(self.escape or self.delimiter)}"
-        plain = rf"(?![\x00- &&[^{delimiter}]]*+{quote})[^{not_in}]*+"
-        field = f"(?:{_quoted(self.quote, self.escape)}|{plain})"
-        return is_plain | row.rlike(rf"\A{field}(?:{delimiter}{field})*+\z")
+        plain = rf"(?![\x00- &&[^{delimiter}]]*+{_in_pattern(quote)})[^{not_in}]*+"
+        field = f"(?:{_quoted(quote, self.escape)}|{plain})"
+        return rf"\A{field}(?:{delimiter}{field}){further}\z"
 
     def _text(self, row: Column, number: int) -> Column:
         """A field's text; null if it is the null literal."""

@@ -103,6 +103,23 @@ def test_a_row_is_cut_as_flink_cuts_it_or_rejected(spark):
 
 
 @spark_test
+def test_a_row_with_more_fields_than_sparks_parser_holds_is_rejected_and_no_other(spark):
+    count = "has a different number of fields than declared"
+    most = "," * 20_479
+    cases = {
+        f"a{most}": count,
+        f"a{most},": count,
+        f'"a",b"{most},c"': count,
+        f'"a"{most},\r': _ROW,
+        f'a,"{most},b"': ("a", f"{most},b"),
+        "a,b": ("a", "b"),
+    }
+    assert dict(zip(cases, _outcomes(spark, CsvFormat(_TWO), cases), strict=True)) == cases
+    texts = [f'"a{most}"', f"a{most},", "a,b"]
+    assert _outcomes(spark, CsvFormat(_TWO, quote=None), texts) == [count, count, ("a", "b")]
+
+
+@spark_test
 def test_characters_of_the_format_are_chosen(spark):
     escaped = {
         '"a\\"b",c': ('a"b', "c"),
