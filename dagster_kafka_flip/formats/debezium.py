@@ -18,9 +18,8 @@ from dagster_kafka_flip.formats.changelog import (
 from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_changes import as_declared, with_room
 from dagster_kafka_flip.formats.json_parsing import (
-    OPTIONS,
     explained,
     is_corrupt,
     is_empty_object,
@@ -28,6 +27,7 @@ from dagster_kafka_flip.formats.json_parsing import (
     parsed_json,
     required,
     unparsed,
+    with_changes,
 )
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, is_placeholder
@@ -205,7 +205,7 @@ class DebeziumEvents(TruncatingFormat):
         declared = self.key_fields(key)
         roomy = with_room(StructType(declared))
         behind_schema = [StructField("payload", roomy)]
-        if any(field.name.lower() == "payload" for field in declared):
+        if any(field.name.lower() in {"schema", "payload"} for field in declared):
             # One name for two fields would be ambiguous.
             inside = parsed_json(data, behind_schema)
             has_schema = ~is_corrupt(inside) & inside.getField("payload").isNotNull()
@@ -353,15 +353,7 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
             images.append(
                 (StructType([StructField("before", struct)]), f.struct(parsed.getField("before").alias("before")))
             )
-        for image, values in images:
-            for message, is_so in changes(image, values, text):
-                problem = problem.when(is_so, f.lit(message))
-        problem = f.when(data.isNotNull(), problem)
-        doubts = [each for image, values in images if (each := doubt(image, text, values)) is not None]
-        if not doubts:
-            return problem
-        checked = exact(StructType(self._outer(struct)), text, OPTIONS)
-        return f.coalesce(problem, f.when(f.greatest(*doubts, f.lit(False)), checked))
+        return f.when(data.isNotNull(), with_changes(problem, text, images, StructType(self._outer(struct))))
 
     def explain(self, data: Column, problem: Column) -> Column:
         """Which columns the values don't fit. It parses the record once for each of them."""

@@ -11,15 +11,15 @@ from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.frames import SchemaIdIn, content, without_frame_problem
-from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_changes import as_declared, with_room
 from dagster_kafka_flip.formats.json_parsing import (
     CORRUPT,
-    OPTIONS,
     explained,
     leaves,
     parsed_json,
     required,
     unparsed,
+    with_changes,
 )
 from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.json_types import check_json_types
@@ -185,15 +185,9 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         problem = unparsed(text, parsed)
         # Each time, Spark parses the DDL.
         struct = self.struct()
-        for path, is_missing in required(struct, parsed, ""):
+        for path, is_missing in required(struct, parsed):
             problem = problem.when(is_missing, f.lit(f"the required field {path} is missing or null"))
-        for message, is_so in changes(struct, parsed, text):
-            problem = problem.when(is_so, f.lit(message))
-        problem = f.when(data.isNotNull(), problem)
-        is_doubtful = doubt(struct, text, parsed)
-        if is_doubtful is None:
-            return problem
-        return f.coalesce(problem, f.when(is_doubtful, exact(struct, text, OPTIONS)))
+        return f.when(data.isNotNull(), with_changes(problem, text, [(struct, parsed)], struct))
 
     def explain(self, data: Column, problem: Column) -> Column:
         """Which fields the values don't fit. It parses the record once for each field."""

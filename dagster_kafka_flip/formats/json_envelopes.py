@@ -23,9 +23,8 @@ from dagster_kafka_flip.formats.csv_types import check_csv_types, problems, valu
 from dagster_kafka_flip.formats.ddl import check_ddl, field_names
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_changes import as_declared, with_room
 from dagster_kafka_flip.formats.json_parsing import (
-    OPTIONS,
     explained,
     is_corrupt,
     is_empty_object,
@@ -33,6 +32,7 @@ from dagster_kafka_flip.formats.json_parsing import (
     parsed_json,
     required,
     unparsed,
+    with_changes,
 )
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.times import moment
@@ -296,10 +296,7 @@ class _JsonValues(JsonEnvelope):
         lacks = f.array_except(f.array(*map(f.lit, struct.names)), present)
         missing = f.concat(f.lit(_LACKS), f.array_join(lacks, ", "), f.lit(_WHOLE_ROWS))
         problem = problem.when(is_update & (f.size(lacks) > f.lit(0)), missing)
-        for message, is_so in changes(both, found, text):
-            problem = problem.when(is_so, f.lit(message))
-        is_doubtful = doubt(both, text, found)
-        return problem if is_doubtful is None else f.coalesce(problem, f.when(is_doubtful, exact(both, text, OPTIONS)))
+        return with_changes(problem, text, [(both, found)], both)
 
     def explain(self, data: Column, problem: Column) -> Column:
         """Which columns the values don't fit. It parses the record once for each of them."""
@@ -479,8 +476,8 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     read like the fields of CsvFormat.
 
     Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a Canal record, lacks rows, if a row
-    has a value that does not fit its column's type, or no value in a NOT NULL column (except of deletes), or if an
-    update lacks a column or its previous values.
+    has a value that does not fit its column's type, half of a surrogate pair, a column twice, or no value in a NOT NULL
+    column (except of deletes), or if an update lacks a column or its previous values.
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType. Nested types and
@@ -617,6 +614,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
 
     def _row_problem(self, data: Column, parsed: Column, problem: Column) -> Column:
         from pyspark.sql import functions as f
+        from pyspark.sql.types import StructType
 
         found, op, rows = data.getField("found"), parsed.getField("op"), parsed.getField("rows")
         for name in ("database", "table"):
@@ -626,11 +624,13 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
         wrong = f.get(f.array_compact(f.transform(rows, lambda each: each.getField("wrong"))), f.lit(0))
         old = found.getField("old")
         is_told = f.coalesce(f.size(old) == f.size(rows), f.lit(False)) & ~f.exists(old, lambda each: each.isNull())
-        return (
+        problem = (
             problem.when(has_none, f.concat(f.lit("the record of a row, "), op, f.lit(", has no row")))
             .when(wrong.isNotNull(), wrong)
             .when((op == f.lit(UPDATE)) & ~is_told, f.lit(_no_previous("old")))
         )
+        whole = StructType(self._fields())
+        return with_changes(problem, data.getField("text"), [(whole, found)], whole)
 
     def column(self, field: StructField, parsed: Column) -> Column:
         """A column of the row."""

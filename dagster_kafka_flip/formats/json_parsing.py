@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.formats.json_changes import quick, with_room
+from dagster_kafka_flip.formats.json_changes import changes, doubt, exact, quick, with_room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +93,26 @@ def unparsed(text: Column, parsed: Column) -> Column:
         .when(~is_object, f.lit("not a JSON object"))
         .when(is_corrupt(parsed), f.lit(MISFIT))
     )
+
+
+def with_changes(
+    problem: Column, text: Column, images: Sequence[tuple[StructType, Column]], whole: StructType
+) -> Column:
+    """Adds to a problem what Spark's parser changed without an error.
+
+    Args:
+        problem: A CASE WHEN with the conditions that come before.
+        text: The record's text.
+        images: The declared fields and the parsed values of each part of the record.
+        whole: The declared fields of the whole record.
+    """
+    from pyspark.sql import functions as f
+
+    for struct, parsed in images:
+        for message, is_so in changes(struct, parsed, text):
+            problem = problem.when(is_so, f.lit(message))
+    doubts = [each for struct, parsed in images if (each := doubt(struct, text, parsed)) is not None]
+    return problem.when(f.greatest(*doubts, f.lit(False)), exact(whole, text, OPTIONS)) if doubts else problem
 
 
 def explained(

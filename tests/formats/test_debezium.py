@@ -398,23 +398,25 @@ def test_a_key_that_does_not_fit_is_none(spark):
 
 @spark_test
 @pytest.mark.parametrize("data_type", ["INT", "STRING"])
-def test_a_column_of_a_key_may_be_named_payload(spark, data_type):
+@pytest.mark.parametrize("name", ["payload", "schema"])
+def test_a_column_of_a_key_may_be_named_as_a_part_of_the_key(spark, name, data_type):
     from pyspark.sql import functions as f
 
-    form = DebeziumFormat(f"payload {data_type}, id INT")
+    form = DebeziumFormat(f"{name} {data_type}, id INT")
+    schema = {"type": "struct"}
     keys = [
-        '{"id": 1, "payload": "7"}' if data_type == "STRING" else '{"id": 1, "payload": 7}',
-        '{"schema": {"type": "struct"}, "payload": {"id": 2, "payload": 8}}',
-        '{"schema": {"type": "struct"}, "payload": {"id": 3}}',
-        '{"id": 4}',
+        {"id": 1, name: "7" if data_type == "STRING" else 7},
+        {"schema": schema, "payload": {"id": 2, name: 8}},
+        {"schema": schema, "payload": {"id": 3}},
+        {"id": 4},
         None,
     ]
-    data = spark.createDataFrame([(each,) for each in keys], "data STRING")
-    found = [row[0] for row in data.select(form.key_of(f.col("data"), ["payload", "id"])).collect()]
+    data = spark.createDataFrame([(each and json.dumps(each),) for each in keys], "data STRING")
+    found = [row[0] for row in data.select(form.key_of(f.col("data"), [name, "id"])).collect()]
     convert = str if data_type == "STRING" else int
     assert [each and each.asDict() for each in found] == [
-        {"payload": convert(7), "id": 1},
-        {"payload": convert(8), "id": 2},
+        {name: convert(7), "id": 1},
+        {name: convert(8), "id": 2},
         None,
         None,
         None,

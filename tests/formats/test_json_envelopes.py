@@ -192,6 +192,13 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
         "the record of a row, delete, has an empty row",
         None,
     ]
+    twice = json.dumps(canal("INSERT", [texts(row(1))])).replace('"id": "1"', '"id": "1", "id": "2"').encode()
+    half = canal("INSERT", [texts(row(1, "\ud83d"))])
+    assert reasons(spark, CanalFormat(COLUMNS, table="products"), twice, half, {**half, "table": "others"}) == [
+        "the value of data[] has a key twice",
+        "a string has half of a surrogate pair",
+        None,
+    ], "Spark would take one of two values, and a question mark for the half of a pair"
     updates = [
         canal("UPDATE", [{"id": "1", "name": "a"}], [{}]),
         *(canal("UPDATE", [texts(row(1)), texts(row(2))], old) for old in (None, [{}], [{}, None], [{}, {}])),
