@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -92,18 +91,17 @@ def _type(column: str, path: tuple[str, ...]) -> Any:
     tokens = [text for text, _, _ in tokens_of(column)]
     words = [each.upper() for each in tokens]
     end = _end_of_type(words)
-    found = _not_null(column, words[0], path)
+    found = _not_null(column, words[:end], path)
     is_required = any(pair == ("NOT", "NULL") for pair in zip(words[end:], words[end + 1 :], strict=False))
     return found if is_required else ["null", found]
 
 
-def _not_null(column: str, name: str, path: tuple[str, ...]) -> Any:
-    where = ".".join(path)
+def _not_null(column: str, words: list[str], path: tuple[str, ...]) -> Any:
+    name, where = words[0], ".".join(path)
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _DECIMALS:
-        digits = re.match(r"\w+\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", column)
-        precision, scale = (int(digits[1]), int(digits[2] or 0)) if digits else _SPARKS_DECIMAL
+        precision, scale = [*(int(word) for word in words if word.isdecimal()), 0][:2] if words[1:] else _SPARKS_DECIMAL
         return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
     if name == "STRUCT":
         return _record(fields_of(_inside(column)), path)

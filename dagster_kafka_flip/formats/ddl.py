@@ -181,7 +181,8 @@ class _Fields:
                 )
             if name[0] != "`" and not _PLAIN_NAME.fullmatch(name):
                 raise _error(f"quote the name {name}: write `{name}`")
-            name = name.strip("`").replace("``", "`")
+            if name[0] == "`":
+                name = name[1:-1].replace("``", "`")
             if name.lower() in names:
                 raise _error(f"duplicate field {inside}{name}")
             names.add(name.lower())
@@ -255,7 +256,7 @@ class _Fields:
 
     @staticmethod
     def _check_numbers(field: str, name: str, inside: list[str]) -> None:
-        numbers = [int(token) for token in inside if token.isdigit()]
+        numbers = [int(token) for token in inside if token.isdecimal()]
         if name in _DECIMALS and numbers:
             precision, scale = [*numbers, 0][:2]
             if not 1 <= precision <= _MOST_DIGITS or scale > precision:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.ddl import check_ddl
+from dagster_kafka_flip.formats.ddl import check_ddl, field_names
 from dagster_kafka_flip.formats.json import JsonFormat
 
 GOOD = [
@@ -13,7 +13,7 @@ GOOD = [
     "id BIGINT NOT NULL COMMENT 'what it\\'s', name STRING COMMENT \"a, b > c\"",
     "a ARRAY<STRUCT<x: INT, y: DECIMAL(10,2)>>",
     "m MAP<STRING, ARRAY<MAP<STRING, INT>>>",
-    "`a b` INT, `a``b` INT, `c,d` STRING",
+    "`a b` INT, `a``b` INT, `c,d` STRING, `e``` INT, e INT",
     "ts TIMESTAMP_NTZ, t2 TIMESTAMP_LTZ, d DATE, b BINARY, v VARIANT",
     "a: int, b: string",
     "s STRUCT<a: INT NOT NULL COMMENT 'c', b STRING>, e STRUCT<>",
@@ -57,6 +57,10 @@ BAD = [
     ("a INT>", "schema: a: unexpected '>' after the type"),
     ("struct<a:int> b", "schema: unexpected 'b'"),
 ]
+
+
+def test_fields_have_the_names_that_spark_gives_them():
+    assert field_names("`a``` INT, a INT, ```b` INT, `c``d` INT") == ("a`", "a", "`b", "c`d")
 
 
 @pytest.mark.parametrize("text", GOOD)

@@ -233,7 +233,8 @@ _URL = "https://registry:8081"
 _CONFLUENT = {"format": "avro-confluent", "avro-confluent.url": _URL}
 _MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 _COLUMNS = """
-    id BIGINT NOT NULL COMMENT 'a > b, c', ok BOOLEAN, n INT, f FLOAT, d DOUBLE, s STRING, b BINARY, p DECIMAL(5, 2),
+    id BIGINT NOT NULL COMMENT 'a > b, c', ok BOOLEAN, n INT, f FLOAT, d DOUBLE, s STRING, b BINARY,
+    p DECIMAL /* euros */ (5, 2),
     q DECIMAL, day DATE, at TIMESTAMP, here TIMESTAMP_NTZ NOT NULL, tags ARRAY<STRING> NOT NULL,
     m MAP<STRING, ARRAY<DECIMAL(4,1)>>, a STRUCT<street: STRING NOT NULL, geo: STRUCT<x: INT>> NOT NULL
 """
