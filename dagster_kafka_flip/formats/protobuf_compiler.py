@@ -200,6 +200,10 @@ def _run(folder: Path, root: Path, known: Path, names: list[str]) -> bytes:
     except subprocess.TimeoutExpired:
         msg = f"protoc did not compile a Protobuf schema within {_SECONDS} seconds"
         raise ConfigurationError(msg) from None
+    if done.returncode < 0:
+        # It says nothing about the schema, and in a schema's place it would reject all of its records.
+        msg = f"protoc was killed by signal {-done.returncode} while it compiled a Protobuf schema. Run again"
+        raise ConfigurationError(msg)
     if done.returncode:
         lines = [line.replace(f"{root}/", "") for line in done.stderr.splitlines() if not _WARNING.search(line)]
         raise ValueError("; ".join(lines[:5]).replace(_OWN_NAME, "schema") or f"protoc ended with {done.returncode}")

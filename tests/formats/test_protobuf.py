@@ -238,6 +238,18 @@ def test_a_text_that_is_none_or_reaches_for_other_files_is_refused(text, referen
         compiled(text, references)
 
 
+def test_a_killed_compiler_says_nothing_about_the_schema(tmp_path, monkeypatch):
+    killed = tmp_path / "python"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    text = V1 + "// as no other test has it"
+    monkeypatch.setattr("sys.executable", str(killed))
+    with pytest.raises(ConfigurationError, match="killed by signal 9"):
+        compiled(text)
+    monkeypatch.undo()
+    assert compiled(text)
+
+
 def test_texts_and_descriptors_in_base64_refer_to_each_other():
     import base64
 
