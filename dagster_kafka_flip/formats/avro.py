@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import field_validator
 
@@ -73,6 +73,9 @@ class AvroFormat(RegisteredFormat):
     """
 
     declared: str | None
+
+    further_rules: ClassVar[frozenset[str]] = frozenset()
+    """Settings of a subclass that decide, too, which records are rejected."""
 
     @check_arguments
     def __init__(
@@ -152,6 +155,7 @@ class AvroFormat(RegisteredFormat):
             "schema_id_in": self.schema_id_in,
             "is_key": self._is_key,
             "writers": None if self._book is None else self._book.description(),
+            **self.model_dump(mode="json", include=set(self.further_rules), exclude_defaults=True),
         }
 
     @classmethod
@@ -163,7 +167,9 @@ class AvroFormat(RegisteredFormat):
         """
         if description["schema"] is None or (description["has_registry"] and description["writers"] is None):
             return None
-        made = cls(description["schema"])
+        made = cls(
+            description["schema"], **{name: description[name] for name in cls.further_rules & description.keys()}
+        )
         if description["has_registry"]:
             made = made.model_copy(update={"schema_id_in": description["schema_id_in"]})
             made._is_key = description["is_key"]  # noqa: SLF001

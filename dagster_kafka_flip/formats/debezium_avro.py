@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import field_validator
 
@@ -57,6 +57,9 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
     Attributes:
         declared: The reader schema's text; None for the subject's latest.
     """
+
+    # Metadata that don't fit are a reason, and a truncate event that is left out has none.
+    further_rules: ClassVar[frozenset[str]] = frozenset({"metadata", "on_truncate"})
 
     @check_arguments
     def __init__(

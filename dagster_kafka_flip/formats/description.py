@@ -84,18 +84,20 @@ def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | No
 
 
 def _describe(described: Format) -> dict[str, Any]:
-    for name, own in _DESCRIBE_THEMSELVES.items():
-        if isinstance(described, own):
-            return {"format": name, **described.description()}
     kind = type(described)
-    own_id = next((name for name, built_in in _BUILT_IN.items() if built_in is kind), None)
+    built_in = {**_BUILT_IN, **_DESCRIBE_THEMSELVES}.items()
+    own_id = next((name for name, each in built_in if each is kind), f"{kind.__module__}.{kind.__qualname__}")
+    for own in _DESCRIBE_THEMSELVES.values():
+        if isinstance(described, own):
+            further = {name: _plain(value) for name, value in described if name not in own.model_fields}
+            return {"format": own_id, **further, **described.description()}
     others = _OTHER_SETTINGS
     if kind is JsonFormat or (isinstance(described, FramedFormat) and described.registry is None):
         others |= FramedFormat.model_fields.keys()
     settings = {name: _plain(value) for name, value in described if name not in others}
     if isinstance(described, JsonFormat) and kind is JsonFormat and described.is_framed:
         settings["frame"] = described.frame_settings
-    return {"format": own_id or f"{kind.__module__}.{kind.__qualname__}", **settings}
+    return {"format": own_id, **settings}
 
 
 def _plain(value: Any) -> Any:

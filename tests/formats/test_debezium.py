@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.json import JsonFormat
@@ -436,6 +437,17 @@ def test_wrong_options_are_refused_where_they_are_written():
         Decoder.of(DebeziumFormat("id INT"), None, None)
     with pytest.raises(ConfigurationError, match="two columns would be named 'kafka_op'"):
         Decoder.of(None, DebeziumFormat("kafka_op INT"), None)
+
+
+def test_a_description_has_the_metadata_that_records_are_rejected_for():
+    row = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}
+    fields = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Row"]}]
+    event = {"type": "record", "name": "Event", "fields": [*fields, {"name": "op", "type": "string"}]}
+    form = DebeziumAvroFormat(event, metadata=("source_lsn",), on_truncate="skip")
+    plain = Decoder.of(None, DebeziumAvroFormat(event), None)
+    description = json.loads(json.dumps(describe_decoder(Decoder.of(None, form, None))))
+    assert decoder_of(description, plain) == Decoder.of(None, form, None)
+    assert decoder_of(json.loads(json.dumps(describe_decoder(plain))), Decoder.of(None, form, None)) == plain
 
 
 def test_a_description_gives_the_format_back():

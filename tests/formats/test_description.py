@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
@@ -67,6 +68,18 @@ def test_a_users_own_format_is_only_recognized_and_its_secrets_are_masked():
     assert decoder_of(described, same) == same
     assert decoder_of(described, _decoder(_Own(lookup=print))) is None
     assert decoder_of(described, _decoder(RawFormat())) is None
+
+
+class _OwnAvro(AvroFormat):
+    limit: int = 1
+
+
+def test_a_users_own_avro_is_no_other_avro():
+    own, plain = _decoder(_OwnAvro('"long"')), _decoder(AvroFormat('"long"'))
+    assert decoder_of(_described(own), own) == own
+    assert decoder_of(_described(own), plain) is None
+    assert decoder_of(_described(own), _decoder(own.value_format.model_copy(update={"limit": 2}))) is None
+    assert decoder_of(_described(plain), own) == plain
 
 
 def _times(number):
