@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column
-    from typing_extensions import Self
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
@@ -72,6 +71,9 @@ class AvroFormat(RegisteredFormat):
         declared: The reader schema's text; None for the subject's latest.
     """
 
+    kind: ClassVar[str] = "AVRO"
+    kind_name: ClassVar[str] = "Avro"
+
     declared: str | None
 
     further_rules: ClassVar[frozenset[str]] = frozenset()
@@ -104,30 +106,15 @@ class AvroFormat(RegisteredFormat):
         AvroSchema.of(text).check_columns("the AvroFormat's schema")
         return text
 
-    @property
-    def has_reader(self) -> bool:
-        """Whether the reader schema is known."""
-        return self.declared is not None
-
-    def read_with(self, registered: RegisteredSchema) -> Self:
-        """The format with a registered schema as its reader schema.
-
-        Raises:
-            ConfigurationError: It is not an Avro schema, or its records can't be turned into columns.
-        """
-        what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
-        if registered.kind != "AVRO":
-            msg = f"{what}, has the type {registered.kind}; AvroFormat reads only Avro"
-            raise ConfigurationError(msg)
+    def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
+        """The text of the schema with all that it refers to."""
         try:
             reader = AvroSchema.of(registered.text, registered.references)
         except ConfigurationError as error:
             msg = f"{what}: {error}"
             raise ConfigurationError(msg) from None
         reader.check_columns(what)
-        read = self.model_copy(update={"declared": reader.text})
-        read._pinned = registered  # noqa: SLF001
-        return read
+        return {"declared": reader.text}
 
     @property
     def reader(self) -> AvroSchema:

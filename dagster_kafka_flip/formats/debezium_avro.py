@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
-    from typing_extensions import Self
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
@@ -93,14 +92,10 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
             _row_fields(AvroSchema.of(declared), "the DebeziumAvroFormat's schema")
         return declared
 
-    def read_with(self, registered: RegisteredSchema) -> Self:
-        """The format with a registered schema as its reader schema.
-
-        Raises:
-            ConfigurationError: It is not the schema of Debezium's events, or its rows can't be turned into columns.
-        """
-        read = super().read_with(registered)
-        _row_fields(read.reader, f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}")
+    def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
+        """The text of the schema with all that it refers to; it must be that of Debezium's events."""
+        read = super().reader_of(registered, what)
+        _row_fields(AvroSchema.of(read["declared"]), what)
         return read
 
     def _row(self) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ def _describe(described: Format) -> dict[str, Any]:
             return {"format": own_id, **further, **described.description()}
     others = _OTHER_SETTINGS
     if kind is JsonFormat or (isinstance(described, FramedFormat) and described.registry is None):
-        others |= FramedFormat.model_fields.keys()
+        others |= FramedFormat.model_fields.keys() - {"declared"}
     settings = {name: _plain(value) for name, value in described if name not in others}
     if isinstance(described, JsonFormat) and kind is JsonFormat and described.is_framed:
         settings["frame"] = described.frame_settings

@@ -33,6 +33,7 @@ class FramedFormat(Format):
     """A format whose records may name their schema in a registry, and whose reader schema may be there.
 
     Attributes:
+        declared: The reader schema; None for the subject's latest.
         registry: The registry; in Dagster also the key of a SchemaRegistryResource. None if the bytes name no schema.
         subject: The subject whose latest schema is the reader schema, if none is given. `{topic}` in it is the
             source's topic. Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy.
@@ -40,12 +41,19 @@ class FramedFormat(Format):
             `headers` (Confluent's HeaderSchemaIdSerializer; records without such a header are read as with `payload`).
     """
 
+    kind: ClassVar[str]
+    """The registry's name for the kind of schema."""
+
+    kind_name: ClassVar[str]
+    """Its name in messages."""
+
     reader_option: ClassVar[str] = "schema"
     """Name of the option with the reader schema."""
 
     goes_on_in_header: ClassVar[bool] = False
     """Whether more than the frame may be in a record's header."""
 
+    declared: Any
     registry: SchemaRegistry | str | None = None
     subject: str | None = None
     schema_id_in: SchemaIdIn = "payload"
@@ -84,19 +92,34 @@ class FramedFormat(Format):
         return self
 
     @property
-    @abstractmethod
     def has_reader(self) -> bool:
         """Whether the reader schema is known."""
+        return self.declared is not None
 
-    @abstractmethod
     def read_with(self, registered: RegisteredSchema) -> Self:
         """The format with a registered schema as its reader schema.
 
-        Args:
-            registered: The schema.
-
         Raises:
             ConfigurationError: The schema is of another kind, or its records can't be turned into columns.
+        """
+        what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
+        if registered.kind != self.kind:
+            msg = f"{what}, has the type {registered.kind}; {type(self).__name__} reads only {self.kind_name}"
+            raise ConfigurationError(msg)
+        read = self.model_copy(update=self.reader_of(registered, what))
+        read._pinned = registered  # noqa: SLF001
+        return read
+
+    @abstractmethod
+    def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
+        """The settings with which the format reads records as a registered schema of its kind.
+
+        Args:
+            registered: The schema.
+            what: Name of the schema in an error.
+
+        Raises:
+            ConfigurationError: The schema is malformed, or its records can't be turned into columns.
         """
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.declared import DeclaredFormat
@@ -65,6 +65,9 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         declared: The schema as DDL, that of a JSON Schema too, or as a StructType; None for the subject's latest.
     """
 
+    kind: ClassVar[str] = "JSON"
+    kind_name: ClassVar[str] = "JSON Schema"
+
     show_values: bool = False
 
     @check_arguments
@@ -107,25 +110,10 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         """Refuses types that Spark can't read from JSON."""
         check_json_types(schema)
 
-    @property
-    def has_reader(self) -> bool:
-        """Whether the fields are known."""
-        return self.declared is not None
-
-    def read_with(self, registered: RegisteredSchema) -> Self:
-        """The format with the fields of a registered JSON Schema.
-
-        Raises:
-            ConfigurationError: It is not a JSON Schema, or its objects can't be turned into columns.
-        """
-        what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
-        if registered.kind != "JSON":
-            msg = f"{what}, has the type {registered.kind}; JsonFormat reads only JSON Schema"
-            raise ConfigurationError(msg)
+    def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
+        """The columns of a JSON Schema."""
         columns = columns_of(registered.text, registered.references, what=what)
-        read = self.model_copy(update={"declared": super().check_declared(columns)})
-        read._pinned = registered  # noqa: SLF001
-        return read
+        return {"declared": super().check_declared(columns)}
 
     @property
     def frame_settings(self) -> dict[str, Any]:

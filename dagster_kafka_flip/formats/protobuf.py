@@ -62,6 +62,8 @@ class ProtobufFormat(RegisteredFormat):
         declared: The descriptor set; None for the subject's latest.
     """
 
+    kind: ClassVar[str] = "PROTOBUF"
+    kind_name: ClassVar[str] = "Protobuf"
     reader_option: ClassVar[str] = "descriptor_set"
     goes_on_in_header: ClassVar[bool] = True
 
@@ -108,21 +110,8 @@ class ProtobufFormat(RegisteredFormat):
             check_columns(self.reader, "the ProtobufFormat's descriptor_set")
         return self
 
-    @property
-    def has_reader(self) -> bool:
-        """Whether the reader's message is known."""
-        return self.declared is not None
-
-    def read_with(self, registered: RegisteredSchema) -> Self:
-        """The format with a registered schema as its reader schema.
-
-        Raises:
-            ConfigurationError: It is not a Protobuf schema, or its message can't be turned into columns.
-        """
-        what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
-        if registered.kind != "PROTOBUF":
-            msg = f"{what}, has the type {registered.kind}; ProtobufFormat reads only Protobuf"
-            raise ConfigurationError(msg)
+    def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
+        """The descriptor set, and the full name of the message."""
         try:
             descriptor_set = compiled(registered.text, registered.references)
             message = message_named(schema_of(descriptor_set), self.message)
@@ -130,9 +119,7 @@ class ProtobufFormat(RegisteredFormat):
             msg = f"{what}: {error}"
             raise ConfigurationError(msg) from None
         check_columns(message, what)
-        read = self.model_copy(update={"declared": descriptor_set, "message": message.full_name})
-        read._pinned = registered  # noqa: SLF001
-        return read
+        return {"declared": descriptor_set, "message": message.full_name}
 
     @property
     def reader(self) -> Descriptor:
