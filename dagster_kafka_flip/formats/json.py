@@ -11,9 +11,8 @@ from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.frames import SchemaIdIn, content, without_frame_problem
-from dagster_kafka_flip.formats.json_changes import as_declared, with_room
+from dagster_kafka_flip.formats.json_changes import CORRUPT, as_declared, with_room
 from dagster_kafka_flip.formats.json_parsing import (
-    CORRUPT,
     explained,
     leaves,
     parsed_json,

@@ -12,7 +12,7 @@ the parsed values show (`changes`) need neither.
 from __future__ import annotations
 
 import re
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, cast
 
 from dagster_kafka_flip.formats.number_texts import (
@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, DecimalType, StructType
 
     Rules = list[tuple[str, Column]]
-    Look = Callable[[DataType, Column, str | None], Rules]
+    Look = Callable[[DataType, Column], Rules]
+
+CORRUPT = "_dagster_kafka_flip_corrupt"
+"""Where Spark's parser puts a record that it could not parse; taken out again before anyone sees it."""
+
+OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+    # A DATE would take the digits of a text, such as "03" or "1762300000", for days since 1970.
+    "enableDateTimeParsingFallback": "false",
+}
+"""The options of Spark's parser."""
 
 _MOST_DIGITS = 38
 _MOST_DIGITS_OF_LONG = 18
@@ -83,8 +95,10 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
         text: The JSON text.
         parsed: The value, parsed `with_room`.
     """
+    from pyspark.sql.types import TimestampType
+
     doubts: list[Column] = []
-    if rooms := [room for _, _, room in _decimals(struct, None) if room]:
+    if rooms := [room for _, _, room in _decimals(struct) if room]:
         doubts.append(_is_rounded(struct, parsed))
         # A number so close to the declared scale that the additional digits do not show the difference has, after that
         # scale, as many zeros or nines as there are additional digits; or an exponent.
@@ -94,8 +108,8 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
         doubts.append((text.contains("e-") | text.contains("E-")) & text.rlike(r'[":\[, \t\r\n][+-]?[0-9.]++[eE]-'))
     patterns = dict.fromkeys(
         [
-            *(decimal_pattern(each, name) for each, name, room in _decimals(struct, None) if not room),
-            *(time_pattern(name) for name in _times(struct, None)),
+            *(decimal_pattern(each, name) for each, name, room in _decimals(struct) if not room),
+            *(time_pattern(name) for leaf, name, _ in _leaves(struct) if isinstance(leaf, TimestampType)),
         ]
     )
     # A name with escapes, such as "pr\u0069ce", does not match literally, and neither does such a time.
@@ -120,9 +134,10 @@ def _least_exponent(struct: StructType) -> str | None:
     """
     from pyspark.sql.types import DoubleType, FloatType
 
-    if _only(struct, lambda leaf: isinstance(leaf, FloatType)) is not None:
+    kinds = {type(leaf) for leaf, _, _ in _leaves(struct)}
+    if FloatType in kinds:
         return "0*+[1-9][0-9]"
-    return None if _only(struct, lambda leaf: isinstance(leaf, DoubleType)) is None else "0*+[1-9][0-9]{2}"
+    return "0*+[1-9][0-9]{2}" if DoubleType in kinds else None
 
 
 def _zeros(data_type: DataType, parsed: Column) -> list[Column] | None:
@@ -148,7 +163,7 @@ def _is_rounded(struct: StructType, parsed: Column) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
-    affected = [field for field in struct.fields if any(room for _, _, room in _decimals(field.dataType, None))]
+    affected = [field for field in struct.fields if any(room for _, _, room in _decimals(field.dataType))]
     declared = StructType([field for field in affected if _can_be_compared(field.dataType)])
     found: list[Column] = []
     if declared.fields:
@@ -157,16 +172,15 @@ def _is_rounded(struct: StructType, parsed: Column) -> Column:
         found.append(~roomy.eqNullSafe(as_declared(declared, roomy).try_cast(with_room(declared))))
     for field in affected:
         if field not in declared.fields:
-            rules = _rules(field.dataType, parsed.getField(field.name), field.name, field.name, _rounded)
+            rules = _rules(field.dataType, parsed.getField(field.name), field.name, _rounded)
             found.extend(f.coalesce(is_so, f.lit(False)) for _, is_so in rules)
     return reduce(lambda one, other: one | other, found)
 
 
-def _rounded(data_type: DataType, column: Column, name: str | None) -> Rules:
+def _rounded(data_type: DataType, column: Column) -> Rules:
     """Whether a decimal uses its additional digits. In a MAP it has none."""
     from pyspark.sql.types import DecimalType
 
-    del name
     if not isinstance(data_type, DecimalType):
         return []
     return [("", ~column.eqNullSafe(column.try_cast(data_type).try_cast(_roomy(data_type))))]
@@ -179,14 +193,12 @@ def _can_be_compared(data_type: DataType) -> bool:
     return _only(data_type, lambda inner: isinstance(inner, (MapType, VariantType))) is None
 
 
-def quick(struct: StructType, text: Column, corrupt: str, options: dict[str, str]) -> Column:
+def quick(struct: StructType, text: Column) -> Column:
     """The text to parse: another one where Spark would calculate for minutes, null if a decimal there can't fit.
 
     Args:
         struct: The fields to parse.
         text: The JSON text.
-        corrupt: The name of the field for what can't be parsed.
-        options: The parser's options.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructType
@@ -197,27 +209,25 @@ def quick(struct: StructType, text: Column, corrupt: str, options: dict[str, str
     short = without_long_exponents(text)
     # The rest is in quotes, and only its field shows whether it is a number.
     texts = cast("StructType", _with_leaves(decimals, _as_text, in_maps=_as_text))
-    written = f.from_json(short, StructType(texts.fields).add(corrupt, StringType()), options)
-    found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _long)))
-    is_long = written.isNull() | written.getField(corrupt).isNotNull() | f.get(found, f.lit(0)).isNotNull()
+    written = f.from_json(short, StructType(texts.fields).add(CORRUPT, StringType()), OPTIONS)
+    found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", _long)))
+    is_long = written.isNull() | written.getField(CORRUPT).isNotNull() | f.get(found, f.lit(0)).isNotNull()
     # Digits may be escaped.
     is_suspected = has_long_exponent(text) | (text.contains("\\u00") & text.rlike(r"\\u00[0-7]"))
     return f.when(is_suspected, f.when(~is_long, short)).otherwise(text)
 
 
-def _long(data_type: DataType, written: Column, name: str | None) -> Rules:
+def _long(data_type: DataType, written: Column) -> Rules:
     """Whether a decimal's text has a long exponent."""
-    del name
     return [("", has_long_exponent(written))] if _is_decimal(data_type) else []
 
 
-def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
+def exact(struct: StructType, text: Column) -> Column:
     """The exact check of suspected records; null if valid.
 
     Args:
         struct: The declared fields.
         text: The JSON text.
-        options: The parser's options.
     """
     from pyspark.sql import functions as f
 
@@ -227,13 +237,13 @@ def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
         # For a number in a STRING field, Spark would write the nearest double; strings are unchanged.
         quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
         texts_of_them = _with_leaves(numbers, _as_text, in_maps=_as_text)
-        written = f.from_json(quoted, texts_of_them, options)  # pyright: ignore[reportArgumentType]
+        written = f.from_json(quoted, texts_of_them, OPTIONS)  # pyright: ignore[reportArgumentType]
         # A transform, so that this is parsed once for all fields, outside of Spark's generated code for each record:
         # Java does not compile methods of more than 8,000 bytes.
-        found = f.transform(f.array(written), lambda each: _first(_rules(numbers, each, "", None, _changed_text)))
+        found = f.transform(f.array(written), lambda each: _first(_rules(numbers, each, "", _changed_text)))
         problems.append(f.get(found, f.lit(0)))
     if texts is not None:
-        lone = _lone_surrogate(texts, text, options)
+        lone = _lone_surrogate(texts, text)
         problems.append(f.when(lone, f.lit("a string has half of a surrogate pair")))
     return f.coalesce(*problems)
 
@@ -256,11 +266,11 @@ def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str 
         text: The JSON text.
     """
     from pyspark.sql import functions as f
+    from pyspark.sql.types import DoubleType, FloatType
 
-    names: set[str | None] = set()
-    infinite = _rules(struct, parsed, "", None, partial(_infinite, names))
-    rules: list[tuple[str | Column, Column]] = [*_rules(struct, parsed, "", None, _changed)]
-    if infinite:
+    rules: list[tuple[str | Column, Column]] = [*_rules(struct, parsed, "", _changed)]
+    if infinite := _rules(struct, parsed, "", _infinite):
+        names = {name for leaf, name, _ in _leaves(struct) if isinstance(leaf, (DoubleType, FloatType))}
         # "Infinity" is a valid value. The record may also have a number that is too large.
         is_told = text.contains("Infinity") | text.contains("INF")
         alone = "|".join(re.escape(name) for name in sorted(filter(None, names)))
@@ -272,36 +282,32 @@ def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str 
     return rules
 
 
-def _decimals(
-    data_type: DataType, name: str | None, *, is_in_map: bool = False
-) -> Iterator[tuple[DecimalType, str | None, int]]:
+def _leaves(
+    data_type: DataType, name: str | None = None, *, is_in_map: bool = False
+) -> Iterator[tuple[DataType, str | None, bool]]:
+    """Each innermost type, the name of its field (None in an array or a map), and whether it is in a map."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(data_type, StructType):
+        for field in data_type.fields:
+            yield from _leaves(field.dataType, field.name, is_in_map=is_in_map)
+    elif isinstance(data_type, ArrayType):
+        yield from _leaves(data_type.elementType, is_in_map=is_in_map)
+    elif isinstance(data_type, MapType):
+        yield from _leaves(data_type.valueType, is_in_map=True)
+    else:
+        yield data_type, name, is_in_map
+
+
+def _decimals(data_type: DataType) -> list[tuple[DecimalType, str | None, int]]:
     """Each decimal, the name of its field (None in an array or a map), and its additional digits."""
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
+    from pyspark.sql.types import DecimalType
 
-    if isinstance(data_type, DecimalType):
-        yield data_type, name, 0 if is_in_map else _room(data_type)
-    elif isinstance(data_type, StructType):
-        for field in data_type.fields:
-            yield from _decimals(field.dataType, field.name, is_in_map=is_in_map)
-    elif isinstance(data_type, ArrayType):
-        yield from _decimals(data_type.elementType, None, is_in_map=is_in_map)
-    elif isinstance(data_type, MapType):
-        yield from _decimals(data_type.valueType, None, is_in_map=True)
-
-
-def _times(data_type: DataType, name: str | None) -> Iterator[str | None]:
-    """For each TIMESTAMP, the name of its field (None in an array or a map)."""
-    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
-
-    if isinstance(data_type, TimestampType):
-        yield name
-    elif isinstance(data_type, StructType):
-        for field in data_type.fields:
-            yield from _times(field.dataType, field.name)
-    elif isinstance(data_type, ArrayType):
-        yield from _times(data_type.elementType, None)
-    elif isinstance(data_type, MapType):
-        yield from _times(data_type.valueType, None)
+    return [
+        (leaf, name, 0 if is_in_map else _room(leaf))
+        for leaf, name, is_in_map in _leaves(data_type)
+        if isinstance(leaf, DecimalType)
+    ]
 
 
 def _room(data_type: DecimalType) -> int:
@@ -372,12 +378,11 @@ def time_pattern(name: str | None) -> str:
     return rf'"{re.escape(name)}"[ \t\r\n]*+:[ \t\r\n]*+{_OTHER_TIME}'
 
 
-def _changed_text(data_type: DataType, written: Column, name: str | None) -> Rules:
+def _changed_text(data_type: DataType, written: Column) -> Rules:
     """Problems of a number or a TIMESTAMP, from its text."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import DecimalType, DoubleType, FloatType, TimestampType
 
-    del name
     if isinstance(data_type, (DoubleType, FloatType)):
         lost = is_lost(written, written.try_cast(data_type))
         return [(f"is beyond the range of {data_type.simpleString().upper()}", lost)]
@@ -409,24 +414,22 @@ def _changed_text(data_type: DataType, written: Column, name: str | None) -> Rul
     return [(f"has more digits than {data_type.simpleString().upper()} holds", has_more)]
 
 
-def _infinite(names: set[str | None], data_type: DataType, column: Column, name: str | None) -> Rules:
-    """Condition for an infinite number; adds the field's name to the names."""
+def _infinite(data_type: DataType, column: Column) -> Rules:
+    """Whether a number is infinite."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import DoubleType, FloatType
 
     if not isinstance(data_type, (DoubleType, FloatType)):
         return []
-    names.add(name)
     is_infinite = f.abs(column) == f.lit(float("inf")).cast(data_type)
     return [(f"is beyond the range of {data_type.simpleString().upper()}", is_infinite)]
 
 
-def _changed(data_type: DataType, column: Column, name: str | None) -> Rules:
+def _changed(data_type: DataType, column: Column) -> Rules:
     """Problems of a value, from its parsed form."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ByteType, DateType, MapType, TimestampNTZType, TimestampType
 
-    del name
     if isinstance(data_type, ByteType):
         # Parsed as a SMALLINT: see `with_room`. Spark takes 128 to 255 for negative numbers.
         return [("does not fit TINYINT", (column < f.lit(-(2**7))) | (column >= f.lit(2**7)))]
@@ -440,7 +443,7 @@ def _changed(data_type: DataType, column: Column, name: str | None) -> Rules:
     return []
 
 
-def _lone_surrogate(texts: DataType, text: Column, options: dict[str, str]) -> Column:
+def _lone_surrogate(texts: DataType, text: Column) -> Column:
     r"""Whether a declared field's text has a \uD800 to \uDFFF without its other half."""
     from pyspark.sql import functions as f
 
@@ -448,20 +451,20 @@ def _lone_surrogate(texts: DataType, text: Column, options: dict[str, str]) -> C
     single = f.regexp_replace(text, r"\\\\", r"\\u005c")
     other = f.regexp_replace(single, _LONE_SURROGATE, r"\\ufffd")
     # Undeclared fields are ignored: then both texts are equal.
-    before, after = (f.to_json(f.from_json(each, texts, options)) for each in (text, other))  # pyright: ignore[reportArgumentType]
+    before, after = (f.to_json(f.from_json(each, texts, OPTIONS)) for each in (text, other))  # pyright: ignore[reportArgumentType]
     return single.rlike(_LONE_SURROGATE) & ~before.eqNullSafe(after)
 
 
-def _rules(data_type: DataType, column: Column, path: str, name: str | None, look: Look) -> Rules:
+def _rules(data_type: DataType, column: Column, path: str, look: Look) -> Rules:
     """Applies a check to a value and everything inside it, with the paths."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    rules = [(f"the value of {path} {what}", is_so) for what, is_so in look(data_type, column, name)]
+    rules = [(f"the value of {path} {what}", is_so) for what, is_so in look(data_type, column)]
     if isinstance(data_type, StructType):
         for field in data_type.fields:
             inner = f"{path}.{field.name}" if path else field.name
-            rules.extend(_rules(field.dataType, column.getField(field.name), inner, field.name, look))
+            rules.extend(_rules(field.dataType, column.getField(field.name), inner, look))
     elif isinstance(data_type, ArrayType):
         rules.extend(_inside(data_type.elementType, column, f"{path}[]", look))
     elif isinstance(data_type, MapType):
@@ -474,11 +477,11 @@ def _inside(element_type: DataType, elements: Column, path: str, look: Look) -> 
     from pyspark.sql import functions as f
 
     # The number of rules does not depend on the element, so any column works here.
-    messages = [message for message, _ in _rules(element_type, elements, path, None, look)]
+    messages = [message for message, _ in _rules(element_type, elements, path, look)]
 
     def rule(number: int) -> Column:
         def breaks(element: Column) -> Column:
-            return f.coalesce(_rules(element_type, element, path, None, look)[number][1], f.lit(False))
+            return f.coalesce(_rules(element_type, element, path, look)[number][1], f.lit(False))
 
         return f.exists(elements, breaks)
 

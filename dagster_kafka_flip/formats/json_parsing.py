@@ -5,17 +5,13 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.formats.json_changes import changes, doubt, exact, quick, with_room
+from dagster_kafka_flip.formats.json_changes import CORRUPT, OPTIONS, changes, doubt, exact, quick, with_room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
-
-# Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
-CORRUPT = "_dagster_kafka_flip_corrupt"
-"""The field of `parsed_json` with what could not be parsed."""
 
 MISFIT = "not valid JSON, or a value does not fit its field's type"
 
@@ -24,15 +20,6 @@ _LONGEST_TYPE = 60
 
 # What an error quotes of a value.
 _LONGEST_VALUE = 40
-
-OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": CORRUPT,
-    "allowSingleQuotes": "false",
-    # A DATE would take the digits of a text, such as "03" or "1762300000", for days since 1970.
-    "enableDateTimeParsingFallback": "false",
-}
-"""The options of Spark's parser."""
 
 
 def parsed_json(data: Column, fields: Sequence[StructField]) -> Column:
@@ -46,7 +33,7 @@ def parsed_json(data: Column, fields: Sequence[StructField]) -> Column:
     from pyspark.sql.types import StringType, StructField, StructType
 
     with_corrupt = StructType([*fields, StructField(CORRUPT, StringType())])
-    text = quick(StructType(list(fields)), data.cast("string"), CORRUPT, OPTIONS)
+    text = quick(StructType(list(fields)), data.cast("string"))
     return f.from_json(text, with_corrupt, OPTIONS)
 
 
@@ -112,7 +99,7 @@ def with_changes(
         for message, is_so in changes(struct, parsed, text):
             problem = problem.when(is_so, f.lit(message))
     doubts = [each for struct, parsed in images if (each := doubt(struct, text, parsed)) is not None]
-    return problem.when(f.greatest(*doubts, f.lit(False)), exact(whole, text, OPTIONS)) if doubts else problem
+    return problem.when(f.greatest(*doubts, f.lit(False)), exact(whole, text)) if doubts else problem
 
 
 def explained(
