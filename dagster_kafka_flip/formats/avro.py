@@ -193,22 +193,21 @@ class AvroFormat(RegisteredFormat):
         reader = self.reader.text
         return {digits: _resolution_of(digits, found, reader) for digits, found in self.book.known.items()}
 
-    def problem(self, data: Column, parsed: Column) -> Column | None:
+    def problem(self, data: Column, parsed: Column) -> Column:
         """Why a record can't be decoded."""
         from pyspark.sql import functions as f
 
         reader = self.reader
         avro = parsed.getField("avro")
         is_whole = avro.getField("end") == f.lit(_END)
-        wrong: list[tuple[Column, str]] = []
-        if (bad := has_wrong_text(reader, avro.getField("content"))) is not None:
-            wrong.append((bad, "a string in it is not valid UTF-8"))
-        bad = has_long_decimal(reader, parsed.getField("plain").getField("content"))
-        if bad is not None:
-            wrong.append((bad, "a decimal in it has more digits than its type"))
+        has_long = has_long_decimal(reader, parsed.getField("plain").getField("content"))
         problem = f.when(data.isNull(), f.lit(None).cast("string"))
-        for is_bad, text in wrong:
-            problem = problem.when(is_whole & f.coalesce(is_bad, f.lit(False)), f.lit(text))
+        for is_bad, text in (
+            (has_wrong_text(reader, avro.getField("content")), "a string in it is not valid UTF-8"),
+            (has_long, "a decimal in it has more digits than its type"),
+        ):
+            if is_bad is not None:
+                problem = problem.when(is_whole & is_bad, f.lit(text))
         # Reasons are looked for only where there is one.
         return problem.when(f.coalesce(is_whole, f.lit(False)), f.lit(None)).otherwise(self._reason(data, avro))
 

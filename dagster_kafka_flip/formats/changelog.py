@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import Format
 
 if TYPE_CHECKING:
@@ -68,22 +67,6 @@ class ChangelogFormat(Format):
         """The names of the row's columns and of the metadata."""
         names = self.row_names
         return None if names is None else [*names, *self.metadata]
-
-    def check_side(self, side: str) -> None:
-        """Refuses to decode a key.
-
-        Args:
-            side: `key` or `value`.
-
-        Raises:
-            ConfigurationError: It is to decode a key.
-        """
-        if side == "key":
-            msg = (
-                f"key_format: {type(self).__name__} decodes values, and keys are not changes. Leave "
-                "key_format out, or decode the key with JsonFormat or AvroFormat"
-            )
-            raise ConfigurationError(msg)
 
     def event(self, parsed: Column) -> Column:
         """Which of `EVENTS` the record is; null for a change, and for what can't be decoded."""

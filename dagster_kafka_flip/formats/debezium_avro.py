@@ -182,13 +182,11 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
         values = f.array(*(source.getField(name).cast("string") for name in names))
         return f.when(source.isNotNull(), f.map_from_arrays(f.array(*map(f.lit, names)), values))
 
-    def problem(self, data: Column, parsed: Column) -> Column | None:
+    def problem(self, data: Column, parsed: Column) -> Column:
         """The first rule that the record breaks."""
         from pyspark.sql import functions as f
 
         of_avro = super().problem(data.getField("data"), data.getField("read"))
-        if of_avro is None:
-            return None
         problem = f.when(self._event_by_schema(data).isNotNull(), f.lit(None).cast("string"))
         problem = problem.when(of_avro.isNotNull(), of_avro)
         return f.when(data.isNotNull(), self.envelope_problem(problem, _content(data).getField("op"), parsed))

@@ -71,7 +71,11 @@ class Decoder:
             expect("columns", columns, KafkaColumns, "KafkaColumns(...)")
         decoder = cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
         if isinstance(decoder.key_format, ChangelogFormat):
-            decoder.key_format.check_side("key")
+            msg = (
+                f"key_format: {type(decoder.key_format).__name__} decodes values, and keys are not changes. Leave "
+                "key_format out, or decode the key with JsonFormat or AvroFormat"
+            )
+            raise ConfigurationError(msg)
         _check_names(decoder.landed_names or (), decoder.columns)
         return decoder
 

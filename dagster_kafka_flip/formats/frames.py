@@ -10,6 +10,8 @@ import uuid
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
@@ -19,6 +21,7 @@ SchemaIdIn = Literal["payload", "headers"]
 _NUMBER, _NUMBER_BYTES = b"\x00", 5
 _NUMBERS = range(2**32)
 _GUID, _GUID_BYTES = b"\x01", 17
+_FRAMES = ((_NUMBER, _NUMBER_BYTES), (_GUID, _GUID_BYTES))
 
 # Before a header that holds no frame. No record has these bytes.
 _NO_FRAME = bytes.fromhex("f3b1d07c5e29486a9c04e7fb8216d35a")
@@ -50,7 +53,7 @@ def framed(data: Column, headers: Column, name: str, *, may_go_on: bool) -> Colu
     header = f.try_element_at(named, f.lit(-1)).getField("value")
     first, size = f.substring(header, 1, 1), f.octet_length(header)
     is_frame = f.lit(False)
-    for magic, length in ((_NUMBER, _NUMBER_BYTES), (_GUID, _GUID_BYTES)):
+    for magic, length in _FRAMES:
         fits = size >= f.lit(length) if may_go_on else size == f.lit(length)
         is_frame |= (first == f.lit(magic)) & fits
     broken = f.when(data.isNotNull(), f.concat(f.lit(_NO_FRAME), header))
@@ -61,26 +64,25 @@ def frame(data: Column) -> Column:
     """The frame of a framed payload, as hexadecimal digits; null if it has none."""
     from pyspark.sql import functions as f
 
-    first, size = f.substring(data, 1, 1), f.octet_length(data)
-    return f.when(
-        (first == f.lit(_NUMBER)) & (size >= f.lit(_NUMBER_BYTES)), f.hex(f.substring(data, 1, _NUMBER_BYTES))
-    ).when((first == f.lit(_GUID)) & (size >= f.lit(_GUID_BYTES)), f.hex(f.substring(data, 1, _GUID_BYTES)))
+    return _by_frame(data, lambda length: f.hex(f.substring(data, 1, length)))
 
 
 def content(data: Column) -> Column:
-    """The payload without its frame; null if it has none.
+    """What follows the frame of a framed payload; null if it has none."""
+    from pyspark.sql import functions as f
 
-    Args:
-        data: The framed payload.
-    """
+    return _by_frame(data, lambda length: f.substring(data, length + 1, 2**31 - 1))
+
+
+def _by_frame(data: Column, part: Callable[[int], Column]) -> Column:
+    """A part of a framed payload that depends on the length of its frame; null if it has none."""
     from pyspark.sql import functions as f
 
     first, size = f.substring(data, 1, 1), f.octet_length(data)
-    found = [
-        ((first == f.lit(magic)) & (size >= f.lit(length)), f.substring(data, length + 1, 2**31 - 1))
-        for magic, length in ((_NUMBER, _NUMBER_BYTES), (_GUID, _GUID_BYTES))
-    ]
-    return f.when(*found[0]).when(*found[1])
+    (is_number, number), (is_guid, guid) = (
+        ((first == f.lit(magic)) & (size >= f.lit(length)), part(length)) for magic, length in _FRAMES
+    )
+    return f.when(is_number, number).when(is_guid, guid)
 
 
 def frames_of(schema: RegisteredSchema) -> list[str]:

@@ -39,7 +39,11 @@ def is_placeholder(data_type: DataType, value: Column, placeholder: str) -> Colu
         return f.try_variant_get(value, "$", "string").isin(_texts(placeholder))
     if isinstance(data_type, ArrayType):
         return _is_placeholder_array(data_type.elementType, value, placeholder)
-    if isinstance(data_type, MapType) and _are_texts(data_type.keyType, data_type.valueType):
+    if (
+        isinstance(data_type, MapType)
+        and isinstance(data_type.keyType, StringType)
+        and isinstance(data_type.valueType, StringType)
+    ):
         is_it = f.get(f.map_keys(value), f.lit(0)) == f.lit(placeholder)
         return (f.size(value) == f.lit(1)) & is_it & (f.get(f.map_values(value), f.lit(0)) == f.lit(placeholder))
     return None
@@ -61,12 +65,6 @@ def _is_placeholder_array(element_type: DataType, value: Column, placeholder: st
     # As Java's UUID.nameUUIDFromBytes.
     named = uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3)
     return (f.size(value) == f.lit(1)) & first.isin(*_texts(placeholder), str(named))
-
-
-def _are_texts(*data_types: DataType) -> bool:
-    from pyspark.sql.types import StringType
-
-    return all(isinstance(each, StringType) for each in data_types)
 
 
 def _texts(placeholder: str) -> list[str]:

@@ -156,15 +156,6 @@ def message_named(schema: ProtobufSchema, name: str | None) -> Descriptor:
         raise ValueError(msg) from None
 
 
-def is_entry(message: Any) -> bool:
-    """Whether a message is the entry of a map.
-
-    Args:
-        message: Its descriptor.
-    """
-    return message.GetOptions().map_entry
-
-
 def _indexed(
     messages: Any, prefix: str, above: tuple[int, ...], *, made_count: bool, groups: frozenset[str] = frozenset()
 ) -> Iterator[tuple[tuple[int, ...], str]]:

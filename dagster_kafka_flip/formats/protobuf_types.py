@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.protobuf_schema import is_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,28 +14,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.protobuf_decoding import FieldPlan, Plan
 
-# By the numbers that descriptors have for types.
-_NAMES = (
-    "",
-    "double",
-    "float",
-    "int64",
-    "uint64",
-    "int32",
-    "fixed64",
-    "fixed32",
-    "bool",
-    "string",
-    "group",
-    "message",
-    "bytes",
-    "uint32",
-    "enum",
-    "sfixed32",
-    "sfixed64",
-    "sint32",
-    "sint64",
-)
 _KINDS = {
     "double": "double",
     "float": "float",
@@ -211,7 +188,7 @@ def _described(field: FieldDescriptor) -> str:
     if shape_of(field) == "map":
         return f"map<{_described(entry_of(field, 'key'))}, {_described(entry_of(field, 'value'))}>"
     named = field.message_type or field.enum_type
-    name = named.full_name if named is not None else _NAMES[field.type]
+    name = named.full_name if named is not None else _type_name(field)
     return f"repeated {name}" if shape_of(field) == "repeated" else name
 
 
@@ -219,7 +196,7 @@ def shape_of(field: FieldDescriptor) -> str:
     """Whether a field is `single`, `repeated` or a `map`."""
     if not _is_repeated(field):
         return "single"
-    return "map" if field.message_type is not None and is_entry(field.message_type) else "repeated"
+    return "map" if field.message_type is not None and field.message_type.GetOptions().map_entry else "repeated"
 
 
 def _is_repeated(field: Any) -> bool:
@@ -244,11 +221,18 @@ def message_of(field: FieldDescriptor) -> Descriptor:
 def kind_of(field: FieldDescriptor) -> str:
     """What kind of column a single value becomes."""
     if field.message_type is None:
-        return _KINDS[_NAMES[field.type]]
+        return _KINDS[_type_name(field)]
     known = _WELL_KNOWN.get(field.message_type.full_name)
     if known is not None and _is_genuine(field.message_type):
         return known[0]
     return "message" if field.message_type.fields else "empty"
+
+
+def _type_name(field: FieldDescriptor) -> str:
+    """What a scalar's type is called in Protobuf's language."""
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+    return FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
 
 
 def _is_genuine(message: Descriptor) -> bool:
@@ -280,7 +264,7 @@ def _single_type(field: FieldDescriptor) -> DataType:
     if kind == "message":
         return struct(message_of(field))
     if kind == "wrapper":
-        return _single_type(message_of(field).fields_by_name["value"])
+        return _single_type(entry_of(field, "value"))
     known: dict[str, DataType] = {
         "double": t.DoubleType(),
         "float": t.FloatType(),

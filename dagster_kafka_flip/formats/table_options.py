@@ -204,11 +204,7 @@ def _json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     del is_key
     if own.truth("fail-on-missing-field"):
         raise refused(f"{own.prefix}fail-on-missing-field", "remove it, and declare such columns NOT NULL")
-    # Spark reads both.
-    if (standard := own.text("timestamp-format.standard")) not in {None, "SQL", "ISO-8601"}:
-        raise refused(f"{own.prefix}timestamp-format.standard", f"expected SQL or ISO-8601, not {standard!r}")
-    for name in _OF_JSON_SINKS:
-        own.refuse(name, _OF_SINKS)
+    _check_json(own)
     own.refuse("decode.json-parser.enabled", "Spark has only one parser; remove it")
     return JsonFormat(_ddl(columns), on_error=own.on_error())
 
@@ -261,15 +257,21 @@ def _ogg_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format
     return OggFormat(_ddl(columns), on_error=own.on_error())
 
 
-def _check_changes(own: _Options, is_key: bool) -> None:
-    """Takes the options of JSON that are the same for all formats of changes."""
-    kind = own.prefix.removeprefix("key.").removeprefix("value.").rstrip(".")
-    if is_key:
-        raise refused("key.format", f"{kind} decodes values: only they are changes; set json")
+def _check_json(own: _Options) -> None:
+    """Takes the options that all formats in JSON have."""
+    # Spark reads both.
     if (standard := own.text("timestamp-format.standard")) not in {None, "SQL", "ISO-8601"}:
         raise refused(f"{own.prefix}timestamp-format.standard", f"expected SQL or ISO-8601, not {standard!r}")
     for name in _OF_JSON_SINKS:
         own.refuse(name, _OF_SINKS)
+
+
+def _check_changes(own: _Options, is_key: bool) -> None:
+    """Takes the options that all formats of changes in JSON have."""
+    kind = own.prefix.removeprefix("key.").removeprefix("value.").rstrip(".")
+    if is_key:
+        raise refused("key.format", f"{kind} decodes values: only they are changes; set json")
+    _check_json(own)
 
 
 def _csv(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
