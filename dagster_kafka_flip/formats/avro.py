@@ -147,11 +147,7 @@ class AvroFormat(RegisteredFormat):
 
     @classmethod
     def described(cls, description: Mapping[str, Any]) -> AvroFormat | None:
-        """The format of a description, which needs no registry; None if a run's schemas are missing.
-
-        Args:
-            description: From `description`.
-        """
+        """The format of a `description`, which needs no registry; None if a run's schemas are missing."""
         if description["schema"] is None or (description["has_registry"] and description["writers"] is None):
             return None
         made = cls(

@@ -23,12 +23,7 @@ _LONG_DIGITS = 16
 
 
 def has_wrong_text(schema: AvroSchema, column: Column) -> Column | None:
-    """Whether a string anywhere in a value is not UTF-8; None if the schema has no string.
-
-    Args:
-        schema: The reader schema.
-        column: The decoded value.
-    """
+    """Whether a string anywhere in a decoded value is not UTF-8; None if the reader schema has no string."""
     from pyspark.sql import functions as f
 
     def check(avro_type: AvroType, text: Column) -> Column | None:
@@ -38,11 +33,9 @@ def has_wrong_text(schema: AvroSchema, column: Column) -> Column | None:
 
 
 def has_long_decimal(schema: AvroSchema, column: Column) -> Column | None:
-    """Whether a decimal anywhere in a value has more bytes than Spark looks at; None if the schema has no such decimal.
+    """Whether a decimal in a value has more bytes than Spark looks at; None if the schema has no such decimal.
 
-    Args:
-        schema: The reader schema.
-        column: The value, decoded with `decimals_as_bytes`.
+    The value is decoded with `decimals_as_bytes`.
     """
     from pyspark.sql import functions as f
 
@@ -56,20 +49,12 @@ def has_long_decimal(schema: AvroSchema, column: Column) -> Column | None:
 
 
 def has_cut_decimals(schema: AvroSchema) -> bool:
-    """Whether a schema has decimals that Spark may cut.
-
-    Args:
-        schema: The reader schema.
-    """
+    """Whether a reader schema has decimals that Spark may cut."""
     return decimals_as_bytes(schema.root) != schema.root
 
 
 def decimals_as_bytes(avro_type: AvroType) -> AvroType:
-    """The schema with the bytes of each decimal that Spark may cut.
-
-    Args:
-        avro_type: The reader schema.
-    """
+    """The reader schema with the bytes of each decimal that Spark may cut."""
 
     def plain(changed: dict[str, Any]) -> dict[str, Any]:
         if _is_cut(changed):
@@ -80,11 +65,7 @@ def decimals_as_bytes(avro_type: AvroType) -> AvroType:
 
 
 def with_whole_doubles(avro_type: AvroType) -> AvroType:
-    """The schema with unions in place of doubles in arrays, which Avro 1.12.0 would read as floats (AVRO-4108).
-
-    Args:
-        avro_type: The reader schema.
-    """
+    """The reader schema with unions for doubles in arrays, which Avro 1.12.0 would read as floats (AVRO-4108)."""
 
     def boxed(changed: dict[str, Any]) -> dict[str, Any]:
         if "items" in changed and kind(changed["items"]) == "double":

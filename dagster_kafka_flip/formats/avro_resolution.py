@@ -43,10 +43,6 @@ def fitted(writer: AvroSchema, reader: AvroSchema) -> AvroSchema | str:
     """The reader schema for records of a writer's, or why none of them can be read with it.
 
     A record may still not fit: a union's branch or an enum's symbol that the reader does not have.
-
-    Args:
-        writer: The schema that records were written with.
-        reader: The schema to read them with.
     """
     pair = _Pair(writer.named(), reader.named())
     problem = next(pair.problems(writer.root, reader.root, ""), None)

@@ -120,12 +120,7 @@ class AvroSchema:
 
 
 def map_types(avro_type: AvroType, change: Callable[[dict[str, Any]], dict[str, Any]]) -> AvroType:
-    """A schema with its objects changed, the innermost first.
-
-    Args:
-        avro_type: The schema.
-        change: Returns another object for an object; it may change the given one.
-    """
+    """A schema with its objects changed, the innermost first. The function may change the object that it is given."""
     if isinstance(avro_type, str):
         return avro_type
     if isinstance(avro_type, list):
@@ -140,21 +135,12 @@ def map_types(avro_type: AvroType, change: Callable[[dict[str, Any]], dict[str, 
 
 
 def resolved(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> AvroType:
-    """A type, or the definition if it is the name of one.
-
-    Args:
-        avro_type: The type.
-        named: Definitions by full name.
-    """
+    """A type, or the definition if it is the full name of one."""
     return named.get(avro_type, avro_type) if isinstance(avro_type, str) else avro_type
 
 
 def kind(avro_type: AvroType) -> str:
-    """A type's kind: that of a primitive, `record`, `enum`, `fixed`, `array`, `map` or `union`.
-
-    Args:
-        avro_type: The type, no name of another.
-    """
+    """The kind of a type that is no name: a primitive, `record`, `enum`, `fixed`, `array`, `map` or `union`."""
     if isinstance(avro_type, list):
         return "union"
     found = avro_type if isinstance(avro_type, str) else cast("str", avro_type["type"])
@@ -249,11 +235,7 @@ def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[st
 
 
 def inside(avro_type: AvroType) -> Iterator[tuple[str, AvroType]]:
-    """The types inside of a type, each with what it adds to a path.
-
-    Args:
-        avro_type: The type, no name of another.
-    """
+    """The types inside of a type that is no name, each with what it adds to a path."""
     if isinstance(avro_type, list):
         yield from (("", each) for each in avro_type)
     elif isinstance(avro_type, dict):
@@ -322,11 +304,7 @@ def _unreadable_union(union: list[Any]) -> Iterator[str]:
 
 
 def member_name(branch: AvroType) -> str:
-    """The field that Spark makes of a union's branch: named by its type, so that it stays what it is.
-
-    Args:
-        branch: The branch.
-    """
+    """The field that Spark makes of a union's branch: named by its type, so that it stays what it is."""
     named = branch["name"] if isinstance(branch, dict) and branch["type"] in _NAMED else branch
     name = named if isinstance(named, str) else kind(named)
     return f"member_{name.rpartition('.')[2]}"

@@ -97,31 +97,17 @@ class ChangelogFormat(Format):
         return parsed.getField("unavailable") if self.leaves_out else None
 
     def key_fields(self, key: Sequence[str]) -> list[Any]:
-        """The fields of the row that are in a key, as they are decoded from a record's key; empty if they can't be.
-
-        Args:
-            key: The columns of the key.
-        """
+        """The fields of the row that are in a key, as they are decoded from a record's key; empty if they can't be."""
         del key
         return []
 
     def key_of(self, data: Column, key: Sequence[str]) -> Column:
-        """The columns of a key that a record's key has, as a STRUCT; null if it lacks one of them.
-
-        Args:
-            data: The bytes of the record's key.
-            key: The columns of the key; some of them in `key_fields`.
-        """
+        """The columns of a key that the bytes of a record's key have, as a STRUCT; null if one is missing."""
         del data, key
         raise NotImplementedError
 
     def previous_key(self, headers: Column, key: Sequence[str]) -> Column | None:
-        """The key that the row had before the change, as a STRUCT, null if unchanged; None if the format never has it.
-
-        Args:
-            headers: The record's headers.
-            key: The columns of the key.
-        """
+        """The key that the row had before the change, as a STRUCT, null if unchanged; None if a format has none."""
         del headers, key
         return None
 

@@ -68,9 +68,6 @@ _PATTERNS = {
 def check_csv_types(schema: str | StructType) -> None:
     """Validates the types of a schema, as far as possible without Spark.
 
-    Args:
-        schema: DDL or a StructType.
-
     Raises:
         ConfigurationError: The DDL is invalid, or a field has an unsupported type. The message names the field.
     """
@@ -96,12 +93,7 @@ def _check_type(field: str, name: str, keys: str) -> None:
 
 
 def value_of(data_type: DataType, text: Column) -> Column:
-    """The value of a text; null if it has none.
-
-    Args:
-        data_type: The declared type.
-        text: The field's text.
-    """
+    """The value of a text; null if it has none."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import BinaryType, StringType
 

@@ -97,9 +97,6 @@ def check_ddl(text: str, check_type: Callable[[str, str, str], None] | None = No
 def field_names(text: str) -> tuple[str, ...]:
     """Names of a schema's top-level fields.
 
-    Args:
-        text: As for `check_ddl`.
-
     Raises:
         ConfigurationError: The schema is invalid.
     """
@@ -108,9 +105,6 @@ def field_names(text: str) -> tuple[str, ...]:
 
 def fields_of(text: str) -> dict[str, str]:
     """A schema's top-level fields: the DDL after the name, by name.
-
-    Args:
-        text: As for `check_ddl`.
 
     Raises:
         ConfigurationError: The schema is invalid.
@@ -121,11 +115,7 @@ def fields_of(text: str) -> dict[str, str]:
 
 
 def tokens_of(text: str) -> list[tuple[str, int, int]]:
-    """The tokens of valid DDL without comments and white space, each with where it begins and ends.
-
-    Args:
-        text: A part of what `check_ddl` takes.
-    """
+    """The tokens of a part of valid DDL, without comments and white space, each with where it begins and ends."""
     return [(match[1], *match.span(1)) for match in _TOKEN.finditer(text) if match[1]]
 
 

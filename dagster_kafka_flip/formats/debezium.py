@@ -122,13 +122,7 @@ class DebeziumEvents(TruncatingFormat):
         return f.when(letter == f.lit("d"), before).otherwise(after)
 
     def envelope_problem(self, problem: Column, letter: Column, parsed: Column) -> Column:
-        """Adds to a problem what is wrong with an event that is a change.
-
-        Args:
-            problem: Conditions that come before.
-            letter: The event's `op`.
-            parsed: From `parse`.
-        """
+        """Adds to a CASE WHEN what is wrong with an event that is a change."""
         from pyspark.sql import functions as f
 
         row, op = parsed.getField("row"), parsed.getField("op")
@@ -163,14 +157,7 @@ class DebeziumEvents(TruncatingFormat):
         return f.when(f.size(names) > f.lit(0), names)
 
     def without_placeholder(self, name: str, data_type: DataType, value: Column, names: Column) -> Column:
-        """A column of the row, null if its value was left out.
-
-        Args:
-            name: The column.
-            data_type: Its type.
-            value: Its value.
-            names: From `missing_values`.
-        """
+        """A column of the row, null if `missing_values` has its name."""
         from pyspark.sql import functions as f
 
         if is_placeholder(data_type, value, self.unavailable_value_placeholder) is None:

@@ -237,10 +237,6 @@ def _content(data: Column) -> Column:
 def _row_fields(schema: AvroSchema, what: str) -> list[dict[str, Any]]:
     """The columns of the row in the schema of an event.
 
-    Args:
-        schema: The schema.
-        what: What it is, for an error.
-
     Raises:
         ConfigurationError: It is not the schema of an event.
     """

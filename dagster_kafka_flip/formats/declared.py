@@ -32,9 +32,6 @@ class DeclaredFormat(Format):
     def check_types(cls, schema: str | StructType) -> None:
         """Validates the types of a schema, as far as possible without Spark.
 
-        Args:
-            schema: DDL or a StructType.
-
         Raises:
             ConfigurationError: The DDL is invalid, or a field has an unsupported type. The message names the field.
         """
@@ -47,9 +44,6 @@ class DeclaredFormat(Format):
     @classmethod
     def check_declared(cls, declared: Any) -> Any:
         """Returns the schema to keep.
-
-        Args:
-            declared: The schema, as it was given.
 
         Raises:
             ConfigurationError: It is not a schema, or a field has an unsupported type.
@@ -67,12 +61,7 @@ class DeclaredFormat(Format):
 
     @abstractmethod
     def column(self, field: StructField, parsed: Column) -> Column:
-        """The column of one field.
-
-        Args:
-            field: The declared field.
-            parsed: What `parse` gave.
-        """
+        """The column of a declared field, from what `parse` gave."""
 
     @property
     def column_names(self) -> Sequence[str] | None:

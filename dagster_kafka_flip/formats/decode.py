@@ -192,11 +192,7 @@ class Decoder:
         return {form.registry_key for form in self.registered.values() if form.registry_key is not None}
 
     def with_registries(self, registries: Mapping[str, SchemaRegistry]) -> Decoder:
-        """The decoder with registries in place of the keys of resources.
-
-        Args:
-            registries: The registries by key.
-        """
+        """The decoder with registries in place of the keys of resources, by these keys."""
         return self._with(
             {
                 side: form.with_registry(registries[form.registry_key])
@@ -246,10 +242,7 @@ class Decoder:
             form.renew()
 
     def recall(self, schemas: Mapping[str, Sequence[str]]) -> None:
-        """Asks the registries for schemas that earlier runs met, so that a batch need not be read twice.
-
-        Args:
-            schemas: From `schemas`.
+        """Asks the registries for `schemas` that earlier runs met, so that a batch need not be read twice.
 
         Raises:
             SchemaRegistryError: A registry does not answer, or refuses.
@@ -309,11 +302,7 @@ class Decoder:
         return watches
 
     def needed(self, carry: Iterable[str] = ()) -> list[str]:
-        """Names of the columns of a staged DataFrame that `problem` and `finish` need.
-
-        Args:
-            carry: Columns of the staged DataFrame that `finish` keeps besides.
-        """
+        """Names of the columns of a staged DataFrame that `problem` and `finish` need, and of those to carry."""
         # A message names the first three.
         needed = ["topic", "partition", "offset", "timestamp", _KEY, _VALUE, _KEY_PROBLEM, _VALUE_PROBLEM]
         fields = self.columns.fields

@@ -70,12 +70,7 @@ def describe_decoder(decoder: Decoder) -> dict[str, Any]:
 
 
 def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | None:
-    """Returns the described decoder: the current one if equal, or a rebuilt one; None if impossible.
-
-    Args:
-        description: From `describe_decoder`.
-        current: The current decoder.
-    """
+    """Returns the decoder of a description: the current one if equal, or a rebuilt one; None if impossible."""
     key_format = _format_of(description["key"], current.key_format)
     value_format = _format_of(description["value"], current.value_format)
     if key_format is None or value_format is None:

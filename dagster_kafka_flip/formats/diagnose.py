@@ -26,12 +26,7 @@ def is_rejection(error: BaseException | None) -> bool:
 
 
 def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
-    """Returns the error about a change that deletes all rows, if a write failed because of one.
-
-    Args:
-        error: The write's error.
-        table: The table's name.
-    """
+    """Returns the error about a change that deletes all rows, if a write failed because of one."""
     found = _TRUNCATED.search(str(error))
     if found is None:
         return None
@@ -46,10 +41,6 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
     """Creates an error with the number of rejected records and the position of the first ones.
 
     Omits the records' content, because more people read logs than tables.
-
-    Args:
-        records: The batch's records as read.
-        decoder: The decoder that rejected them.
     """
     number, named = knowing_schemas(lambda: _first_rejected(records, decoder), lambda: records, decoder)
     if not number:

@@ -69,11 +69,7 @@ class FieldsSeen:
 
 
 def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
-    """Merges the fields of several batches; None if one is unknown or if there are none.
-
-    Args:
-        seen: The fields of each batch.
-    """
+    """Merges the fields of several batches; None if one is unknown or if there are none."""
     found = list(seen)
     known = [each for each in found if each is not None]
     if not known or len(known) != len(found):
@@ -92,11 +88,7 @@ def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
 
 
 def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
-    """Merges the fields of the values and of the keys of one batch.
-
-    Args:
-        seen: The fields of each of the two that declares any.
-    """
+    """Merges the fields of the values and of the keys of one batch."""
     counted = [each for each in seen if each.records]
     return FieldsSeen(
         max((each.records for each in counted), default=0),
@@ -181,11 +173,7 @@ class FieldWatch:
         return found
 
     def seen(self, answer: Mapping[str, Any]) -> FieldsSeen:
-        """Returns the fields that were seen.
-
-        Args:
-            answer: The observed metrics.
-        """
+        """Returns the fields that the observed metrics tell of."""
         if not answer[self._decoded]:
             # Tombstones, or records that could not be decoded.
             return FieldsSeen(0)

@@ -139,11 +139,7 @@ class FramedFormat(Format):
         return self._pinned
 
     def with_registry(self, registry: SchemaRegistry) -> Self:
-        """The format with the registry in place of a resource's key.
-
-        Args:
-            registry: The registry.
-        """
+        """The format with the registry in place of a resource's key."""
         return self.model_copy(update={"registry": registry})
 
     def bound(self, topics: Collection[str] | None, *, is_key: bool) -> Self:
@@ -171,23 +167,13 @@ class FramedFormat(Format):
         return bound.asked(self.registry, topics)
 
     def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:
-        """The format with what a run needs of its registry: the reader schema, if none was given.
-
-        Args:
-            registry: The registry.
-            topics: The source's topics; None if only the brokers know them.
-        """
+        """The format with what a run needs of its registry: the reader schema, if none was given."""
         if self.has_reader:
             return self
         return self.read_with(self.latest(registry, self.reader_subject(topics, is_key=self._is_key)))
 
     def latest(self, registry: SchemaRegistry, subject: str) -> RegisteredSchema:
-        """Asks for the latest schema of a subject.
-
-        Args:
-            registry: The registry.
-            subject: The subject.
-        """
+        """Asks for the latest schema of a subject."""
         with registry.schemas() as schemas:
             return schemas.latest(subject)
 
@@ -225,10 +211,6 @@ class FramedFormat(Format):
     def reader_subject(self, topics: Collection[str] | None, *, is_key: bool) -> str:
         """The subject whose latest schema is the reader schema.
 
-        Args:
-            topics: The source's topics; None if only the brokers know them.
-            is_key: Whether it is that of keys.
-
         Raises:
             ConfigurationError: It depends on the topic, and there is not exactly one.
         """
@@ -246,12 +228,7 @@ class FramedFormat(Format):
         return subject.replace(TOPIC, next(iter(topics)))
 
     def framed(self, data: Column, headers: Column) -> Column:
-        """Key or value after its frame.
-
-        Args:
-            data: Key or value.
-            headers: The record's headers.
-        """
+        """Key or value after its frame."""
         if self.schema_id_in == "payload" or not self.is_bound:
             return data
         return framed(data, headers, header_name(is_key=self._is_key), may_go_on=self.goes_on_in_header)
@@ -262,11 +239,7 @@ class FramedFormat(Format):
         return {} if self._pinned is None else dict.fromkeys(frames_of(self._pinned), self._pinned)
 
     def schema_text(self, data: Column) -> Column | None:
-        """The text of the schema that a record names, null if the registry does not have it; None if none is known.
-
-        Args:
-            data: The framed key or value.
-        """
+        """The text of the schema that a framed payload names, null if the registry lacks it; None if none is known."""
         from pyspark.sql import functions as f
 
         found = None
@@ -277,11 +250,7 @@ class FramedFormat(Format):
         return found
 
     def schema_id(self, data: Column) -> Column | None:
-        """The number or the guid of the schema that a record names, as text; None if records name none.
-
-        Args:
-            data: The framed key or value.
-        """
+        """The number or the guid of the schema that a framed payload names, as text; None if payloads name none."""
         return schema_id_text(self.frame(data)) if self.is_framed else None
 
     def frame(self, data: Column) -> Column:

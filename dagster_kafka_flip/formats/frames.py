@@ -28,11 +28,7 @@ _NO_FRAME = bytes.fromhex("f3b1d07c5e29486a9c04e7fb8216d35a")
 
 
 def header_name(*, is_key: bool) -> str:
-    """The header with the frame of a key or a value.
-
-    Args:
-        is_key: Whether it is the key's.
-    """
+    """The header with the frame of a key or a value."""
     return "__key_schema_id" if is_key else "__value_schema_id"
 
 
@@ -86,11 +82,7 @@ def _by_frame(data: Column, part: Callable[[int], Column]) -> Column:
 
 
 def frames_of(schema: RegisteredSchema) -> list[str]:
-    """The frames that name a schema, as hexadecimal digits: first that of its number, then that of its GUID.
-
-    Args:
-        schema: The schema.
-    """
+    """The frames that name a schema, as hexadecimal digits: first that of its number, then that of its GUID."""
     found: list[bytes] = []
     if schema.schema_id in _NUMBERS:
         found.append(_NUMBER + schema.schema_id.to_bytes(4, "big"))
@@ -100,45 +92,27 @@ def frames_of(schema: RegisteredSchema) -> list[str]:
 
 
 def without_frame(data: Column, digits: str) -> Column:
-    """The payload without its frame.
-
-    Args:
-        data: The framed payload.
-        digits: The frame.
-    """
+    """A payload without its frame, which is given in hexadecimal digits."""
     from pyspark.sql import functions as f
 
     return f.substring(data, len(digits) // 2 + 1, 2**31 - 1)
 
 
 def has_frame(data: Column, digits: str) -> Column:
-    """Whether a payload has a frame.
-
-    Args:
-        data: The framed payload.
-        digits: The frame.
-    """
+    """Whether a payload has a frame, which is given in hexadecimal digits."""
     from pyspark.sql import functions as f
 
     return f.substring(data, 1, len(digits) // 2) == f.lit(bytes.fromhex(digits))
 
 
 def schema_id(digits: str) -> int | str:
-    """The schema's number, or its GUID.
-
-    Args:
-        digits: The frame.
-    """
+    """The number or the GUID of the schema that a frame names."""
     content = bytes.fromhex(digits)
     return int.from_bytes(content[1:], "big") if content[:1] == _NUMBER else str(uuid.UUID(bytes=content[1:]))
 
 
 def schema_id_text(frame: Column) -> Column:
-    """As `schema_id`, of a column of frames, as text.
-
-    Args:
-        frame: The frames as hexadecimal digits; null for a payload without one.
-    """
+    """As `schema_id`, of a column of frames, as text."""
     from pyspark.sql import functions as f
 
     digits = f.lower(f.substring(frame, 3, 2 * _GUID_BYTES))
@@ -147,12 +121,7 @@ def schema_id_text(frame: Column) -> Column:
 
 
 def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
-    """Why a payload has no frame, as text.
-
-    Args:
-        data: The payload.
-        where: Where the frame was looked for.
-    """
+    """Why a payload has no frame, as text; `where` is where it was looked for."""
     from pyspark.sql import functions as f
 
     size = f.octet_length(data).cast("string")

@@ -120,12 +120,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         return {"schema_id_in": self.schema_id_in, "is_key": self._is_key}
 
     def as_framed(self, schema_id_in: SchemaIdIn, *, is_key: bool) -> Self:
-        """The format for records with a schema's id, which needs no registry.
-
-        Args:
-            schema_id_in: See FramedFormat.
-            is_key: Whether it decodes keys.
-        """
+        """The format for keys or values with a schema's id, which needs no registry."""
         read = self.model_copy(update={"schema_id_in": schema_id_in})
         read._is_bound = True  # noqa: SLF001
         read._is_key = is_key  # noqa: SLF001

@@ -69,32 +69,17 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@$-]+")
 
 
 def with_room(struct: StructType) -> StructType:
-    """The type for parsing: decimals get additional digits and a TINYINT more bits, so that changes become visible.
-
-    Args:
-        struct: The declared fields.
-    """
+    """The type for parsing: decimals get additional digits and a TINYINT more bits, so that changes become visible."""
     return cast("StructType", _roomy(struct))
 
 
 def as_declared(data_type: DataType, parsed: Column) -> Column:
-    """Casts a value that was parsed `with_room` to the declared type. What is too long for it becomes null.
-
-    Args:
-        data_type: The declared type.
-        parsed: The parsed value.
-    """
+    """Casts a value that was parsed `with_room` to the declared type. What is too long for it becomes null."""
     return parsed.try_cast(_nullable(data_type)) if _has_room(data_type) else parsed
 
 
 def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
-    """Whether a value may have been changed; None if no declared type can be affected.
-
-    Args:
-        struct: The declared fields.
-        text: The JSON text.
-        parsed: The value, parsed `with_room`.
-    """
+    """Whether a value parsed `with_room` may have been changed; None if no declared type can be affected."""
     from pyspark.sql.types import TimestampType
 
     doubts: list[Column] = []
@@ -194,12 +179,7 @@ def _can_be_compared(data_type: DataType) -> bool:
 
 
 def quick(struct: StructType, text: Column) -> Column:
-    """The text to parse: another one where Spark would calculate for minutes, null if a decimal there can't fit.
-
-    Args:
-        struct: The fields to parse.
-        text: The JSON text.
-    """
+    """The text to parse: another one where Spark would calculate for minutes, null if a decimal there can't fit."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructType
 
@@ -223,12 +203,7 @@ def _long(data_type: DataType, written: Column) -> Rules:
 
 
 def exact(struct: StructType, text: Column) -> Column:
-    """The exact check of suspected records; null if valid.
-
-    Args:
-        struct: The declared fields.
-        text: The JSON text.
-    """
+    """The exact check of suspected records; null if valid."""
     from pyspark.sql import functions as f
 
     problems: list[Column] = []
@@ -258,13 +233,7 @@ def _first(rules: Rules) -> Column:
 
 
 def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str | Column, Column]]:
-    """Problems that the parsed values show, with their conditions.
-
-    Args:
-        struct: The declared fields.
-        parsed: The parsed fields.
-        text: The JSON text.
-    """
+    """Problems that the parsed values show, with their conditions."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import DoubleType, FloatType
 
@@ -367,11 +336,7 @@ def decimal_pattern(data_type: DecimalType, name: str | None) -> str:
 
 
 def time_pattern(name: str | None) -> str:
-    """A pattern that matches every JSON text in which Spark may take a value for another TIMESTAMP.
-
-    Args:
-        name: The name of its field; None in an array or a map.
-    """
+    """A pattern that matches every JSON text in which Spark may take a value for another TIMESTAMP."""
     if name is None or not _PLAIN_NAME.fullmatch(name):
         return rf"[:\[,][ \t\r\n]*+{_OTHER_TIME}"
     # Begins with literal text, which Java searches for quickly.
@@ -529,13 +494,7 @@ def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType |
 def _with_leaves(
     data_type: DataType, change: Callable[[DataType], DataType], *, in_maps: Callable[[DataType], DataType]
 ) -> DataType:
-    """The type with replaced leaf types, all nullable.
-
-    Args:
-        data_type: The type.
-        change: Returns the replacement of a leaf type.
-        in_maps: Returns the replacement inside a MAP.
-    """
+    """The type with replaced leaf types, those inside maps by another function, all nullable."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if isinstance(data_type, StructType):

@@ -23,12 +23,7 @@ _LONGEST_VALUE = 40
 
 
 def parsed_json(data: Column, fields: Sequence[StructField]) -> Column:
-    """The parsed fields as a struct, with a field for what could not be parsed.
-
-    Args:
-        data: JSON, as text or bytes.
-        fields: The fields.
-    """
+    """The fields of JSON, as text or bytes, parsed to a struct with a field for what could not be parsed."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -38,20 +33,14 @@ def parsed_json(data: Column, fields: Sequence[StructField]) -> Column:
 
 
 def is_corrupt(parsed: Column) -> Column:
-    """Whether a record could not be parsed.
-
-    Args:
-        parsed: From `parsed_json`.
-    """
+    """Whether `parsed_json` could not parse a record."""
     return parsed.isNull() | parsed.getField(CORRUPT).isNotNull()
 
 
 def is_empty_object(text: Column, inside: Column) -> Column:
-    """Whether a part of a text is an object without fields. To look for one in the text costs far less than parsing it.
+    """Whether a part of a text, from `get_json_object`, is an object without fields.
 
-    Args:
-        text: The JSON text.
-        inside: The part, by `get_json_object`.
+    To look for one in the text costs far less than parsing it.
     """
     from pyspark.sql import functions as f
 
@@ -64,12 +53,7 @@ def is_empty_object(text: Column, inside: Column) -> Column:
 
 
 def unparsed(text: Column, parsed: Column) -> Column:
-    """Why a record is not a JSON object with the declared fields; a CASE WHEN to which conditions can be added.
-
-    Args:
-        text: The record's text.
-        parsed: From `parsed_json`.
-    """
+    """Why a record is not a JSON object with the declared fields; a CASE WHEN to which conditions can be added."""
     from pyspark.sql import functions as f
 
     # Spark accepts an empty text (as nulls) and an array (as one of its elements).
@@ -164,13 +148,7 @@ def _short(field: StructField) -> str:
 
 
 def leaves(struct: StructType, parent: Column, prefix: str = "") -> list[tuple[str, Column]]:
-    """Each declared field by its path; of a STRUCT those inside of it.
-
-    Args:
-        struct: The declared fields.
-        parent: The parsed struct.
-        prefix: What the paths begin with.
-    """
+    """Each declared field by its path; of a STRUCT those inside of it."""
     from pyspark.sql.types import StructType
 
     found: list[tuple[str, Column]] = []
@@ -184,13 +162,7 @@ def leaves(struct: StructType, parent: Column, prefix: str = "") -> list[tuple[s
 
 
 def required(struct: StructType, parent: Column, prefix: str = "") -> list[tuple[str, Column]]:
-    """For each NOT NULL field, at any depth: its path, and whether it is missing though its parent is there.
-
-    Args:
-        struct: The declared fields.
-        parent: The parsed struct.
-        prefix: What the paths begin with.
-    """
+    """For each NOT NULL field, at any depth: its path, and whether it is missing though its parent is there."""
     conditions: list[tuple[str, Column]] = []
     for field in struct.fields:
         path, column = f"{prefix}{field.name}", parent.getField(field.name)

@@ -23,11 +23,7 @@ class Resource:
     address: str = ""
 
     def inside(self, part: Any) -> Resource:
-        """The resource of one of its parts, which may have an address of its own.
-
-        Args:
-            part: The part.
-        """
+        """The resource of one of its parts, which may have an address of its own."""
         own = _id(part, self.schema)
         if own is None or own.startswith("#") or part is self.schema:
             return self
@@ -35,12 +31,7 @@ class Resource:
 
     @classmethod
     def of(cls, schema: Any, name: str = "") -> Resource:
-        """The resource of a whole schema.
-
-        Args:
-            schema: The schema.
-            name: Its name, if it has no address.
-        """
+        """The resource of a whole schema, by its name if it has no address."""
         own = _id(schema, schema)
         return cls(schema, name if own is None else urldefrag(urljoin(name, own)).url)
 
@@ -67,11 +58,6 @@ class References:
 
     def find(self, reference: Any, resource: Resource, path: str) -> tuple[Any, Resource]:
         """What a reference refers to, and the resource that it is in.
-
-        Args:
-            reference: The reference.
-            resource: What it is relative to.
-            path: The field, for errors.
 
         Raises:
             ValueError: There is no such schema.

@@ -60,11 +60,6 @@ def columns_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: s
 def members_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: str) -> Members:
     """What the objects look like that a JSON Schema describes.
 
-    Args:
-        text: The schema as JSON.
-        references: Names and texts of the schemas that it refers to.
-        what: Name of the schema in an error.
-
     Raises:
         ConfigurationError: It is not a JSON Schema, or does not describe objects with properties.
     """
@@ -132,12 +127,7 @@ class _Reading:
         self._parts = 0
 
     def shape(self, schema: Any, at: _Place) -> Shape:
-        """The shape of a schema's values.
-
-        Args:
-            schema: The schema, or a part of one.
-            at: Its path.
-        """
+        """The shape of a schema's values."""
         self._parts += 1
         if self._parts > _MOST_PARTS:
             msg = f"it has more than {_MOST_PARTS} parts. Give the columns as DDL (schema=)"

@@ -34,11 +34,7 @@ class Shape:
     comment: str | None = None
 
     def commented(self, comment: str | None) -> Shape:
-        """The shape with a description, if there is one.
-
-        Args:
-            comment: The description.
-        """
+        """The shape with a description, if there is one."""
         return self if comment is None else replace(self, comment=comment)
 
 
@@ -85,12 +81,7 @@ NEVER = Shape(None)
 
 
 def join(one: Shape, other: Shape) -> Shape:
-    """The shape of values that have one of two shapes.
-
-    Args:
-        one: A shape.
-        other: Another one.
-    """
+    """The shape of values that have one of two shapes."""
     is_null = one.is_null or other.is_null
     if one.kind is None or other.kind is None:
         return replace(other if one.kind is None else one, is_null=is_null)
@@ -99,12 +90,7 @@ def join(one: Shape, other: Shape) -> Shape:
 
 
 def meet(one: Shape, other: Shape) -> Shape:
-    """The shape of values that have both of two shapes.
-
-    Args:
-        one: A shape.
-        other: Another one.
-    """
+    """The shape of values that have both of two shapes."""
     is_null, comment = one.is_null and other.is_null, one.comment or other.comment
     if one.kind is None or other.kind is None:
         return Shape(None, is_null, comment=comment)
@@ -175,9 +161,6 @@ def _both(one: Kind, other: Kind) -> Kind | None:
 
 def ddl(members: Members) -> str:
     """The fields of an object as DDL, with their descriptions as comments.
-
-    Args:
-        members: The object.
 
     Raises:
         ValueError: Two fields differ only in case.

@@ -22,9 +22,6 @@ _REFUSED = {
 def check_json_types(schema: str | StructType) -> None:
     """Validates the types of a schema, as far as possible without Spark.
 
-    Args:
-        schema: DDL or a StructType.
-
     Raises:
         ConfigurationError: The DDL is invalid, or a field has an unsupported type. The message names the field.
     """

@@ -64,12 +64,7 @@ def knowing_schemas(
 
 
 def says(error: BaseException | None, mark: str) -> bool:
-    """Whether an error, or one that caused it, has a mark in its message.
-
-    Args:
-        error: The error.
-        mark: The mark.
-    """
+    """Whether an error, or one that caused it, has a mark in its message."""
     while error is not None:
         if mark in str(error):
             return True
@@ -79,10 +74,6 @@ def says(error: BaseException | None, mark: str) -> bool:
 
 def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
     """Asks the registry for all schemas that records name; returns the frames of the new ones, by `key` and `value`.
-
-    Args:
-        records: The records as read.
-        decoder: The decoder; it learns the schemas.
 
     Raises:
         RecordsRejectedError: The records name more than 1,000 schemas that are not known.

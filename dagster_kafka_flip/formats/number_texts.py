@@ -21,11 +21,7 @@ _NEXT_LONG = rf'\G((?:[^"0-9-]++|-(?![0-9])|{_STRING}|{_OTHER_NUMBER})*+)(-?[0-9
 
 
 def fraction_digits(text: Column) -> Column:
-    """Number of decimal places that a number needs, without its last zeros; its exponent counts.
-
-    Args:
-        text: The number, without a long exponent.
-    """
+    """Number of decimal places that a number without a long exponent needs, without its last zeros."""
     from pyspark.sql import functions as f
 
     fraction = f.length(f.regexp_extract(text, r"\.([0-9]*?)0*(?:[eE]|$)", 1))
@@ -36,23 +32,14 @@ def fraction_digits(text: Column) -> Column:
 
 
 def is_lost(text: Column, value: Column) -> Column:
-    """Whether a number became zero, because it is too small.
-
-    Args:
-        text: The number.
-        value: Its value.
-    """
+    """Whether a number became zero, because it is too small."""
     from pyspark.sql import functions as f
 
     return (value == f.lit(0)) & text.rlike(_HAS_DIGIT)
 
 
 def has_long_exponent(text: Column) -> Column:
-    """Whether a number with a long exponent is in a text.
-
-    Args:
-        text: A number, or a JSON text.
-    """
+    """Whether a number with a long exponent is in a text, which may be JSON."""
     return text.rlike(_LONG_EXPONENT)
 
 
@@ -60,9 +47,6 @@ def without_long_exponents(text: Column) -> Column:
     """A JSON text whose numbers outside of strings have shorter exponents, if they were long.
 
     1e9999999 becomes 1e400: to every type of Spark the same, but quickly.
-
-    Args:
-        text: The JSON text.
     """
     from pyspark.sql import functions as f
 

@@ -21,13 +21,7 @@ PLACEHOLDER = "__debezium_unavailable_value"
 
 
 def is_placeholder(data_type: DataType, value: Column, placeholder: str) -> Column | None:
-    """Whether a value was left out; None if a value of this type can't tell.
-
-    Args:
-        data_type: The declared type.
-        value: The value; the condition may be null if it is null.
-        placeholder: The text.
-    """
+    """Whether a value was left out, null or false for a null; None if a value of this type can't tell."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, VariantType
 

@@ -159,11 +159,7 @@ class ProtobufFormat(RegisteredFormat):
 
     @classmethod
     def described(cls, description: Mapping[str, Any]) -> ProtobufFormat | None:
-        """The format of a description, which needs no registry; None if a run's schemas are missing.
-
-        Args:
-            description: From `description`.
-        """
+        """The format of a `description`, which needs no registry; None if a run's schemas are missing."""
         declared, writers = description["descriptor_set"], description["writers"]
         if declared is None or (description["has_registry"] and writers is None):
             return None

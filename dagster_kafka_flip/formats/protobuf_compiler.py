@@ -46,9 +46,6 @@ _SECONDS = 60
 def check_packages(*, with_compiler: bool) -> None:
     """Checks that the packages for Protobuf are there.
 
-    Args:
-        with_compiler: Whether texts have to be compiled.
-
     Raises:
         ConfigurationError: One is missing.
     """
@@ -97,11 +94,7 @@ def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> bytes:
 
 
 def with_known_files(descriptor_set: FileDescriptorSet) -> FileDescriptorSet:
-    """A descriptor set with the files that come with Protobuf, if they are imported and not in it.
-
-    Args:
-        descriptor_set: The descriptor set, each file behind those that it imports.
-    """
+    """A descriptor set with the files that come with Protobuf, if they are imported and not in it."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     return FileDescriptorSet(file=_with_known(descriptor_set.file, ()))

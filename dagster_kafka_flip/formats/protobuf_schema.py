@@ -68,9 +68,6 @@ class ProtobufSchema:
     def message(self, name: str) -> Descriptor:
         """The message with a full name.
 
-        Args:
-            name: The name, with its package.
-
         Raises:
             KeyError: There is no such message.
         """
@@ -89,11 +86,7 @@ class ProtobufSchema:
         return found
 
     def comments(self, name: str) -> dict[str, str]:
-        """The comments of a message's fields that have one, if the descriptor set has comments.
-
-        Args:
-            name: The message's full name.
-        """
+        """The comments of a message's fields that have one, if the descriptor set has comments."""
         for file in self._set.file:
             for path, full_name, message in _with_paths(file):
                 if full_name == name:
@@ -122,9 +115,6 @@ class ProtobufSchema:
 def schema_of(descriptor_set: bytes) -> ProtobufSchema:
     """The schema of a descriptor set. It is kept, because a run asks several times.
 
-    Args:
-        descriptor_set: A FileDescriptorSet.
-
     Raises:
         ValueError: It is none, or lacks a file that is imported.
         ConfigurationError: The package protobuf is missing.
@@ -133,11 +123,7 @@ def schema_of(descriptor_set: bytes) -> ProtobufSchema:
 
 
 def message_named(schema: ProtobufSchema, name: str | None) -> Descriptor:
-    """The message with a name, or the only one.
-
-    Args:
-        schema: The schema.
-        name: The message's full name; None for the only one.
+    """The message with a full name, or the only one.
 
     Raises:
         ValueError: There is no such message, or there are several.

@@ -91,22 +91,14 @@ def check_columns(message: Descriptor, what: str) -> None:
 
 
 def struct(message: Descriptor) -> StructType:
-    """The STRUCT of a message, which has been checked.
-
-    Args:
-        message: The message.
-    """
+    """The STRUCT of a message, which has been checked."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(field.name, _data_type(field)) for field in message.fields])
 
 
 def plan(writer: Descriptor, reader: Descriptor) -> Plan:
-    """How to read a writer's message as the reader's.
-
-    Args:
-        writer: The writer's message.
-        reader: The reader's message, which has been checked.
+    """How to read a writer's message as the reader's, which has been checked.
 
     Raises:
         MisfitError: A field has another type.

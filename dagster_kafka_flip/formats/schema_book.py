@@ -44,9 +44,6 @@ class SchemaBook:
     def latest(self, subject: str) -> RegisteredSchema:
         """Asks the registry for the latest schema of a subject.
 
-        Args:
-            subject: The subject.
-
         Raises:
             SchemaRegistryError: The registry does not answer, or has no such subject.
         """
@@ -64,18 +61,11 @@ class SchemaBook:
 
     @classmethod
     def described(cls, description: Mapping[str, Any]) -> SchemaBook:
-        """The book of a description, which needs no registry.
-
-        Args:
-            description: From `description`.
-        """
+        """The book of a `description`, which needs no registry."""
         return cls(None, {digits: _registered(digits, found) for digits, found in description.items()})
 
     def learn(self, frames: Iterable[str]) -> list[str]:
-        """Asks the registry for schemas; returns the frames of the new ones.
-
-        Args:
-            frames: Their frames.
+        """Asks the registry for the schemas of frames; returns the frames that are new.
 
         Raises:
             SchemaRegistryError: The registry does not answer, or refuses.

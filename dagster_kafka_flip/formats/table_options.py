@@ -85,11 +85,7 @@ class _Options:
 
 
 def is_of_formats(name: str) -> bool:
-    """Whether an option is about formats or columns, and not about what is read.
-
-    Args:
-        name: The option's name.
-    """
+    """Whether an option is about formats or columns, and not about what is read."""
     return name == "format" or name.startswith(("key.", "value.", *(f"{kind}." for kind in (*_FORMATS, *_NO_FORMATS))))
 
 

@@ -12,12 +12,7 @@ _FIRST, _LAST = -62135596800, 253402300799
 
 
 def moment(number: Column, unit: Literal["seconds", "milliseconds"] = "milliseconds") -> Column:
-    """A TIMESTAMP; null if it is not in the years 1 to 9999, in which Spark would fail.
-
-    Args:
-        number: A BIGINT since the epoch.
-        unit: Its unit.
-    """
+    """The TIMESTAMP of a number since the epoch; null if not in the years 1 to 9999, in which Spark would fail."""
     from pyspark.sql import functions as f
 
     if unit == "seconds":
