@@ -224,7 +224,7 @@ def _type_name(field: FieldDescriptor) -> str:
     """What a scalar's type is called in Protobuf's language."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-    return FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+    return FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()  # pyright: ignore[reportArgumentType]
 
 
 def _is_genuine(message: Descriptor) -> bool:

@@ -75,7 +75,8 @@ class _OwnAvro(AvroFormat):
 
 
 def test_a_users_own_avro_is_no_other_avro():
-    own, plain = _decoder(_OwnAvro('"long"')), _decoder(AvroFormat('"long"'))
+    own = _decoder(_OwnAvro('"long"'))  # pyright: ignore[reportCallIssue]
+    plain = _decoder(AvroFormat('"long"'))
     assert decoder_of(_described(own), own) == own
     assert decoder_of(_described(own), plain) is None
     assert decoder_of(_described(own), _decoder(own.value_format.model_copy(update={"limit": 2}))) is None
