@@ -106,7 +106,7 @@ def test_a_server_that_does_not_start_shows_its_log(tmp_path):
 def test_a_setting_that_spark_does_not_have_is_refused_before_anything_starts(tmp_path, text):
     result = CliRunner().invoke(main, ["spark", "start", "--conf", text, "--data-dir", str(tmp_path / "none")])
     assert result.exit_code == 2
-    assert "write spark.NAME=VALUE" in result.output
+    assert "write --conf as spark.NAME=VALUE" in result.output
     assert not (tmp_path / "none").exists()
 
 
