@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import (
     ConfigurationError,
     ForeignRowsError,
+    OffsetOutOfRangeError,
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableChangedError,
     TableError,
 )
 from dagster_kafka_flip.ingestion.change_rows import change_columns
+from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.sql import quoted
@@ -38,11 +40,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
+
+# Property of the other table: the id of the table whose rows are built in it.
+_REBUILDS = "dagster-kafka-flip.rebuilds"
 
 
 @dataclass(frozen=True)
@@ -95,10 +101,12 @@ def rebuild(
 
     Raises:
         ConfigurationError: The table's rows have no key, or the other table was used before.
+        TableError: There is no table.
         RetentionOvertookPositionError: The topic no longer has all records.
         ForeignRowsError: Others have written rows to the table.
         SchemaMismatchError: The table has columns that the rebuilt rows lack.
         ConcurrentIngestionError: A run of the stream committed in the meantime.
+        WriteFailedError: Other writers changed the table again and again in the meantime.
         KafkaFlipError: The other table can't be built. The stream's own is as it was.
     """
     log = logger or _logger
@@ -116,32 +124,62 @@ def rebuild(
             "delete the files of the inner one. Name a folder outside of it"
         )
         raise ConfigurationError(msg)
+    if target.history() is None:
+        msg = f"{table} does not exist, so there is nothing to rebuild. Nothing was read. A run creates the table"
+        raise TableError(msg)
+    table_id = target.table_id()
     if made.history() is not None:
+        _check_is_for(table_id, made, table, beside)
         _check_unused(target, made, table, beside)
-    from_the_beginning = source.connected(connection).model_copy(
-        update={"starting_offsets": OffsetsInitializer.earliest()}
+    beside = beside.model_copy(update={"properties": {**table.properties, _REBUILDS: table_id}})
+    from_earliest = source.connected(connection).model_copy(update={"starting_offsets": OffsetsInitializer.earliest()})
+    there = _check_has_everything(from_earliest, table)
+    # Numbers: by the time of the plan, "earliest" may be a later record.
+    from_the_beginning = from_earliest.model_copy(
+        update={"starting_offsets": OffsetsInitializer.specific_offsets(dict.fromkeys(there, 0))}
     )
-    _check_has_everything(from_the_beginning, table)
-    run_stream(
-        RunSpec(
-            source=from_the_beginning,
-            target=beside,
-            spark=lambda: spark,
-            decoder=decoder,
-            transform=transform,
-            dead_letters=dead_letters,
-            # All of it: a part of the topic can't be put in place.
-            limits=(limits or Limits()).model_copy(update={"max_batches": None}),
-            log=log,
-        ),
-        known=None,
-        verify_after=timedelta(0),
-    )
-    return _put_in_place(spark, target, made, table, beside, change_columns(decoder.columns).offset)
+    try:
+        run_stream(
+            RunSpec(
+                source=from_the_beginning,
+                target=beside,
+                spark=lambda: spark,
+                decoder=decoder,
+                transform=transform,
+                dead_letters=dead_letters,
+                # All of it: a part of the topic can't be put in place.
+                limits=(limits or Limits()).model_copy(update={"max_batches": None}),
+                log=log,
+            ),
+            known=None,
+            verify_after=timedelta(0),
+        )
+    except OffsetOutOfRangeError:
+        _check_has_everything(from_earliest, table)
+        raise
+    conflicts = Conflicts(table, log)
+    while True:
+        rows, document = _replacement(spark, target, made, table, beside, change_columns(decoder.columns).offset)
+        try:
+            committed = target.replace(rows, document)
+        except ForeignConflictError as conflict:
+            conflicts.met(conflict, "the rebuilt rows")
+        else:
+            return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
 
 
 def _reason(beside: DeltaTarget, made: DeltaTable) -> str:
     return f"rebuilt from {beside} ({made.table_id()})"
+
+
+def _check_is_for(table_id: str, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> None:
+    """Refuses rows of another table: they would be put in place, and that table's own be mixed with them."""
+    if made.properties().get(_REBUILDS) != table_id:
+        msg = (
+            f"{beside} was not created to rebuild {table}, so it may have rows of another table. Nothing was read. "
+            "Name another staging table; the command creates it"
+        )
+        raise ConfigurationError(msg)
 
 
 def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> None:
@@ -155,7 +193,8 @@ def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, besi
             raise ConfigurationError(msg)
 
 
-def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> None:
+def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection[TopicPartition]:
+    """Checks that all logs begin at offset 0; returns their topic partitions."""
     with contextlib.closing(source.create_enumerator(SplitEnumeratorContext())) as enumerator:
         plan = enumerator.start()
     gone = {(tp.topic, tp.partition): offset for tp, offset in plan.beginning_offsets.items() if offset > 0}
@@ -167,11 +206,13 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> None:
             f"of {table} may come from them. Nothing was read. Read the topic into a new table, and compare"
         )
         raise RetentionOvertookPositionError(msg, gone)
+    return plan.beginning_offsets
 
 
-def _put_in_place(
+def _replacement(
     spark: SparkSession, target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget, offset: str
-) -> Rebuilt:
+) -> tuple[DataFrame, CommitDocument]:
+    """The rows to put in the place of the table's, which lose nothing then, and the commit's document."""
     anchor, built = target.anchor(), made.anchor()
     if anchor is None or built is None or built.state is None:
         msg = f"{table if anchor is None else beside} does not exist, so nothing was replaced. A run creates the table"
@@ -195,8 +236,7 @@ def _put_in_place(
         carried=None if last is None else last[1].routed(last[0].version),
         mode=table.mode,
     )
-    committed = target.replace(rows, document)
-    return Rebuilt(committed.version, target.count_rows(), built.state, anchor.version)
+    return rows, document
 
 
 def _check_reaches(anchor: Anchor, state: EnumeratorState, table: DeltaTarget, beside: DeltaTarget) -> None:

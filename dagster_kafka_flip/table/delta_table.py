@@ -539,11 +539,25 @@ class DeltaTable:
 
         Raises:
             ConcurrentIngestionError: A run of the stream committed first.
+            ForeignConflictError: Another writer committed since the document's base version; nothing was written.
             KafkaFlipError: See `commit`.
         """
         from pyspark.sql import functions as f
 
-        return self._commit_by(lambda: self._writer(rows, document).overwrite(f.lit(True)), document, ())
+        def look(since: list[Commit]) -> None:
+            # Delta compares with the rows at the start of the write, and not with those that were looked at. The fence
+            # keeps away from the stream's own commits.
+            if since and not any(documented(since, document.stream)):
+                msg = f"version {since[0].version} ({since[0].operation})"
+                raise ForeignConflictError(msg)
+
+        written = self.written(
+            lambda: self._writer(rows, document).overwrite(f.lit(True)),
+            document.base_version,
+            document.attempt,
+            look=look,
+        )
+        return self._judge(written, document, None)
 
     def _commit_changes(
         self, changes: Changes, document: CommitDocument, takes_up: Collection[TopicPartition]

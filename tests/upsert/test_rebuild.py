@@ -13,9 +13,11 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableChangedError,
+    TableError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.rebuild import rebuild
+from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -174,3 +176,81 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
     with pytest.raises(RetentionOvertookPositionError, match=rf"{topic}-0 begins at offset 1: retention has deleted"):
         build()
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b"), (7, "first load")]
+
+
+@pytest.fixture
+def build(connection, spark, topic, table):
+    """Rebuilds a table; each has its own topic."""
+
+    def run(staging, *, of=None, by=topic):
+        target = DeltaTarget(table=of or table, mode=Upsert(key=("id",)))
+        decoder = Decoder.of(KEY, VALUE, None)
+        return rebuild(KafkaSource(topics=(by,)), target, staging, spark=spark, connection=connection, decoder=decoder)
+
+    return run
+
+
+def test_a_staging_table_is_for_one_table(kafka, follow, build, topic, table, monkeypatch, tmp_path):
+    staging, other = str(tmp_path / "staging"), {"of": f"{table}-other", "by": f"{topic}-other"}
+    with pytest.raises(TableError, match=r"table does not exist, so there is nothing to rebuild"):
+        build(staging)
+    for name, target, records in ((topic, table, [change(1, "a")]), (other["by"], other["of"], [change(2, "b")])):
+        kafka.create(name)
+        kafka.produce(name, records)
+        follow(source=KafkaSource(topics=(name,)), target={"table": target})
+
+    def dying(*_):
+        raise _DiedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "replace", dying)
+        with pytest.raises(_DiedError):
+            build(staging)
+    with pytest.raises(ConfigurationError, match=r"staging was not created to rebuild .*table-other, so it may have"):
+        build(staging, **other)
+    assert build(staging).rows == 1
+    assert landed.rows(table, "id", "name") == [(1, "a")]
+    assert landed.rows(other["of"], "id", "name") == [(2, "b")]
+
+
+def test_records_that_are_deleted_before_the_rebuild_has_read_them_end_it(
+    kafka, follow, build, topic, table, monkeypatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    follow()
+
+    def late(*arguments, **options):
+        kafka.trim(topic, 0, 1)
+        return run_stream(*arguments, **options)
+
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.rebuild.run_stream", late)
+    with pytest.raises(RetentionOvertookPositionError, match=rf"{topic}-0 begins at offset 1: retention has deleted"):
+        build(f"{table}-staging")
+    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
+
+
+def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
+    kafka, follow, build, spark, topic, table, monkeypatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    follow(transform=_wrong)
+    replace = DeltaTable.replace
+
+    def after(statement):
+        def replacing(self, *arguments):
+            monkeypatch.setattr(DeltaTable, "replace", replace)
+            spark.sql(statement)
+            return replace(self, *arguments)
+
+        monkeypatch.setattr(DeltaTable, "replace", replacing)
+
+    after(f"INSERT INTO delta.`{table}` (id, name) VALUES (7, 'first load')")
+    with pytest.raises(ForeignRowsError, match=r"1 rows of .* have no offset"):
+        build(f"{table}-staging")
+    assert landed.rows(table, "id", "name") == [(1, "A"), (2, "B"), (7, "first load")]
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 7")
+    after(f"UPDATE delta.`{table}` SET name = 'x' WHERE id = 2")
+    assert build(f"{table}-staging").version == landed.version(table)
+    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
