@@ -95,7 +95,8 @@ def _merged(commit: Commit, keys: int) -> MergedRows | None:
     inserted, updated, deleted = (commit.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted"))
     if inserted is None or updated is None or deleted is None:
         return None
-    return MergedRows(inserted, updated, deleted, keys - inserted - updated - deleted)
+    # A key with several rows, of which others wrote all but one, has more rows that change than it has changes.
+    return MergedRows(inserted, updated, deleted, max(0, keys - inserted - updated - deleted))
 
 
 def rows_after(since: Sequence[Commit], commit: Commit, document: CommitDocument) -> int | None:
