@@ -175,9 +175,9 @@ class Changes:
 
         Raises:
             SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
-                compares them by their place, but writes them by their name. Or a key column is a CHAR, BINARY and a
-                partition column, or FLOAT and would become DOUBLE. Or the table has no such column, nor one of
-                `order_by`.
+                compares them by their place, but writes them by their name. Or a key column is a CHAR, or BINARY and a
+                partition column; or it, or the column of `order_by`, is FLOAT and would become DOUBLE. Or the table has
+                no such column.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
@@ -193,6 +193,13 @@ class Changes:
             raise SchemaMismatchError(msg)
         for name in key:
             _check_key_type(fields[name.lower()].dataType, columns[name.lower()], table)
+        for name in order:
+            _check_same_numbers(
+                fields[name.lower()].dataType,
+                columns[name.lower()],
+                f"the column {name} of {table}, which order_by names,",
+                "a change would count as older than the one before it",
+            )
         rows = self.rows
         shaped = [
             shaped_as(field.dataType, columns[name].dataType, field.name) if name in columns else None
@@ -353,18 +360,23 @@ def _check_key_type(batch: DataType, field: StructField, table: str) -> None:
             "written. Declare these fields in the table's order"
         )
         raise SchemaMismatchError(msg)
-    if (field.dataType.typeName(), batch.typeName()) == ("float", "double"):
-        msg = (
-            f"the key column {field.name} of the table {table} is FLOAT, but DOUBLE in the batch. Widened, the 0.1 in "
-            "the table is another number than the 0.1 in a record, so changes would not find their rows. Nothing was "
-            "written. Cast it to FLOAT in the transform, or read the topic into a new table"
-        )
-        raise SchemaMismatchError(msg)
+    column = f"the key column {field.name} of the table {table}"
+    _check_same_numbers(batch, field, column, "changes would not find their rows")
     declared = str((field.metadata or {}).get(_CHAR_TYPE, ""))
     if declared.startswith("char"):
         msg = (
             f"the key column {field.name} of the table {table} is {declared}, which Spark pads with spaces, so keys "
             "would not match. Nothing was written. Use a table with a STRING column instead; the first run creates one"
+        )
+        raise SchemaMismatchError(msg)
+
+
+def _check_same_numbers(batch: DataType, field: StructField, column: str, otherwise: str) -> None:
+    if (field.dataType.typeName(), batch.typeName()) == ("float", "double"):
+        msg = (
+            f"{column} is FLOAT, but DOUBLE in the batch. Widened, the 0.1 in the table is another number than the 0.1 "
+            f"in a record, so {otherwise}. Nothing was written. Cast it to FLOAT in the transform, or read the topic "
+            "into a new table"
         )
         raise SchemaMismatchError(msg)
 

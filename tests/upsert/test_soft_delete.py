@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, TableModeError, UnavailableValueError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    KeyOrderUnknownError,
+    SchemaMismatchError,
+    TableModeError,
+    UnavailableValueError,
+)
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -151,6 +157,20 @@ def test_order_by_needs_rows_that_stay_and_a_column_with_an_order(kafka, follow,
     ordered = {"mode": Upsert(key=("id",), order_by="name", soft_delete=True)}
     with pytest.raises(ConfigurationError, match="left out the value of bio, TAGS, and with order_by an older change"):
         follow(target=ordered, **LEFT_OUT)
+
+
+def test_a_float_that_orders_changes_does_not_become_a_double(kafka, follow, topic):
+    widened = {"properties": {"delta.enableTypeWidening": "true"}, "schema_evolution": True}
+    options = {**BY_RANK, "target": {**ORDERED, **widened}}
+    kafka.create(topic)
+    kafka.produce(topic, [ranked(1, 0.1, "a")])
+    follow(**{**options, "value_format": JsonFormat(schema="id BIGINT, rank FLOAT, name STRING")})
+    # As a DOUBLE, the 0.1 in the table would be higher than this one.
+    kafka.produce(topic, [ranked(1, 0.1, "b")])
+    with pytest.raises(SchemaMismatchError, match=r"the column rank of .* order_by names, is FLOAT, but DOUBLE in the"):
+        follow(**{**options, "value_format": JsonFormat(schema="id BIGINT, rank DOUBLE, name STRING")})
+    again = follow(**{**options, "value_format": JsonFormat(schema="id BIGINT, rank FLOAT, name STRING")})
+    assert again.merged == MergedRows(inserted=0, updated=1, deleted=0, unchanged=0)
 
 
 def _as_rank(column):
