@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Property of the other table: the id of the table whose rows are built in it.
+# Properties of the other table: the id of the table whose rows are built in it, and one of this rebuild.
 _REBUILDS = "dagster-kafka-flip.rebuilds"
+_REBUILD = "dagster-kafka-flip.rebuild"
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,11 @@ def rebuild(
     if target.history() is None:
         msg = f"{table} does not exist, so there is nothing to rebuild. Nothing was read. A run creates the table"
         raise TableError(msg)
-    table_id = target.table_id()
-    if made.history() is not None:
-        _check_is_for(table_id, made, table, beside)
-        _check_unused(target, made, table, beside)
-    beside = beside.model_copy(update={"properties": {**table.properties, _REBUILDS: table_id}})
+    marks = _marks(target, made, table, beside)
+    beside = beside.model_copy(update={"properties": {**table.properties, **marks}})
+    if dead_letters is not None:
+        # A stream of dead letters is of one table: neither the asset's own nor that of an earlier rebuild.
+        dead_letters = dead_letters.model_copy(update={"stream": f"{beside.stream}-{marks[_REBUILD]}"})
     from_earliest = source.connected(connection).model_copy(update={"starting_offsets": OffsetsInitializer.earliest()})
     there = _check_has_everything(from_earliest, table)
     # Numbers: by the time of the plan, "earliest" may be a later record.
@@ -172,14 +173,24 @@ def _reason(beside: DeltaTarget, made: DeltaTable) -> str:
     return f"rebuilt from {beside} ({made.table_id()})"
 
 
-def _check_is_for(table_id: str, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> None:
-    """Refuses rows of another table: they would be put in place, and that table's own be mixed with them."""
-    if made.properties().get(_REBUILDS) != table_id:
+def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> dict[str, str]:
+    """The properties of the other table.
+
+    Raises:
+        ConfigurationError: It is there and used. Or it was created for another table: the rows of both would be mixed.
+    """
+    table_id = target.table_id()
+    if made.history() is None:
+        return {_REBUILDS: table_id, _REBUILD: uuid.uuid4().hex[:8]}
+    found = made.properties()
+    if found.get(_REBUILDS) != table_id or _REBUILD not in found:
         msg = (
             f"{beside} was not created to rebuild {table}, so it may have rows of another table. Nothing was read. "
             "Name another staging table; the command creates it"
         )
         raise ConfigurationError(msg)
+    _check_unused(target, made, table, beside)
+    return {mark: found[mark] for mark in (_REBUILDS, _REBUILD)}
 
 
 def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> None:

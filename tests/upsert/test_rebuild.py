@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
     TableError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.rebuild import rebuild
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -182,10 +183,12 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
 def build(connection, spark, topic, table):
     """Rebuilds a table; each has its own topic."""
 
-    def run(staging, *, of=None, by=topic):
+    def run(staging, *, of=None, by=topic, **options):
         target = DeltaTarget(table=of or table, mode=Upsert(key=("id",)))
         decoder = Decoder.of(KEY, VALUE, None)
-        return rebuild(KafkaSource(topics=(by,)), target, staging, spark=spark, connection=connection, decoder=decoder)
+        return rebuild(
+            KafkaSource(topics=(by,)), target, staging, spark=spark, connection=connection, decoder=decoder, **options
+        )
 
     return run
 
@@ -254,3 +257,22 @@ def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     after(f"UPDATE delta.`{table}` SET name = 'x' WHERE id = 2")
     assert build(f"{table}-staging").version == landed.version(table)
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
+
+
+def test_each_rebuild_lands_its_rejected_records_once(kafka, follow, build, topic, table, monkeypatch):
+    letters = DeadLetters(table=f"{table}-dead", stream="rejected")
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), (change(2)[0], "no JSON")])
+    follow(dead_letter=letters)
+
+    def dying(*_):
+        raise _DiedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "replace", dying)
+        with pytest.raises(_DiedError):
+            build(f"{table}-1", dead_letters=letters)
+    for number in (1, 2):
+        assert build(f"{table}-{number}", dead_letters=letters).rows == 1
+    rejected = [("main", table), ("main-rebuild", f"{table}-1"), ("main-rebuild", f"{table}-2")]
+    assert landed.rows(letters.table, "stream", "target_table") == rejected
