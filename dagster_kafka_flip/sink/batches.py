@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SinkProgressError
-from dagster_kafka_flip.sink.table_rows import INSERT, UPDATED, TableRow
+from dagster_kafka_flip.sink.table_rows import INSERT, LEFT, UPDATED, TableRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,8 @@ class Batches:
 
     Args:
         found: Progress of all lanes, by lane.
-        folds: Whether a tombstone gives way to a later row of the same key, version and topic.
+        folds: Whether each tombstone gives way to a later row of the same key, version and topic; else only that of a
+            key that an update may have left.
 
     Attributes:
         version: The version that is read; None before the first row.
@@ -79,7 +80,7 @@ class Batches:
             if place.seen == progress.rows and progress.version < row.version and place.digest != progress.digest:
                 raise SinkProgressError(_other_rows(progress))
             return before
-        if self._folds and row.rank not in _VALUES:
+        if row.rank == LEFT or (self._folds and row.rank not in _VALUES):
             self._held = row
             return before
         return (*before, row)

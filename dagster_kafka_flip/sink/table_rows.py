@@ -25,8 +25,9 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version
 FEED_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 # What becomes of a key comes behind what becomes of its earlier row. In an overwrite one version deletes and inserts
-# a key; in an update one row may take over the key that another leaves.
-DELETE, PREVIOUS, UPDATED, INSERT = range(4)
+# a key; in an update one row may take over the key that another leaves. LEFT is the tombstone of a key behind the
+# previous value, which counts if no row takes the key over.
+DELETE, PREVIOUS, LEFT, UPDATED, INSERT = range(5)
 _RANKS = {"delete": DELETE, "update_preimage": PREVIOUS, "update_postimage": UPDATED, "insert": INSERT}
 
 
@@ -35,14 +36,14 @@ class TableRow(NamedTuple):
 
     Attributes:
         version: The table version of the change.
-        rank: What the change is: DELETE, PREVIOUS, UPDATED or INSERT.
+        rank: What the change is: DELETE, PREVIOUS, LEFT, UPDATED or INSERT.
         key: The record's key, without what `SegmentRows.frames` has.
         value: The record's value, likewise.
         lane: The lane.
         topic: The record's topic; None for the sink's.
         partition: The record's topic partition; None for the partitioner's.
         timestamp_ms: The record's time; None for the time of publication.
-        headers: Names and values.
+        headers: Names and values, as the column has them.
         problem: Why key or value can't be serialized; None if they are.
         text: The whole row as JSON, if there is a problem and a dead-letter topic.
     """
@@ -221,6 +222,12 @@ class SegmentRows:
                 "problem"
             ),
         )
+        if self._source.content == "all_images" and sink.deletes == "tombstone":
+            is_previous, is_left = f.col("rank") == PREVIOUS, f.col("rank") == LEFT
+            ranks = f.when(is_previous & f.col("key").isNotNull(), f.array(f.lit(PREVIOUS), f.lit(LEFT)))
+            rows = rows.withColumn("rank", f.explode(f.coalesce(ranks, f.array("rank")))).withColumns(
+                {name: f.when(~is_left, f.col(name)) for name in ("value", "problem")}
+            )
         rows = rows.withColumn("text", f.when(f.col("problem").isNotNull(), f.col("_text")))
         # Without a key, equal values share a lane. A frame has no say: a key keeps its lane if its schema changes.
         lane = f.pmod(f.xxhash64(f.coalesce("key", "value")), f.lit(sink.lanes)).cast("int")

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dagster_kafka_flip.sink.serializers import StringSerializer
+from dagster_kafka_flip.source.limits import Limits
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -96,6 +97,24 @@ def test_both_images_and_deleted_rows_say_what_they_are(published):
         (b"1", {"id": 1, "v": value, "_change_type": change})
         for value, change in (("a", "insert"), ("a", "update_preimage"), ("b", "update_postimage"), ("b", "delete"))
     ]
+
+
+def test_among_both_images_a_key_that_an_update_left_ends_with_a_tombstone(published):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (null, 'c')")
+    published.sql("UPDATE {t} SET id = 7 WHERE id = 1")
+    published.sql("UPDATE {t} SET v = concat(v, v) WHERE id IN (2) OR id IS NULL")
+    # The end of a batch may be before the tombstone.
+    published.run(start=0, content="all_images", limits=Limits(max_records_per_batch=1))
+    assert published.texts() == {
+        1: ["a", "a", None],
+        7: ["a"],
+        2: ["b", "b", "bb"],
+        None: ["c", "c", "cc"],
+    }
+    published.sql("UPDATE {t} SET v = 'hidden' WHERE id = 2")
+    assert published.run(transform=lambda rows: rows.where("v <> 'hidden'")).tombstones == 1
+    assert published.texts()[2] == ["b", "b", "bb", "bb", None]
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "none"])
