@@ -38,7 +38,7 @@ def dead_letters_of(
         "topic": (row.topic or "")[:249] if sink.topic_column is not None else sink.topic,
         "sink": sink.transactional_id_prefix,
     }
-    own = [(name, None if each is None else bytes(each)) for name, each in row.headers or () if name is not None]  # pyright: ignore[reportUnnecessaryComparison] - columns allow nulls
+    own = row.named_headers
 
     def headers(content: str) -> list[tuple[str, bytes | None]]:
         return [(f"{_PREFIX}{name}", text.encode()) for name, text in {**why, "value": content}.items()]

@@ -10,6 +10,7 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
     PublishFailedError,
+    RowMisplacedError,
     RowTooLargeError,
     SinkFencedError,
     TopicNotFoundError,
@@ -122,6 +123,14 @@ class LaneFailures:
                 "properties of the KafkaSink. To leave such rows out, tolerate RowTooLargeError and grant "
                 f"{self._connection.user} DESCRIBE_CONFIGS on the topic, so that the limit is known before a record is "
                 "sent"
+            )
+        if name == "INVALID_TIMESTAMP":
+            return RowMisplacedError(
+                f"a broker refused the time of a record: {self._record or self._sink.topic}. {self._invisible}. It "
+                "takes only times that are not further from its clock than message.timestamp.before.max.ms and "
+                "message.timestamp.after.max.ms of the topic. Correct the row or these settings, or leave timestamp "
+                f"out. To leave such rows out, tolerate RowMisplacedError and grant {self._connection.user} "
+                "DESCRIBE_CONFIGS on the topic, so that the limits are known before a record is sent"
             )
         if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
             return TopicNotFoundError(

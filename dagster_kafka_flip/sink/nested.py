@@ -119,15 +119,34 @@ def of_array(element: Step) -> Step:
     )
 
 
-def of_map(value: Step) -> Step:
+def of_map(value: Step, key: Step = Step()) -> Step:
     """The step of a map; keys stay as they are."""
     from pyspark.sql import functions as f
 
-    change, wrong = value.change, value.wrong
+    change = value.change
+    tests = [
+        (entries, step.wrong) for entries, step in ((f.map_keys, key), (f.map_values, value)) if step.wrong is not None
+    ]
+
+    def wrong(each: Column) -> Column:
+        return f.coalesce(*(_first(f.transform(entries(each), test)) for entries, test in tests))
+
     return Step(
         None if change is None else lambda each: f.transform_values(each, lambda _, inner: change(inner)),
-        None if wrong is None else lambda each: _first(f.transform(f.map_values(each), wrong)),
+        wrong if tests else None,
     )
+
+
+def of_text(path: str) -> Step:
+    """The step of a text: Spark takes any bytes as one, and would put other characters in their place.
+
+    Args:
+        path: Where it is, for the reason.
+    """
+    from pyspark.sql import functions as f
+
+    reason = f"{path} is not valid UTF-8"
+    return Step(wrong=lambda value: f.when(~f.is_valid_utf8(value), f.lit(reason)))
 
 
 def _first(reasons: Column) -> Column:

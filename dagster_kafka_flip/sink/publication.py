@@ -334,7 +334,7 @@ class Publication:
         topic, partition = places.of(row, key, value, where)
         headers = places.headers(row, where)
         places.check(topic, key, value, headers, where)
-        self._lanes[row.lane].write(topic, key, value, partition, places.time(row, where), headers, row=where)
+        self._lanes[row.lane].write(topic, key, value, partition, places.time(topic, row, where), headers, row=where)
 
     def _leave_out(
         self, row: TableRow, key: bytes | None, value: bytes | None, places: RecordPlaces, error: UnpublishableRowError

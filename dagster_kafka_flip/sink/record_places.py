@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import (
@@ -30,11 +31,15 @@ class _Topic(NamedTuple):
         partitions: The number of its topic partitions.
         max_bytes: Its `max.message.bytes`; None if this client may not see it.
         is_compacted: Whether it is compacted, as far as this client may see it.
+        max_behind_ms: How far a record's time may be behind the brokers' clock; None if it may be any, or is unknown.
+        max_ahead_ms: How far it may be ahead; likewise.
     """
 
     partitions: int
     max_bytes: int | None
     is_compacted: bool
+    max_behind_ms: int | None = None
+    max_ahead_ms: int | None = None
 
 
 class RecordPlaces:
@@ -124,31 +129,58 @@ class RecordPlaces:
             raise RowMisplacedError(msg)
         return topic, int(chosen)
 
-    def time(self, row: TableRow, where: object) -> int | None:
+    def time(self, topic: str, row: TableRow, where: object) -> int | None:
         """Returns a record's time; None for now.
 
         Raises:
-            RowMisplacedError: Kafka has no such time.
+            RowMisplacedError: Kafka has no such time, or the topic does not take it.
         """
-        if row.timestamp_ms is not None and row.timestamp_ms <= 0:
-            msg = (
-                f"{where}: the column {self._sink.timestamp} is {row.timestamp_ms} ms after 1970, but a record's time "
-                f"must be later than 1970. {_NOTHING}. Correct the row, or leave timestamp out"
+        ms = row.timestamp_ms
+        if ms is None:
+            return None
+        found, now_ms = self._topic(topic), time.time_ns() // 1_000_000
+        wrong = None
+        if ms <= 0:
+            wrong = "a record's time must be later than 1970"
+        elif found is not None and found.max_ahead_ms is not None and ms - now_ms > found.max_ahead_ms:
+            wrong = (
+                f"the topic {topic} takes only records that are at most {found.max_ahead_ms} ms later than now "
+                "(message.timestamp.after.max.ms)"
             )
-            raise RowMisplacedError(msg)
-        return row.timestamp_ms
+        elif found is not None and found.max_behind_ms is not None and now_ms - ms > found.max_behind_ms:
+            wrong = (
+                f"the topic {topic} takes only records that are at most {found.max_behind_ms} ms older than now "
+                "(message.timestamp.before.max.ms)"
+            )
+        if wrong is None:
+            return ms
+        msg = (
+            f"{where}: the column {self._sink.timestamp} is {ms} ms after 1970, but {wrong}. {_NOTHING}. Correct the "
+            "row, or leave timestamp out"
+        )
+        raise RowMisplacedError(msg)
 
     def headers(self, row: TableRow, where: object) -> list[tuple[str, bytes | None]]:
         """Returns a record's headers.
 
         Raises:
-            RowMisplacedError: A header has no name.
+            RowMisplacedError: A header is null, or has no name or one that the client can't send.
         """
         if not row.headers:
             return []
-        found = [(name, None if value is None else bytes(value)) for name, value in row.headers]
-        if any(name is None for name, _ in found):  # pyright: ignore[reportUnnecessaryComparison] - columns allow nulls
-            msg = f"{where}: a header in the column {self._sink.headers} has no name. {_NOTHING}. Correct the row"
+        found = row.named_headers
+        if len(found) < len(row.headers):
+            msg = (
+                f"{where}: a header in the column {self._sink.headers} is null or has no name. {_NOTHING}. Correct the "
+                "row"
+            )
+            raise RowMisplacedError(msg)
+        if any("\0" in name for name, _ in found):
+            # The client would cut it there.
+            msg = (
+                f"{where}: the name of a header in the column {self._sink.headers} contains U+0000. {_NOTHING}. "
+                "Correct the row"
+            )
             raise RowMisplacedError(msg)
         return found
 
@@ -215,7 +247,12 @@ class RecordPlaces:
                 name,
             )
             return _Topic(partitions, None, is_compacted=False)
-        return _Topic(partitions, settings.max_bytes, settings.is_compacted)
+        if settings.is_set_by_broker:
+            # Then the producer's times don't matter.
+            return _Topic(partitions, settings.max_bytes, settings.is_compacted)
+        return _Topic(
+            partitions, settings.max_bytes, settings.is_compacted, settings.max_behind_ms, settings.max_ahead_ms
+        )
 
 
 def topic_not_found(option: str, name: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.sink.nested import Step, of_array, of_map, of_struct, of_text
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, serialized, struct_of, type_of
 from dagster_kafka_flip.table.sql import quoted
 
@@ -28,6 +29,8 @@ _JSON_OPTIONS = {
 
 class JsonSerializer(Serializer):
     """A JSON object of columns: all digits of decimals, times in microseconds and UTC, bytes as Base64, nulls as null.
+
+    NaN and infinite numbers are texts, such as `"NaN"`. A text that is not UTF-8 is an error of its row.
 
     Attributes:
         columns: The columns. Default: all columns of the table, for a value also `_change_type` if it has deleted rows
@@ -57,7 +60,9 @@ class JsonSerializer(Serializer):
         names = self.columns_of(rows.columns)
         for name in names:
             check_json(name, type_of(rows.schema, name))
-        return Encoded(serialized(json_of(struct_of(names))))
+        value = struct_of(names)
+        texts = of_struct([(name, _texts_in(name, type_of(rows.schema, name))) for name in names])
+        return Encoded(serialized(json_of(value), None if texts.wrong is None else texts.wrong(value)))
 
 
 class StringSerializer(Serializer):
@@ -131,6 +136,20 @@ def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:
     from pyspark.sql import functions as f
 
     return f.to_json(column, {**_JSON_OPTIONS, **options}).cast("binary")
+
+
+def _texts_in(path: str, kind: DataType) -> Step:
+    """The step of the texts in a value."""
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        return of_struct([(field.name, _texts_in(f"{path}.{field.name}", field.dataType)) for field in kind.fields])
+    if isinstance(kind, t.ArrayType):
+        return of_array(_texts_in(f"{path}[]", kind.elementType))
+    if isinstance(kind, t.MapType):
+        inside = f"{path}{{}}"
+        return of_map(_texts_in(inside, kind.valueType), _texts_in(inside, kind.keyType))
+    return of_text(path) if isinstance(kind, t.StringType) else Step()
 
 
 def check_json(name: str, kind: DataType) -> None:

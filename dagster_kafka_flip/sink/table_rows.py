@@ -56,9 +56,18 @@ class TableRow(NamedTuple):
     topic: str | None
     partition: int | None
     timestamp_ms: int | None
-    headers: list[tuple[str, bytes | None]] | None
+    headers: list[tuple[str | None, bytes | None] | None] | None
     problem: str | None = None
     text: str | None = None
+
+    @property
+    def named_headers(self) -> list[tuple[str, bytes | None]]:
+        """The headers that are not null and have a name."""
+        return [
+            (each[0], None if each[1] is None else bytes(each[1]))
+            for each in self.headers or ()
+            if each is not None and each[0] is not None
+        ]
 
 
 def settings_text(source: DeltaSource, sink: KafkaSink) -> str:

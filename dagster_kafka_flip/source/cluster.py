@@ -313,6 +313,8 @@ class KafkaCluster:
                     is_limited_by_size=int(values["retention.bytes"]) >= 0,
                     is_compacted="compact" in values["cleanup.policy"],
                     max_bytes=None if largest is None else int(largest.value),
+                    max_behind_ms=_distance(entries, "before"),
+                    max_ahead_ms=_distance(entries, "after"),
                 )
         return found
 
@@ -628,6 +630,12 @@ class KafkaCluster:
 def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetSpec]:
     # No record is later than Kafka's last timestamp, and the client can't look one up.
     return {tp: OffsetSpec.for_timestamp(ms) for tp, ms in timestamps_ms.items() if ms <= LAST_TIMESTAMP_MS}
+
+
+def _distance(settings: Mapping[str, Any], side: str) -> int | None:
+    """How far timestamps may be from the brokers' clock; before Kafka 3.6, one setting is for both sides."""
+    names = (f"message.timestamp.{side}.max.ms", "message.timestamp.difference.max.ms")
+    return min((int(settings[name].value) for name in names if name in settings), default=None)
 
 
 def _bytes(content: str | bytes | None) -> bytes | None:

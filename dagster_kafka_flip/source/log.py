@@ -27,6 +27,8 @@ class TopicSettings:
         is_limited_by_size: Whether records may be deleted earlier because of a size limit.
         is_compacted: Whether the topic is compacted.
         max_bytes: The largest batch of records that it takes; None if unknown.
+        max_behind_ms: How far a record's timestamp may be behind the brokers' clock; None if unknown.
+        max_ahead_ms: How far it may be ahead; None if unknown.
     """
 
     timestamp_type: str
@@ -34,6 +36,8 @@ class TopicSettings:
     is_limited_by_size: bool
     is_compacted: bool = False
     max_bytes: int | None = None
+    max_behind_ms: int | None = None
+    max_ahead_ms: int | None = None
 
     @property
     def is_set_by_broker(self) -> bool:

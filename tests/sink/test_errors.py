@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     NotAppendedError,
     RowMisplacedError,
+    RowNotSerializableError,
     RowTooLargeError,
     RowWithoutKeyError,
     SinkProgressError,
@@ -226,14 +227,21 @@ def test_progress_that_was_deleted_is_refused_though_no_earlier_run_is_known(pub
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
-    published.create("id int, v string, t timestamp, p int, n string")
+    published.create(
+        "id int, v string, t timestamp, p int, n string, h array<struct<key:string,value:binary>>, "
+        "early timestamp, late timestamp"
+    )
     published.sql(
         "INSERT INTO {t} SELECT 7, array_join(transform(sequence(1, 31250), x -> sha2(string(x), 256)), ''), "
-        "timestamp_millis(-5), 9, ''"
+        "timestamp_millis(-5), 9, '', array(null), now() - interval 2 hours, now() + interval 2 hours"
     )
+    kafka.configure(topic, message_timestamp_before_max_ms="3600000", message_timestamp_after_max_ms="3600000")
     output = r"version 1 .*7.*2000\d+ bytes .* is larger than message.max.bytes of the producer"
     _fails(published, RowTooLargeError, output)
     _fails(published, RowMisplacedError, "-5 ms after 1970", timestamp="t")
+    _fails(published, RowMisplacedError, "at most 3600000 ms older than now", timestamp="early")
+    _fails(published, RowMisplacedError, "at most 3600000 ms later than now", timestamp="late")
+    _fails(published, RowMisplacedError, "a header in the column h is null or has no name", headers="h")
     _fails(published, RowMisplacedError, "topic partition 9, but .* has 2", partition_column="p")
     _fails(published, RowMisplacedError, "names the topic partition -1", partitioner=lambda *_: -1)
     _fails(published, RowMisplacedError, "the column n names no topic", topic_column="n")
@@ -246,6 +254,21 @@ def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
     compressed = {"message.max.bytes": "5000000", "compression.type": "gzip"}
     output = r"larger than the topic allows. The largest of them is .*, key .*7.*, 2000\d+ bytes.* DESCRIBE_CONFIGS"
     _fails(published, RowTooLargeError, output, properties=compressed, **options)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_text_that_is_no_utf_8_is_no_json(published, topic):
+    # Spark would put U+FFFD in place of the bytes, and two keys would become one.
+    published.create("id string, v string, m map<string,array<string>>")
+    published.sql("INSERT INTO {t} VALUES (cast(X'61ff' AS string), 'a', null), (cast(X'61fe' AS string), 'b', null)")
+    _fails(published, RowNotSerializableError, "key: id is not valid UTF-8")
+    published.sql("DELETE FROM {t}")
+    published.sql("INSERT INTO {t} VALUES ('k', 'a', map('n', array('ok', cast(X'ff' AS string))))")
+    output = r"value: m\{\}\[\] is not valid UTF-8"
+    _fails(published, RowNotSerializableError, output, transactional_id_prefix=f"{topic}-2")
+    published.sql("INSERT OVERWRITE {t} VALUES ('ü', '😀', map('', array(null)))")
+    assert published.run(transactional_id_prefix=f"{topic}-3").records == 1
 
 
 @pytest.mark.kafka

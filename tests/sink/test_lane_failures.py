@@ -12,6 +12,7 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
     PublishFailedError,
+    RowMisplacedError,
     RowTooLargeError,
     SinkFencedError,
     TopicNotFoundError,
@@ -44,6 +45,7 @@ def _failure(code: int, age: float = 1.0):
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, 0, ConfigurationError, "transaction.max.timeout.ms"),
         (KafkaError.MSG_SIZE_TOO_LARGE, 0, RowTooLargeError, "max.message.bytes"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, 0, TopicNotFoundError, "Create the topic"),
+        (KafkaError.INVALID_TIMESTAMP, 0, RowMisplacedError, "message.timestamp.after.max.ms"),
         (KafkaError._MSG_TIMED_OUT, 1, ClusterUnreachableError, "Check the brokers"),
     ],
 )
