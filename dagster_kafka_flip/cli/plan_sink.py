@@ -92,7 +92,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     print_table(out, ("version", "operation", "changed rows"), rows, most=limit_rows)
     out.print()
     text = f"{sum(known):,} changed" + (
-        f", and those of {untold:,} versions, whose commits do not report them" * (untold > 0)
+        f", and an unknown number in {untold:,} of the versions, whose commits do not report it" * (untold > 0)
     )
     print_fields(out, {"versions": f"{len(versions):,}", "rows": text})
 
@@ -100,4 +100,6 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
 def _published(seen: Outlook) -> str:
     if seen.published_version is None:
         return "nothing yet"
+    if seen.snapshot:
+        return f"{sum(lane.rows for lane in seen.lanes):,} rows of the snapshot of version {seen.first}"
     return f"up to version {seen.published_version}, {seen.lag_versions:,} behind the table"

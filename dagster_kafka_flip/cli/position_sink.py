@@ -95,8 +95,14 @@ def fields_of(found: PublishedAsset, seen: Outlook) -> dict[str, object]:
 
 def next_run(seen: Outlook, source: DeltaSource) -> str:
     """What the next run would publish, for people."""
+    from dagster_kafka_flip.sink.segments import Segment
+
     if not seen.lanes:
         return f"the first one, with start {source.start}, up to version {seen.stop}"
     if seen.first is None:
         return "nothing: all is published"
-    return f"versions {seen.first} to {seen.stop}"
+    parts = [f"the snapshot of version {seen.first}"] * seen.snapshot
+    begin = seen.first + seen.snapshot
+    if begin <= seen.stop:
+        parts.append(str(Segment(begin, seen.stop)))
+    return ", then ".join(parts)

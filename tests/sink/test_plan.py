@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.cli.position_sink import next_run
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.sink.batches import Batches
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.outlook import Outlook
 from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
@@ -26,6 +29,19 @@ from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED
 
 def at(version: int, rows: int = 0, lane: int = 0, lanes: int = 1, columns: tuple[str, ...] = ("id",)) -> Progress:
     return Progress(lane, lanes, "o", "u", "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
+
+
+@pytest.mark.parametrize(
+    ("first", "snapshot", "stop", "output"),
+    [
+        (None, False, 5, "nothing: all is published"),
+        (3, True, 3, "the snapshot of version 3"),
+        (3, True, 5, "the snapshot of version 3, then versions 4 to 5"),
+        (4, False, 4, "version 4"),
+    ],
+)
+def test_what_the_next_run_publishes_has_a_text(first, snapshot, stop, output):
+    assert next_run(Outlook((at(2),), first, snapshot, 5, stop), DeltaSource(table="a/b")) == output
 
 
 def test_progress_is_what_was_written():
