@@ -51,7 +51,8 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, registry,
     nothing = {"rows": 0, "records": 0, "is_idle": True, "versions": [], "columns": []}
     assert seen["idle"] == {**run, **nothing, "table_rows": 5}
     assert seen["rejected"] == (
-        f"2 records can't be decoded, nothing was written: {topic}-0 offset 3: not a JSON object; {topic}-0 offset 5: "
+        f"2 records can't be decoded, "
+        f"nothing of the batch was written: {topic}-0 offset 3: not a JSON object; {topic}-0 offset 5: "
         "the required field id is missing or null. Correct the format or its schema; or send such records to a "
         "separate table with dead_letter=, or keep them with their bytes and the error with on_error='null'"
     )

@@ -46,11 +46,12 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
     if not number:
         return RecordsRejectedError(
             "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
-            "nothing was written. Retention or compaction may have deleted it meanwhile. Run again"
+            "nothing of it was written. Retention or compaction may have deleted it meanwhile. Run again"
         )
     records_word = "record" if number == 1 else "records"
     return RecordsRejectedError(
-        f"{number} {records_word} can't be decoded, nothing was written: {named}. Correct the format or its schema; "
+        f"{number} {records_word} can't be decoded, "
+        f"nothing of the batch was written: {named}. Correct the format or its schema; "
         "or send such records to a separate table with dead_letter=, or keep them with their bytes and the error with "
         "on_error='null'"
     )

@@ -95,8 +95,8 @@ def rebuild(
         connection: The Kafka connection.
         decoder: Decodes records.
         transform: Function from the records to the rows to write, both lazy DataFrames.
-        dead_letters: Table for records that can't be decoded, there as dead letters of the stream `<stream>-rebuild`;
-            None if they fail it.
+        dead_letters: Table for records that can't be decoded, under the stream `<stream>-rebuild-<id>`; None if they
+            fail the rebuild.
         limits: Limits of batches.
         logger: Logger for each step. Default: this module's.
 

@@ -311,7 +311,7 @@ def test_a_rejected_update_fails_the_run_or_is_a_dead_letter_and_the_row_stays(k
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), (change(1)[0], "no JSON"), change(2, "b")])
     with pytest.raises(
-        RecordsRejectedError, match=rf"1 record can't be decoded, nothing was written: {topic}-0 offset 1"
+        RecordsRejectedError, match=rf"1 record can't be decoded, nothing of the batch was written: {topic}-0 offset 1"
     ):
         follow()
     result = follow(dead_letter=f"{table}-dead")
