@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,7 +100,8 @@ class RecordPlaces:
         """Returns a record's topic and topic partition; None for the client's partitioner.
 
         Raises:
-            RowMisplacedError: The row names no topic, or a topic or topic partition that does not exist.
+            RowMisplacedError: The row names no topic, or a topic or topic partition that does not exist, or the
+                partitioner returns no whole number.
         """
         sink = self._sink
         topic = sink.topic if sink.topic_column is None else self._named(row.topic, where)
@@ -113,7 +116,7 @@ class RecordPlaces:
         if sink.partition_column is not None:
             chosen, by = row.partition, f"the column {sink.partition_column}"
         elif callable(sink.partitioner):
-            chosen, by = sink.partitioner(topic, key, value, count), "the partitioner"
+            chosen, by = _whole(sink.partitioner(topic, key, value, count), count, where), "the partitioner"
         elif sink.partitioner == "fixed":
             return topic, row.lane % count
         elif sink.partitioner == "round_robin":
@@ -127,7 +130,7 @@ class RecordPlaces:
                 f"{_NOTHING}. Correct it, or add topic partitions"
             )
             raise RowMisplacedError(msg)
-        return topic, int(chosen)
+        return topic, chosen
 
     def time(self, topic: str, row: TableRow, where: object) -> int | None:
         """Returns a record's time; None for now.
@@ -253,6 +256,18 @@ class RecordPlaces:
         return _Topic(
             partitions, settings.max_bytes, settings.is_compacted, settings.max_behind_ms, settings.max_ahead_ms
         )
+
+
+def _whole(chosen: Any, count: int, where: object) -> int:
+    """What a partitioner returned, as an int: numpy's numbers, too, but not a truth value or a part of a number."""
+    with contextlib.suppress(TypeError):
+        if not isinstance(chosen, bool):
+            return operator.index(chosen)
+    msg = (
+        f"{where}: the partitioner returned {repr(chosen)[:100]} ({type(chosen).__name__}) instead of a topic "
+        f"partition's number. {_NOTHING}. Let it return an int from 0 to {count - 1}"
+    )
+    raise RowMisplacedError(msg)
 
 
 def topic_not_found(option: str, name: str) -> str:
