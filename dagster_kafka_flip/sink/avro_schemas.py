@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, resolved
-from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct
+from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct, of_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,7 +157,8 @@ def _value_step(column: DataType, avro_type: Any, at: _Place) -> Step:
         return of_array(_step(column.elementType, avro_type["items"], at.deeper("[]"), is_null=column.containsNull))
     if isinstance(column, t.MapType) and of == "map" and isinstance(column.keyType, t.StringType):
         values = at.deeper("{}")
-        return of_map(_step(column.valueType, avro_type["values"], values, is_null=column.valueContainsNull))
+        value = _step(column.valueType, avro_type["values"], values, is_null=column.valueContainsNull)
+        return of_map(value, of_text(values.path))
     step = _scalar_step(column, of, avro_type if isinstance(avro_type, dict) else {}, at)
     if step is None:
         logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
@@ -184,7 +185,7 @@ def _scalar_step(column: DataType, of: str, avro_type: Mapping[str, Any], at: _P
     # A text may be a uuid; of other types a logical type is another type.
     if name != "string" and logical != ("date" if name == "int" else None):
         return None
-    plain_step = Step() if of == name else None
+    plain_step = (of_text(at.path) if name == "string" else Step()) if of == name else None
     return _number_step(column, of) if name is None else plain_step
 
 

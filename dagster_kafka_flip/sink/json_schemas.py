@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
-from dagster_kafka_flip.sink.nested import Place, Step, of_array, of_map, of_struct
+from dagster_kafka_flip.sink.nested import Place, Step, of_array, of_map, of_struct, of_text
 from dagster_kafka_flip.sink.serializers import check_json
 
 if TYPE_CHECKING:
@@ -169,11 +169,14 @@ def _value_step(kind: DataType, shape: Kind | None, at: _Place) -> Step:
         element = shape.element if isinstance(shape, ArrayOf) else None
         return of_array(_inner_step(kind.elementType, element, at.deeper("[]"), is_null=kind.containsNull))
     if isinstance(kind, t.MapType) and (is_any or (isinstance(shape, Members) and not shape.fields)):
-        values = shape.values if isinstance(shape, Members) else None
-        return of_map(_inner_step(kind.valueType, values, at.deeper("{}"), is_null=kind.valueContainsNull))
+        values, inside = shape.values if isinstance(shape, Members) else None, at.deeper("{}")
+        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Step()
+        return of_map(_inner_step(kind.valueType, values, inside, is_null=kind.valueContainsNull), key)
     if not is_any and (not isinstance(shape, str) or shape.partition("(")[0] not in _fitting(kind)):
         name = shape if isinstance(shape, str) else "an array" if isinstance(shape, ArrayOf) else "an object"
         raise at.misfit(f"is {kind.simpleString()}, but {name if shape else 'always null'} in the schema")
+    if isinstance(kind, t.StringType):
+        return of_text(at.path)
     return _number_step(at) if isinstance(kind, (t.FloatType, t.DoubleType)) else Step()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.protobuf_types import entry_of, kind_of, message_of, shape_of
-from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct
+from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct, of_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,8 +185,10 @@ def _field_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[Fiel
     shape = shape_of(field)
     if shape == "map" and isinstance(kind, t.MapType):
         _check_key(kind.keyType, entry_of(field, "key"), at)
-        value, step = _value_plan(kind.valueType, entry_of(field, "value"), at.deeper("{}"))
-        return (field.name, "map", value), of_map(step)
+        inside = at.deeper("{}")
+        value, step = _value_plan(kind.valueType, entry_of(field, "value"), inside)
+        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Step()
+        return (field.name, "map", value), of_map(step, key)
     if shape == "repeated" and isinstance(kind, t.ArrayType):
         value, step = _value_plan(kind.elementType, field, at.deeper("[]"))
         return (field.name, "repeated", value), of_array(step)
@@ -213,6 +215,8 @@ def _value_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[Valu
         (inner, _), step = _value_plan(kind, entry_of(field, "value"), at)
         return ("wrapper", inner), step
     found = _scalar_plan(kind, wanted, field)
+    if found is not None and wanted == "string" and isinstance(kind, t.StringType):
+        return found[0], of_text(at.path)
     if found is None:
         name = field.message_type.full_name if field.message_type is not None else wanted
         raise at.misfit(f"is {kind.simpleString()}, but {name} in the schema")

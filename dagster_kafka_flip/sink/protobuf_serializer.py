@@ -13,7 +13,7 @@ from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
 from dagster_kafka_flip.settings.arguments import check_arguments
 from dagster_kafka_flip.sink.protobuf_schemas import MESSAGE, plan_of, proto_of
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializer import struct_of
+from dagster_kafka_flip.sink.serializer import serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,13 @@ class ProtobufSerializer(RegistrySerializer):
         encode = protobuf_encoding.encoding(parsed.for_decoding, message.full_name, plan)
         # Not by Arrow, on whose way a NaN becomes null. And Spark encodes a row twice if it may.
         encoded = f.udf(encode, "content binary, problem string", useArrow=False).asNondeterministic()
-        return encoded(step.changed(struct_of(columns.names))), _indexes(parsed, message.full_name, what)
+        value = struct_of(columns.names)
+        whole = encoded(step.changed(value))
+        if step.wrong is not None:
+            # Known only here: on its way to Python a text gets other characters.
+            wrong = step.wrong(value)
+            whole = f.when(wrong.isNull(), whole).otherwise(serialized(f.lit(None).cast("binary"), wrong))
+        return whole, _indexes(parsed, message.full_name, what)
 
 
 def _schema(schema: RegisteredSchema, what: str) -> ProtobufSchema:
