@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.sink.progress import check_sink, check_table
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
-from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
+from dagster_kafka_flip.sink.table_versions import TableVersions, local_version, not_there
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.table.history import Commit, Effect, effect_of
 from dagster_kafka_flip.table.history_pages import commits_of
-from dagster_kafka_flip.table.local_log import commits_between
+from dagster_kafka_flip.table.local_log import commits_between, is_absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,6 +80,9 @@ def outlook(
     check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
     local = local_version(source)
     if local is None:
+        # Known without Spark, which the caller may not want to start.
+        if source.target.is_path and is_absent(source.target.location):
+            raise not_there(source)
         versions = TableVersions(spark(), source)
         local = versions.newest, versions.table_id
     newest, table_id = local

@@ -60,10 +60,10 @@ class TableVersions:
             self.newest = next(iter(commits_of(spark, source.target))).version
             details = details_of(spark, source.target)
         except (TableNotThereError, StopIteration):
-            raise self._not_there() from None
+            raise not_there(source) from None
         except Exception as error:
             if is_not_there(error):
-                raise self._not_there() from None
+                raise not_there(source) from None
             raise
         self.table_id = details.id
         self._properties = details.properties
@@ -71,12 +71,6 @@ class TableVersions:
     def look_again(self) -> None:
         """Sets `newest` to the newest version of now."""
         self.newest = next(iter(commits_of(self._spark, self._source.target))).version
-
-    def _not_there(self) -> TableError:
-        return TableError(
-            f"the Delta table {self._source} does not exist. Nothing was published. Correct the table, or create it "
-            "first"
-        )
 
     def origin(self) -> Origin:
         """Where a sink without progress starts.
@@ -220,6 +214,13 @@ class TableVersions:
             f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
             f"changed would be lost. To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions"
         )
+
+
+def not_there(source: DeltaSource) -> TableError:
+    """Creates the error about a table that does not exist."""
+    return TableError(
+        f"the Delta table {source} does not exist. Nothing was published. Correct the table, or create it first"
+    )
 
 
 def local_version(source: DeltaSource) -> tuple[int, str] | None:

@@ -212,6 +212,8 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     def planned(*arguments, **options):
         return shown(*arguments, command=("plan",), **options)
 
+    for output in (shown(code=1), planned(code=1)):
+        assert f"the Delta table {published.table} does not exist" in " ".join(output.split())
     published.create()
     assert "the first one, with start snapshot, up to version 0" in shown()
     plan = json.loads(planned("--json"))
