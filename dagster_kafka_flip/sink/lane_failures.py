@@ -50,6 +50,13 @@ _RIGHTS = {
 }
 
 
+def unseen(sink: KafkaSink) -> str:
+    """What readers see of the records since the last progress, after an error."""
+    if sink.delivery_guarantee == "exactly_once":
+        return "Readers of committed records see nothing of the open transaction"
+    return "Records since the last progress may be in the topic, and the next run publishes them again"
+
+
 def is_too_large(error: confluent_kafka.KafkaError) -> bool:
     """Whether a record is larger than the producer or the topic allows."""
     return error.name() in _TOO_LARGE
@@ -70,11 +77,7 @@ class LaneFailures:
         self._id = sink.transactional_id(lane)
         self._broker_errors = broker_errors
         self._record, self._size = "", -1
-        self._invisible = (
-            "Readers of committed records see nothing of the open transaction"
-            if sink.delivery_guarantee == "exactly_once"
-            else "Records since the last progress may be in the topic, and the next run publishes them again"
-        )
+        self._invisible = unseen(sink)
 
     def note(self, message: confluent_kafka.Message) -> None:
         """Takes a record that was not delivered, for the message: the largest of several."""
@@ -163,7 +166,7 @@ class LaneFailures:
         """Creates the error about a record that the producer does not take."""
         return RowTooLargeError(
             f"{row}: the record of {size} bytes for the topic {topic} is larger than message.max.bytes of the producer "
-            f'(1000000 by default). {self._invisible}. Set properties={{"message.max.bytes": "..."}} of the KafkaSink, '
+            f'(1000000 by default). Set properties={{"message.max.bytes": "..."}} of the KafkaSink, '
             "and max.message.bytes of the topic, or leave columns out of the value"
         )
 

@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.dead_letter_records import DeadLetter, dead_letters_of
 from dagster_kafka_flip.sink.lane import Lane
-from dagster_kafka_flip.sink.lane_failures import shown
+from dagster_kafka_flip.sink.lane_failures import shown, unseen
 from dagster_kafka_flip.sink.progress import (
     Progress,
     are_even,
@@ -309,8 +309,12 @@ class Publication:
             self._open[row.lane].add(key, value)
         except UnpublishableRowError as error:
             # What a broker refused has failed already, and so has the transaction.
-            if lane.has_failed or not self._sink.leaves_out(error):
+            if lane.has_failed:
                 raise
+            if not self._sink.leaves_out(error):
+                # Of a row that is left out this is not true: its transaction goes on.
+                msg = f"{error}. {unseen(self._sink)}"
+                raise type(error)(msg) from None
             self._leave_out(row, key, value, step.places, error)
         if self._first is None or row.version < self._first:
             self._first = row.version
@@ -320,15 +324,14 @@ class Publication:
     ) -> None:
         if row.problem is not None:
             msg = (
-                f"{where}: it can't be serialized: {row.problem}. Readers of committed records see nothing of the open "
-                "transaction. Correct the row, or use another schema or serializer"
+                f"{where}: it can't be serialized: {row.problem}. Correct the row, or use another schema or serializer"
             )
             raise RowNotSerializableError(msg)
         if row.value is None and self._sink.deletes == "tombstone" and key is None:
             msg = (
                 f"{where}: key and value are null, because the row was deleted or its value column is null. Kafka "
-                "can't delete a record without a key. Readers of committed records see nothing of the open "
-                'transaction. Use a key that is never null, a value that is never null, or deletes="row"'
+                "can't delete a record without a key. Use a key that is never null, a value that is never null, or "
+                'deletes="row"'
             )
             raise RowWithoutKeyError(msg)
         topic, partition = places.of(row, key, value, where)

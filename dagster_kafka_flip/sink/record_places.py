@@ -108,8 +108,8 @@ class RecordPlaces:
         found = self._topic(topic)
         if found is None:
             msg = (
-                f"{where}: the topic {topic} does not exist, or this client may not describe it. {_NOTHING}. Create "
-                "it, or correct the row"
+                f"{where}: the topic {topic} does not exist, or this client may not describe it. Create it, or "
+                "correct the row"
             )
             raise RowMisplacedError(msg)
         count = found.partitions
@@ -127,7 +127,7 @@ class RecordPlaces:
         if chosen is None or not 0 <= chosen < count:
             msg = (
                 f"{where}: {by} names the topic partition {chosen}, but {topic} has {count}, numbered from 0. "
-                f"{_NOTHING}. Correct it, or add topic partitions"
+                "Correct it, or add topic partitions"
             )
             raise RowMisplacedError(msg)
         return topic, chosen
@@ -158,7 +158,7 @@ class RecordPlaces:
         if wrong is None:
             return ms
         msg = (
-            f"{where}: the column {self._sink.timestamp} is {ms} ms after 1970, but {wrong}. {_NOTHING}. Correct the "
+            f"{where}: the column {self._sink.timestamp} is {ms} ms after 1970, but {wrong}. Correct the "
             "row, or leave timestamp out"
         )
         raise RowMisplacedError(msg)
@@ -173,17 +173,11 @@ class RecordPlaces:
             return []
         found = row.named_headers
         if len(found) < len(row.headers):
-            msg = (
-                f"{where}: a header in the column {self._sink.headers} is null or has no name. {_NOTHING}. Correct the "
-                "row"
-            )
+            msg = f"{where}: a header in the column {self._sink.headers} is null or has no name. Correct the row"
             raise RowMisplacedError(msg)
         if any("\0" in name for name, _ in found):
             # The client would cut it there.
-            msg = (
-                f"{where}: the name of a header in the column {self._sink.headers} contains U+0000. {_NOTHING}. "
-                "Correct the row"
-            )
+            msg = f"{where}: the name of a header in the column {self._sink.headers} contains U+0000. Correct the row"
             raise RowMisplacedError(msg)
         return found
 
@@ -207,7 +201,7 @@ class RecordPlaces:
         if key is None and found.is_compacted:
             msg = (
                 f"{where}: its key is null, but the topic {topic} is compacted, so each record needs a key. "
-                f"{_NOTHING}. Use a key that is never null, or another topic"
+                "Use a key that is never null, or another topic"
             )
             raise RowWithoutKeyError(msg)
         if not self._is_size_known or found.max_bytes is None:
@@ -218,7 +212,7 @@ class RecordPlaces:
         if size > found.max_bytes:
             msg = (
                 f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} "
-                f"({found.max_bytes}). {_NOTHING}. Raise max.message.bytes of the topic, and if it is lower, "
+                f"({found.max_bytes}). Raise max.message.bytes of the topic, and if it is lower, "
                 'properties={"message.max.bytes": "..."} of the KafkaSink; or leave columns out of the value'
             )
             raise RowTooLargeError(msg)
@@ -227,11 +221,11 @@ class RecordPlaces:
         """The topic that a row names."""
         sink = self._sink
         if not topic:
-            msg = f"{where}: the column {sink.topic_column} names no topic. {_NOTHING}. Fill the column"
+            msg = f"{where}: the column {sink.topic_column} names no topic. Fill the column"
             raise RowMisplacedError(msg)
         if not is_topic_name(topic) or topic in (sink.progress_name, sink.dead_letter_topic):
             why = "a topic that the sink needs for itself" if is_topic_name(topic) else "no topic's name"
-            msg = f"{where}: the column {sink.topic_column} names {topic[:100]!r}, {why}. {_NOTHING}. Correct the row"
+            msg = f"{where}: the column {sink.topic_column} names {topic[:100]!r}, {why}. Correct the row"
             raise RowMisplacedError(msg)
         return topic
 
@@ -265,7 +259,7 @@ def _whole(chosen: Any, count: int, where: object) -> int:
             return operator.index(chosen)
     msg = (
         f"{where}: the partitioner returned {repr(chosen)[:100]} ({type(chosen).__name__}) instead of a topic "
-        f"partition's number. {_NOTHING}. Let it return an int from 0 to {count - 1}"
+        f"partition's number. Let it return an int from 0 to {count - 1}"
     )
     raise RowMisplacedError(msg)
 
@@ -276,6 +270,3 @@ def topic_not_found(option: str, name: str) -> str:
         f"the topic {name} does not exist, or this client may not describe it. Nothing was published. Create it, or "
         f"correct {option} of the KafkaSink"
     )
-
-
-_NOTHING = "Readers of committed records see nothing of the open transaction"

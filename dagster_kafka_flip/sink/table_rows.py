@@ -183,8 +183,9 @@ class SegmentRows:
         changed = [row[0] for row in changes.where(kind != "insert").select(COMMIT_VERSION).distinct().collect()]
         if changed and not self._source.skip_change_commits:
             which = ", ".join(map(str, sorted(changed)[:5])) + (" ..." if len(changed) > 5 else "")  # noqa: PLR2004
+            versions = f"version{'s' * (len(changed) > 1)} {which}"
             msg = (
-                f"version{'s' * (len(changed) > 1)} {which} of the table {self._source} updated or deleted rows, but the sink publishes only "
+                f"{versions} of the table {self._source} updated or deleted rows, but the sink publishes only "
                 'appended rows. Nothing of the versions was published. Set content="changes" of the DeltaSource to '
                 "publish updates and deletes, or skip_change_commits=True to leave out these commits"
             )

@@ -149,7 +149,7 @@ class TableVersions:
         if stop is not None and stop > self.newest:
             msg = (
                 f"the stop, version {stop}, is beyond the table {self._source}, whose newest version is {self.newest}. "
-                "Nothing was published. Correct stop of the DeltaSource, or wait for the version"
+                "Nothing was published. Correct stop (of the run's config or the DeltaSource), or wait for the version"
             )
             raise VersionOutOfRangeError(msg)
         return self.newest if stop is None else stop

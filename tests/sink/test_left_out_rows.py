@@ -149,6 +149,8 @@ def test_rows_that_are_left_out_are_dead_letters_in_the_same_transactions(publis
         key=repr,
     )
     assert headers["kafka_flip.table"].endswith(str(published.table))
+    # Its transaction was committed.
+    assert "open transaction" not in headers["kafka_flip.message"]
     assert {"kafka_flip.version", "kafka_flip.message", "kafka_flip.topic", "kafka_flip.sink"} <= headers.keys()
     if guarantee == "at_least_once":
         assert result.left_out == {"RowMisplacedError": 2, "RowTooLargeError": 2, "RowWithoutKeyError": 1}
