@@ -137,7 +137,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
         return _result_of_rows(publishing, "The last run that published something left no rows out", details)
     letters = publishing.sink.dead_letter_topic
     description = (
-        f"The last run that published something left {rows:,} rows out"
+        f"The last run that published something left {rows:,} {'row' if rows == 1 else 'rows'} out"
         + (f", and runs that failed around it {of_failed:,} more" if of_failed else "")
         + f". Readers of {publishing.sink.topic} have the earlier values of their keys, or none. "
         + ("The run's log has the first ones" if letters is None else f"The topic {letters} has them, with the reasons")

@@ -91,9 +91,10 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     ]
     print_table(out, ("version", "operation", "changed rows"), rows, most=limit_rows)
     out.print()
-    text = f"{sum(known):,} changed" + (
-        f", and an unknown number in {untold:,} of the versions, whose commits do not report it" * (untold > 0)
-    )
+    parts = [f"{sum(known):,} changed"] * bool(known)
+    if untold:
+        parts.append(f"an unknown number in {untold:,} of the versions, whose commits do not report it")
+    text = ", and ".join(parts)
     print_fields(out, {"versions": f"{len(versions):,}", "rows": text})
 
 

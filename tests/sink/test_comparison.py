@@ -252,7 +252,7 @@ def test_rows_that_were_left_out_are_reported_and_not_counted_as_lost(published,
     assert [each.severity for each in found.values()] == [AssetCheckSeverity.WARN] * 2
     assert (left_out.passed, left_out.metadata["rows_left_out"].value) == (False, 1)
     assert left_out.metadata["by_error"].value == {"RowMisplacedError": 1}
-    assert "left 1 rows out" in (left_out.description or "")
+    assert "left 1 row out" in (left_out.description or "")
     assert (equal.passed, equal.metadata["missing"].value) == (False, 1)
     assert "may be rows that the sink left out" in (equal.description or "")
     # A run that finds nothing new changes nothing of that.
