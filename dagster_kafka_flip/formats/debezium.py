@@ -193,7 +193,7 @@ class DebeziumEvents(TruncatingFormat):
         roomy = with_room(StructType(declared))
         behind_schema = [StructField("payload", roomy)]
         if any(field.name.lower() in {"schema", "payload"} for field in declared):
-            # One name for two fields would be ambiguous.
+            # The converter's own fields have these names, too: parse each of the two forms by itself.
             inside = parsed_json(data, behind_schema)
             has_schema = ~is_corrupt(inside) & inside.getField("payload").isNotNull()
             bare = parsed_json(data, roomy.fields)
