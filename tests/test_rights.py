@@ -23,6 +23,7 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -259,6 +260,31 @@ def test_a_sink_needs_its_rights_and_names_each_that_is_missing(secured, spark, 
             spark.sql(f"INSERT INTO delta.`{table}` VALUES (2)")
     assert kafka.end_offset("published") == 2
     kafka.close()
+
+
+def test_a_broker_that_refuses_a_transaction_is_named_by_the_next_record(secured):
+    """Kafka's client then refuses each record, delivers none, and gives the reason only to some calls."""
+    kafka = Kafka(secured.bootstrap_servers)
+    kafka.create("refused")
+    kafka.close()
+    prefix = "refused-sink"
+    rights: tuple[Right, ...] = (
+        ("DESCRIBE", "TOPIC", "refused"),
+        ("WRITE", "TRANSACTIONAL_ID", f"{prefix}-*"),
+        ("DESCRIBE", "TRANSACTIONAL_ID", f"{prefix}-*"),
+    )
+    lane = Lane(_connect(secured, "refused", rights), KafkaSink(topic="refused", transactional_id_prefix=prefix), 0)
+    lane.open()
+
+    def write_until_refused() -> None:
+        deadline = time.monotonic() + _REQUEST_SECONDS
+        while time.monotonic() < deadline:
+            lane.write("refused", None, b"v")
+            time.sleep(0.1)
+
+    with pytest.raises(ClusterAccessError, match="Grant WRITE on the topics refused and refused-sink-progress"):
+        write_until_refused()
+    lane.close()
 
 
 @pytest.mark.spark

@@ -258,11 +258,16 @@ class Lane:
 
     def _failure(self, error: confluent_kafka.KafkaError, what: str) -> Exception:
         self._poll(0)
-        if error.name() == "_STATE":
-            # It only says that the client can't go on. Why, its own thread says a moment later.
+        if error.name() == "_STATE" and self._is_exact:
+            # It only says that the client can't go on. Why, its own thread says a moment later, but not if the brokers
+            # refused the transaction before they took a record. Then it tells whoever begins another one.
             deadline = time.monotonic() + _STEP_SECONDS
             while self._failed is None and time.monotonic() < deadline:
                 self._poll(0.1)
+            try:
+                self._producer.begin_transaction()
+            except confluent_kafka.KafkaException as reason:
+                error = reason.args[0]
         # A later error often only says that an earlier one was fatal, or that a record of the transaction failed.
         return self._failures.error(error if self._failed is None else self._failed, what, self.age)
 
