@@ -122,6 +122,11 @@ def refusal(**files: str) -> str:
             "verify_after: soon",
             "attributes.verify_after: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or seconds",
         ),
+        # pydantic would take `true` for 1: a second, and a batch of one record.
+        ("verify_after: true", "attributes.verify_after: expected a number, got true or false"),
+        ("limits: {max_records_per_batch: true}", "attributes.limits.max_records_per_batch: expected a number, got"),
+        ("checks: {max_lag: true}", "attributes.checks.max_lag: expected a number, got true or false"),
+        ("retry_policy: {max_retries: true}", "attributes.retry_policy.max_retries: expected a number, got true or"),
         ("verify_after: -5", "attributes.verify_after: verify_after: -1 day, 23:59:55 is negative"),
         ("verify_after: [5]", "attributes.verify_after: expected a number, got a list"),
         ("verify_after: {hours: 1}", "attributes.verify_after: expected a number, got a mapping"),

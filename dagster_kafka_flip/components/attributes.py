@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 from dagster import (
     AssetKey,
@@ -40,7 +40,8 @@ from dagster.components.resolved.core_models import (
     resolve_backfill_policy,
     resolve_partitions_def,
 )
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import PydanticKnownError
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
@@ -77,6 +78,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Scalar = str | int | float | bool
+
+
+def _not_true_or_false(value: Any) -> Any:
+    # pydantic takes `true` for 1.
+    if isinstance(value, bool):
+        raise PydanticKnownError("float_type")
+    return value
+
+
+_NUMERIC = BeforeValidator(_not_true_or_false)
+_Whole = Annotated[int, _NUMERIC]
+_Duration: Any = Annotated[str | float, _NUMERIC]
 _ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
 # Passwords: never in a file; definitions only have the name of an environment variable.
 _SECRETS = frozenset({"sasl_password", "ssl_key_password", "password", "bearer_token", "oauth_client_secret"})
@@ -185,7 +198,9 @@ def _written(kind: Any) -> Any:
 
 
 def _or_template(kind: Any) -> Any:
-    return kind if kind is str else kind | Template
+    accepted = kind if kind is str else kind | Template
+    kinds = {kind, *get_args(kind)}
+    return Annotated[accepted, _NUMERIC] if kinds & {int, float} and bool not in kinds else accepted
 
 
 def _of(settings: type[T], **fields: Callable[[ResolutionContext, Any], Any]) -> Callable[[ResolutionContext, Any], T]:
@@ -287,8 +302,8 @@ def _start(context: ResolutionContext, value: Any) -> Any:
 _CHECK_TYPES: Mapping[str, Any] = {
     "bool": bool,
     "int | None": int | None,
-    "timedelta": str | float,
-    "timedelta | None": str | float | None,
+    "timedelta": _Duration,
+    "timedelta | None": _Duration | None,
 }
 _CHECKS = {
     name: each
@@ -327,7 +342,7 @@ class SinkChecksAttributes(Model):
     """Options of delta_kafka_checks."""
 
     equals_table: bool | Template | None = Field(default=None, description=entries(delta_kafka_checks)["equals_table"])
-    max_records: int | Template | None = Field(default=None, description=entries(delta_kafka_checks)["max_records"])
+    max_records: _Whole | Template | None = Field(default=None, description=entries(delta_kafka_checks)["max_records"])
     blocking: bool | Template | None = Field(default=None, description=entries(delta_kafka_checks)["blocking"])
 
 
@@ -377,9 +392,9 @@ class MonthlyPartitionsAttributes(Model):
     start_date: str
     end_date: str | None = None
     timezone: str | None = None
-    minute_offset: int = 0
-    hour_offset: int = 0
-    day_offset: int = 1
+    minute_offset: _Whole = 0
+    hour_offset: _Whole = 0
+    day_offset: _Whole = 1
 
 
 _OneDimension = (
@@ -427,8 +442,8 @@ def _backfill_policy(context: ResolutionContext, value: Any) -> BackfillPolicy:
 class RetryPolicyAttributes(Model):
     """Dagster's retries of a failed step."""
 
-    max_retries: int = 1
-    delay: float | None = Field(None, description="Seconds before a retry.")
+    max_retries: _Whole = 1
+    delay: Annotated[float | None, _NUMERIC] = Field(None, description="Seconds before a retry.")
     backoff: Literal["linear", "exponential"] | None = None
     jitter: Literal["full", "plus_minus"] | None = None
 
@@ -504,10 +519,10 @@ _KafkaSourceFields = model_of(
     KafkaSource,
     without=("connection", "overrides_position"),
     topics=str | list[str] | None,
-    partitions=dict[str, list[int]] | None,
+    partitions=dict[str, list[_Whole]] | None,
     starting_offsets=str,
     stopping_offsets=str,
-    max_drift=str | float | None,
+    max_drift=_Duration | None,
 )
 KafkaSourceModel: type[BaseModel] = create_model(
     _KafkaSourceFields.__name__,
@@ -528,7 +543,7 @@ TopicsOfAttribute = Annotated[Mapping[str, Any], _attribute(rendered, dict[str, 
 PrefixAttribute = Annotated[str | list[str], _attribute(_prefix, str | list[str])]
 AssetKeyAttribute = Annotated[AssetKey, _attribute(_key, str | list[str])]
 AssetKeysAttribute = Annotated[list[AssetKey], _attribute(_keys, list[str])]
-DurationAttribute = Annotated[timedelta, _attribute(_duration, str | float)]
+DurationAttribute = Annotated[timedelta, _attribute(_duration, _Duration)]
 ErrorsAttribute = Annotated[list[type[KafkaFlipError]], _attribute(_errors, list[str])]
 PartitionsAttribute = Annotated[
     PartitionsDefinition[Any], _attribute(_partitions, _OneDimension | MultiPartitionsAttributes)
@@ -572,7 +587,7 @@ else:
     def _model_attribute(resolve, schema):  # noqa: ANN001, ANN202
         return Annotated[Any, _attribute(resolve, schema)]
 
-    _WINDOWS = model_of(Windows, max_lateness=str | float | None)
+    _WINDOWS = model_of(Windows, max_lateness=_Duration | None)
     SourceAttribute = _model_attribute(_source, KafkaSourceModel)
     FormatAttribute = _model_attribute(format_of, FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
@@ -598,7 +613,7 @@ else:
             KafkaSink,
             key=SERIALIZERS | None,
             value=SERIALIZERS | None,
-            transaction_timeout=str | float,
+            transaction_timeout=_Duration,
             tolerate=list[str],
             partitioner=Literal["default", "fixed", "round_robin"],
         ),
