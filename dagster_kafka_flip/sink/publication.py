@@ -94,6 +94,8 @@ class Publication:
         self._undelivered = 0
         self._warnings = 0
         self._partitions_added = 0
+        # Whether the segment is known to be read from the table of the plan.
+        self._is_same_table = False
 
     def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
         """Publishes all rows up to a version, or up to the limits of the run.
@@ -246,6 +248,7 @@ class Publication:
 
     def _publish(self, segment: Segment, places: RecordPlaces, tag: str) -> bool:
         """Publishes a segment; whether the run goes on."""
+        self._is_same_table = False
         with reading(self._versions, segment):
             read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
             batches = Batches(self._committed, folds=self._folds)
@@ -393,6 +396,7 @@ class Publication:
         for lane, reached in zip(self._lanes, now, strict=True):
             before = self._committed[lane.number]
             if (reached.version, reached.rows) != (before.version, before.rows):
+                self._check_same_table()
                 # For those of runs that fail: they report nothing to Dagster.
                 left_out = before.left_out + sum(self._open[lane.number].left_out.values())
                 progress = replace(reached, left_out=left_out)
@@ -405,6 +409,16 @@ class Publication:
         self._batches += moved
         self._log.info("committed: version %d", min(progress.version for progress in self._committed))
         return self._limits.max_batches is None or self._batches < self._limits.max_batches
+
+    def _check_same_table(self) -> None:
+        """Checks once for each segment that the table was not recreated between the plan and the read.
+
+        Only when rows are there: until Spark reads, it may still find another table.
+        """
+        if not self._is_same_table:
+            now = self._versions.table_id_now()
+            check_table(dict(enumerate(self._committed)), self._sink.transactional_id_prefix, str(self._source), now)
+            self._is_same_table = True
 
 
 class _Where(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from dagster_kafka_flip.table.local_log import details_at
 from dagster_kafka_flip.table.spark_error import is_not_there
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -56,21 +59,26 @@ class TableVersions:
             if str(spark.conf.get(name, "false")).lower() == "true":
                 msg = f"{name} is true: Spark would silently leave out rows. Set it to false for this session"
                 raise ConfigurationError(msg)
-        try:
+        with _there(source):
             self.newest = next(iter(commits_of(spark, source.target))).version
             details = details_of(spark, source.target)
-        except (TableNotThereError, StopIteration):
-            raise not_there(source) from None
-        except Exception as error:
-            if is_not_there(error):
-                raise not_there(source) from None
-            raise
         self.table_id = details.id
         self._properties = details.properties
 
     def look_again(self) -> None:
         """Sets `newest` to the newest version of now."""
         self.newest = next(iter(commits_of(self._spark, self._source.target))).version
+
+    def table_id_now(self) -> str:
+        """Delta's id of the table that is there now.
+
+        Raises:
+            TableError: There is none.
+        """
+        if (local := local_version(self._source)) is not None:
+            return local[1]
+        with _there(self._source):
+            return details_of(self._spark, self._source.target).id
 
     def origin(self) -> Origin:
         """Where a sink without progress starts.
@@ -214,6 +222,18 @@ class TableVersions:
             f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
             f"changed would be lost. To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions"
         )
+
+
+@contextlib.contextmanager
+def _there(source: DeltaSource) -> Generator[None]:
+    try:
+        yield
+    except (TableNotThereError, StopIteration):
+        raise not_there(source) from None
+    except Exception as error:
+        if is_not_there(error):
+            raise not_there(source) from None
+        raise
 
 
 def not_there(source: DeltaSource) -> TableError:

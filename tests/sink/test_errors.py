@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -346,3 +347,24 @@ def test_a_start_by_time_is_the_first_version_at_or_after_it(published):
         versions.between(begun, begun + timedelta(minutes=1))
     with pytest.raises(VersionOutOfRangeError, match=r"again_to_time: .* is in the future"):
         versions.between(begun, now + timedelta(hours=1))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize("content", ["changes", "appended_rows"])
+def test_a_table_that_is_recreated_during_a_run_is_not_published(published, content):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.run(content=content)
+    published.sql("INSERT INTO {t} VALUES (2, 'b')")
+
+    def recreating(rows):
+        shutil.rmtree(published.table)
+        published.create()
+        for number in range(3, 6):
+            published.sql(f"INSERT INTO {{t}} VALUES ({number}, 'of another table')")
+        return rows
+
+    with pytest.raises((SinkProgressError, VersionsGoneError), match=r"was recreated|can't be published"):
+        published.run(transform=recreating)
+    assert published.texts() == {1: ["a"]}
