@@ -27,7 +27,7 @@ from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictErro
 from dagster_kafka_flip.table.history import Anchor, documented
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.schema import comments, names_and_types
-from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.spark_error import error_summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -298,7 +298,7 @@ class OpenStream:
         try:
             return ask()
         except Exception as error:  # noqa: BLE001 - nothing here may affect what is committed
-            self._spec.log.warning("%s; the run's commits are not affected: %s", what, telling_line(error))
+            self._spec.log.warning("%s; the run's commits are not affected: %s", what, error_summary(error))
             return otherwise
 
     def _notify(self, enumerator: SplitEnumerator) -> bool:

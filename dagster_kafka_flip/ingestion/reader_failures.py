@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import ClusterAccessError, ClusterUnreachableError, KafkaFlipError, WriteFailedError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.retries import TRIES, retries
-from dagster_kafka_flip.table.spark_error import is_sparks_own, telling_line
+from dagster_kafka_flip.table.spark_error import error_summary, is_sparks_own
 
 if TYPE_CHECKING:
     import logging
@@ -90,7 +90,7 @@ def reader_failures(
             f"Nothing of the batch was written. The brokers' advertised.listeners are {', '.join(addresses)} "
             f"(bootstrap_servers: {connection.bootstrap_servers}): Spark's driver and executors must resolve and "
             "reach all of them. Check DNS, routes and firewalls on the machines where Spark runs, or change the "
-            f"advertised listeners, then run again. Spark's error: {telling_line(cause)}"
+            f"advertised listeners, then run again. Spark's error: {error_summary(cause)}"
         )
         raise ClusterUnreachableError(msg) from error
 

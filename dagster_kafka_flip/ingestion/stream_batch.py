@@ -26,7 +26,7 @@ from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
-from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.telemetry.facts import log_facts
 
@@ -210,7 +210,7 @@ class Landing:
         try:
             return watch.get(patience)
         except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
-            return Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
+            return Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
 
     def _has_no_record(self, batch: ReadPlan) -> bool:
         """Whether there is no record in a batch's offsets, as compaction leaves them.

@@ -50,7 +50,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
 from dagster_kafka_flip.table.schema import comments, names_and_types
-from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.table.windowed_table import (
@@ -363,7 +363,7 @@ class WindowLanding:
         try:
             observed, seen = self._observed(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
-            observed = Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
+            observed = Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
             seen = None
         tell_unknown(self._spec.log, observed)
         if done is not None:

@@ -9,7 +9,7 @@ from dagster_kafka_flip.table.incomplete_log import has_first_commit, has_log, i
 from dagster_kafka_flip.table.keyed_table import mode_properties
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
-from dagster_kafka_flip.table.spark_error import is_not_there, telling_line
+from dagster_kafka_flip.table.spark_error import error_summary, is_not_there
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.statistics import STATISTICS_COLUMNS, are_statistics_chosen, statistics_columns
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
@@ -86,7 +86,7 @@ def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
         return spark.catalog.getDatabase(schema).locationUri or ""
     except Exception as error:
         msg = (
-            f"the table {target} does not exist and can't be created: {telling_line(error)}. Nothing was written. "
+            f"the table {target} does not exist and can't be created: {error_summary(error)}. Nothing was written. "
             f"Create the schema (CREATE SCHEMA {schema}), or correct the table's name"
         )
         raise TableError(msg) from error

@@ -55,11 +55,11 @@ from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.several_writers import check_writers
 from dagster_kafka_flip.table.spark_error import (
     breaks_rule,
+    error_summary,
     is_already_there,
     is_conflict,
     is_not_there,
     is_place_taken,
-    telling_line,
 )
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_errors import with_advice
@@ -419,8 +419,8 @@ class DeltaTable:
                 self._spark.sql(f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({pairs})")
         except Exception as error:
             if is_conflict(error):
-                raise ForeignConflictError(telling_line(error)) from error
-            msg = f"properties of the table {self._target} can't be set: {telling_line(error)}"
+                raise ForeignConflictError(error_summary(error)) from error
+            msg = f"properties of the table {self._target} can't be set: {error_summary(error)}"
             raise TableError(msg) from error
 
     def check_takes_streams(self) -> None:
@@ -682,7 +682,7 @@ class DeltaTable:
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
                 msg = (
                     f"the write to {self._target} ended, but its history can't be read to check whether it was "
-                    f"committed: {telling_line(failure or error)}. Spark may have died. Nothing is lost: if the batch "
+                    f"committed: {error_summary(failure or error)}. Spark may have died. Nothing is lost: if the batch "
                     "was committed, the next run finds it; otherwise it reads the batch again"
                 )
                 raise CommitUnknownError(msg) from (failure or error)
@@ -730,7 +730,7 @@ class DeltaTable:
     def failed(self, failure: Exception) -> KafkaFlipError:
         """Returns the error for a write that failed without a commit in history."""
         if is_conflict(failure):
-            return ForeignConflictError(telling_line(failure))
+            return ForeignConflictError(error_summary(failure))
         if (found := error_of(failure, str(self._target), self._target.key)) is not None:
             return found
         msg = f"the write to {self._target} failed and nothing of it was committed: {with_advice(failure)}"

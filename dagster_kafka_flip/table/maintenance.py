@@ -11,7 +11,7 @@ from dagster_kafka_flip.errors import PositionTooOldError, TableError
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.store_lock import store_lock
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def maintain(
             newest = next(iter(commits_of(spark, target)))
     except Exception as error:
         msg = (
-            f"the table {target} can't be maintained: {telling_line(error)}. Its rows and its position are unchanged. "
+            f"the table {target} can't be maintained: {error_summary(error)}. Its rows and its position are unchanged. "
             "Run the maintenance again when no other run changes the table"
         )
         raise TableError(msg) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tenacity
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, WriteFailedError
-from dagster_kafka_flip.table.spark_error import is_transient, telling_line
+from dagster_kafka_flip.table.spark_error import error_summary, is_transient
 
 if TYPE_CHECKING:
     import logging
@@ -56,7 +56,7 @@ def retries(
             state.attempt_number,
             TRIES,
             state.upcoming_sleep,
-            cause if cause is None or isinstance(cause, ClusterUnreachableError) else telling_line(cause),
+            cause if cause is None or isinstance(cause, ClusterUnreachableError) else error_summary(cause),
         )
 
     return tenacity.Retrying(

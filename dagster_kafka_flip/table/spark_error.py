@@ -159,7 +159,7 @@ def is_sparks_own(error: BaseException) -> bool:
     return _condition(error) != _RAISED_IN_SQL and not {_USERS_OWN, _SPARK_IS_GONE} & {kind.__name__ for kind in kinds}
 
 
-def telling_line(error: BaseException) -> str:
+def error_summary(error: BaseException) -> str:
     """The error's class and the line with the cause, including a following list.
 
     Spark wraps executor errors in generic sentences and in stack traces of two languages.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.spark_error import error_summary
 
 # Names and texts of S3's, Hadoop's and Amazon's clients, each with what to do. HEAD requests are answered without a
 # reason, so that only the status is known.
@@ -47,7 +47,7 @@ def with_advice(error: BaseException, otherwise: str = "") -> str:
         error: Spark's error.
         otherwise: What to do if it is not a known error of an object store.
     """
-    return ". ".join(filter(None, (telling_line(error).rstrip("."), _advice(error) or otherwise)))
+    return ". ".join(filter(None, (error_summary(error).rstrip("."), _advice(error) or otherwise)))
 
 
 def _advice(error: BaseException) -> str | None:

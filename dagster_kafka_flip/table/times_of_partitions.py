@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.table.local_files import is_local
-from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.spark_error import error_summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -75,5 +75,5 @@ def _zone_of_writers(spark: SparkSession) -> str:
     try:
         ((zone,),) = spark.sql("SELECT reflect('java.time.ZoneId', 'systemDefault')").collect()
     except Exception as error:  # noqa: BLE001 - a cluster may not allow this function
-        return f"unknown ({telling_line(error)})"
+        return f"unknown ({error_summary(error)})"
     return str(zone)

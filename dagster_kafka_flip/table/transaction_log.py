@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.restored import FileChange
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import literal
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TransactionLog:
         except TableError:
             raise
         except Exception as error:
-            msg = f"the log of the table {self._table} ({self._folder}) can't be read: {telling_line(error)}"
+            msg = f"the log of the table {self._table} ({self._folder}) can't be read: {error_summary(error)}"
             raise TableError(msg) from error
 
     def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:

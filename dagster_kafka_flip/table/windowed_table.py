@@ -27,7 +27,7 @@ from dagster_kafka_flip.table.history import Effect, commits_that_count, effect_
 from dagster_kafka_flip.table.history_pages import FIRST_PAGE, TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
-from dagster_kafka_flip.table.spark_error import is_fenced_out, is_outside_of_predicate, telling_line
+from dagster_kafka_flip.table.spark_error import error_summary, is_fenced_out, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY, WindowsDocument
@@ -421,7 +421,7 @@ class WindowedTable:
                     return found
             return self._counted_rows(windows, done, column, topic_column)
         except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever goes wrong from here on
-            _logger.warning("the row count of the windows in %s is unknown: %s", self._target, telling_line(error))
+            _logger.warning("the row count of the windows in %s is unknown: %s", self._target, error_summary(error))
             return None
 
     def _added_rows(

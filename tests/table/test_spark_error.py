@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PythonException, SparkRuntimeExcep
 from dagster_kafka_flip.errors import ClusterUnreachableError, RecordsRejectedError, WriteFailedError
 from dagster_kafka_flip.table import retries as retries_module
 from dagster_kafka_flip.table.retries import TRIES, retries
-from dagster_kafka_flip.table.spark_error import breaks_rule, is_conflict, is_transient, telling_line
+from dagster_kafka_flip.table.spark_error import breaks_rule, error_summary, is_conflict, is_transient
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
@@ -59,7 +59,7 @@ ValueError: broken by hand
     ],
 )
 def test_the_line_that_names_the_cause(text, line):
-    assert telling_line(RuntimeError(text)) == f"RuntimeError: {line}"
+    assert error_summary(RuntimeError(text)) == f"RuntimeError: {line}"
 
 
 def test_another_writers_change_is_distinguished_from_the_streams_own_fence():
@@ -136,7 +136,7 @@ def test_temporary_failures_are_retried_up_to_a_limit_and_logged_each_time(error
     assert len(tries) == TRIES == 5
     reported = [record.getMessage().partition("; retrying in 0 s: ") for record in caplog.records]
     assert [(what, cause) for what, _, cause in reported] == [
-        (f"the write to t failed with a transient error (try {number} of 5)", telling_line(error))
+        (f"the write to t failed with a transient error (try {number} of 5)", error_summary(error))
         for number in range(1, 5)
     ]
 
