@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError
 from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import KnownPosition
@@ -79,5 +79,5 @@ def idle_position(spec: RunSpec[Source], source: Source, known: KnownPosition, p
             return None
         version, rows = seen
         confirmed = replace(confirmed, table_version=version, table_rows=rows)
-    log_facts(spec.log, "nothing new on %s, not starting Spark", source, topic_partitions=len(plan.end_offsets))
+    log_with_fields(spec.log, "nothing new on %s, not starting Spark", source, topic_partitions=len(plan.end_offsets))
     return confirmed

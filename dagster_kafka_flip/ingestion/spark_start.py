@@ -8,7 +8,7 @@ from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address
-from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,5 +31,5 @@ def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> tuple
     seconds = clock.lap()
     context.current_parallelism = parallelism(session)
     ui = ui_address(session)
-    log_facts(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)
+    log_with_fields(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)
     return session, seconds, ui

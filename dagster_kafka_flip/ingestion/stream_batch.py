@@ -28,7 +28,7 @@ from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.transform import transformed
-from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,7 +173,7 @@ class Landing:
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
         if observed.unknown == NOTHING_TOLD and committed.rows == 0 and self._has_no_record(batch):
             observed = Observed(records=0, bytes=0, rejected=0)
-        log_facts(
+        log_with_fields(
             self._spec.log,
             "committed version %d of %s",
             committed.version,

@@ -10,7 +10,7 @@ from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,7 +218,7 @@ class StreamPlanner:
                 "is kept",
                 ", ".join(map(str, plan.removed)),
             )
-        log_facts(
+        log_with_fields(
             log,
             "planned %d split%s of %s",
             len(plan.splits),

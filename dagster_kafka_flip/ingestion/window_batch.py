@@ -61,7 +61,7 @@ from dagster_kafka_flip.table.windowed_table import (
     windows_predicate,
 )
 from dagster_kafka_flip.table.windows_document import WindowsDocument
-from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -159,7 +159,7 @@ class WindowLanding:
         for incident in plan.incidents:
             self._spec.log.warning("tolerated %s: %s", incident.error, incident.message)
         tasks = len(self._enumerator.assign(plan).task_plan.tasks)
-        log_facts(
+        log_with_fields(
             self._spec.log,
             "planned %d window%s from %s to %s",
             len(plan.windows),
@@ -188,7 +188,7 @@ class WindowLanding:
         )
         seconds = clock.lap()
         self._confirm(batch)
-        log_facts(
+        log_with_fields(
             self._spec.log,
             "committed %s of %s",
             "nothing" if batch.done is None else f"version {batch.done.version}",

@@ -24,7 +24,7 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics, measured_run
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class _Run:
             with attempt:
                 publication.run(last, self._cluster, tag)
         result = publication.result(last, spark_seconds, time.monotonic() - self._begun)
-        log_facts(
+        log_with_fields(
             self._log,
             "published",
             table=str(source),

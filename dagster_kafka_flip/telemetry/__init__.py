@@ -1,1 +1,1 @@
-"""What runs tell monitoring: facts in log lines, and OpenTelemetry metrics."""
+"""For monitoring: fields in log lines, and OpenTelemetry metrics."""

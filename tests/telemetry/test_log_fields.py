@@ -1,4 +1,4 @@
-"""The facts of a log line can be taken apart by a machine: from the line, and from the fields of the record."""
+"""The fields of a log line can be taken apart by a machine: from the line, and from the attributes of the record."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import shlex
 import pytest
 from dagster import job, json_console_logger, op
 
-from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 _logger = logging.getLogger("dagster_kafka_flip.test")
 
 
 @pytest.fixture
 def logged(caplog):
-    """What a message with facts is logged as: the line, and the record's field."""
+    """What a message with fields is logged as: the line, and the record's field."""
 
-    def log(**facts):
+    def log(**fields):
         with caplog.at_level(logging.INFO, logger=_logger.name):
-            log_facts(_logger, "committed version %d", 3, **facts)
+            log_with_fields(_logger, "committed version %d", 3, **fields)
         record = caplog.records[-1]
         return record.getMessage(), record.kafka_flip
 
@@ -47,7 +47,7 @@ def test_a_text_with_spaces_or_quotes_stays_one_fact(logged):
 def test_dagsters_json_logger_shows_them_as_fields(capsys):
     @op
     def commit(context):
-        log_facts(context.log, "committed version %d", 3, rows=5)
+        log_with_fields(context.log, "committed version %d", 3, rows=5)
 
     @job(logger_defs={"console": json_console_logger})
     def commits():

@@ -1,4 +1,4 @@
-"""Logs a message with facts: as `name=value` in the line, and as fields of the log record for JSON formatters."""
+"""Logs a message with fields: as `name=value` in the line, and as attributes of the log record for JSON formatters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 FIELD = "kafka_flip"
 
 
-def log_facts(
-    log: logging.Logger | logging.LoggerAdapter[Any], message: str, *args: object, **facts: str | float | None
+def log_with_fields(
+    log: logging.Logger | logging.LoggerAdapter[Any], message: str, *args: object, **fields: str | float | None
 ) -> None:
     """Logs a message at level INFO, followed by `name=value` pairs.
 
@@ -21,10 +21,10 @@ def log_facts(
         log: The logger.
         message: The message, with `%s` and the like for `args`.
         *args: Values in the message.
-        **facts: Numbers and strings; those that are None are left out. The line shows floats with two decimals, and
+        **fields: Numbers and strings; those that are None are left out. The line shows floats with two decimals, and
             strings with spaces or quotes as in JSON. The record's attribute `kafka_flip` has them as they are.
     """
-    known = {name: value for name, value in facts.items() if value is not None}
+    known = {name: value for name, value in fields.items() if value is not None}
     shown = " ".join(f"{name}={_text(value)}" for name, value in known.items())
     log.info(message + ": %s", *args, shown, extra={FIELD: known})  # noqa: G003 - the message is a constant
 
