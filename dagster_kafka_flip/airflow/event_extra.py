@@ -105,7 +105,7 @@ def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None,
 def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
     """The extra for a run of a sink, with keys of docs/metadata.md."""
     return {
-        **result.facts,
+        **result.metadata,
         SINK: sink.transactional_id_prefix,
         "kafka/progress_topic": sink.progress_name,
         PROGRESS: result.known_json,

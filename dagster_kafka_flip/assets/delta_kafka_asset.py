@@ -327,7 +327,7 @@ def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDe
 
 def _metadata(result: PublishResult) -> dict[str, Any]:
     """Metadata of a materialization."""
-    metadata: dict[str, Any] = {**result.facts, "seconds/total": round(result.seconds, 3)}
+    metadata: dict[str, Any] = {**result.metadata, "seconds/total": round(result.seconds, 3)}
     if result.spark_seconds is not None:
         metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
     if result.records and result.spark_seconds is not None:

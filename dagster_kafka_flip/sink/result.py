@@ -64,7 +64,7 @@ class PublishResult:
         return max(0, self.newest_version - self.last_version)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What the scheduler's metadata shows, by the keys of docs/metadata.md."""
         values: dict[str, Any] = {
             "kafka/idle": self.first_version is None,

@@ -250,7 +250,7 @@ def test_a_topic_that_grows_gets_each_record_once_but_keys_change_their_topic_pa
     kafka.grow(topic, 5)
     published.sql("UPDATE {t} SET v = 'b'")
     result = published.run()
-    assert (result.records, result.facts["kafka/partitions_added"]) == (20, 3)
+    assert (result.records, result.metadata["kafka/partitions_added"]) == (20, 3)
     assert (
         f"the topic {topic} had 2 topic partitions when the sink {topic} last published, and has 5 now" in caplog.text
     )
@@ -263,7 +263,7 @@ def test_a_topic_that_grows_gets_each_record_once_but_keys_change_their_topic_pa
     assert {place.partition for each in places.values() for place in each} > {0, 1}
     # It is told once.
     published.sql("DELETE FROM {t} WHERE id = 3")
-    assert "kafka/partitions_added" not in published.run().facts
+    assert "kafka/partitions_added" not in published.run().metadata
 
 
 def test_a_transaction_that_brokers_aborted_by_its_timeout_says_so(published, kafka):
