@@ -60,11 +60,11 @@ def show_status(data_dir: Path, as_json: bool) -> None:
 
 
 def _show(status: BrokerStatus, *, as_json: bool) -> None:
-    facts = {
+    fields = {
         "bootstrap_servers": status.bootstrap_servers,
         "pid": status.pid,
         "cluster_id": status.cluster_id,
         "uptime": status.uptime,
         "data_dir": status.data_dir,
     }
-    show_server(_WHAT, facts, as_json=as_json)
+    show_server(_WHAT, fields, as_json=as_json)

@@ -56,7 +56,7 @@ def run_server(
     Args:
         what: Name of the server, such as `broker`.
         server: The server. If it already runs, it is only shown.
-        show: Prints the server's facts.
+        show: Prints the server's fields.
         waiting: Status text during the start.
         foreground: Whether to run in the foreground.
     """
@@ -96,25 +96,25 @@ def show_running(
     show(status)
 
 
-def show_server(what: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Prints facts about a server.
+def show_server(what: str, fields: Mapping[str, object], *, as_json: bool) -> None:
+    """Prints the fields of a running server.
 
     Args:
         what: Name of the server, such as `broker`.
-        facts: Facts by name. The first is the address; `uptime` is a timedelta.
+        fields: Values by name. The first is the address; `uptime` is a timedelta.
         as_json: Whether to print one line of JSON.
     """
-    uptime = facts["uptime"]
+    uptime = fields["uptime"]
     seconds = round(uptime.total_seconds()) if isinstance(uptime, timedelta) else 0
     if as_json:
-        values = {name: value if isinstance(value, int) else str(value) for name, value in facts.items()}
+        values = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
         del values["uptime"]
         click.echo(json.dumps({**values, "uptime_seconds": seconds}))
         return
     from dagster_kafka_flip.cli.output import console, print_fields
 
     out = console()
-    first = next(iter(facts))
-    rows = {"address" if name == first else name.replace("_", " "): value for name, value in facts.items()}
+    first = next(iter(fields))
+    rows = {"address" if name == first else name.replace("_", " "): value for name, value in fields.items()}
     out.print(f"The {what} is running", style="bold green")
     print_fields(out, {f"  {name}": value for name, value in {**rows, "uptime": timedelta(seconds=seconds)}.items()})

@@ -103,5 +103,5 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _show(status: SparkServerStatus, *, as_json: bool) -> None:
-    facts = {"remote": status.remote, "pid": status.pid, "uptime": status.uptime, "data_dir": status.data_dir}
-    show_server(_WHAT, facts, as_json=as_json)
+    fields = {"remote": status.remote, "pid": status.pid, "uptime": status.uptime, "data_dir": status.data_dir}
+    show_server(_WHAT, fields, as_json=as_json)
