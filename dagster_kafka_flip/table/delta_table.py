@@ -42,7 +42,7 @@ from dagster_kafka_flip.table.history import (
     other_streams,
 )
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
-from dagster_kafka_flip.table.incomplete_log import remove_remnant
+from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
 from dagster_kafka_flip.table.local_log import is_newest
@@ -285,7 +285,7 @@ class DeltaTable:
             self._check_writers(place_by_catalog(self._spark, target), lambda: None)
         try:
             with store_lock(self._location or "catalog:", is_remote=self.is_remote):
-                remove_remnant(self._target.local_path)
+                remove_incomplete_log(self._target.local_path)
                 self._spark.sql(statement)
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.

@@ -21,13 +21,13 @@ _MAKES_A_TABLE = re.compile(r"\d{20}\.(json|checkpoint.*\.(parquet|json))")
 def is_free(path: Path) -> bool:
     """Whether a table can be created here: the location is empty, or has only an incomplete log."""
     return not path.is_dir() or all(
-        entry.name.startswith(".") or (entry.name == _LOG and _is_remnant(entry)) for entry in path.iterdir()
+        entry.name.startswith(".") or (entry.name == _LOG and _is_incomplete(entry)) for entry in path.iterdir()
     )
 
 
 def has_log(path: Path) -> bool:
     """Whether there is a log here that may make a table; Delta knows whether it does."""
-    return (path / _LOG).is_dir() and not _is_remnant(path / _LOG)
+    return (path / _LOG).is_dir() and not _is_incomplete(path / _LOG)
 
 
 def has_first_commit(path: Path) -> bool:
@@ -35,7 +35,7 @@ def has_first_commit(path: Path) -> bool:
     return (path / _LOG / _FIRST_COMMIT).exists()
 
 
-def remove_remnant(path: Path | None) -> None:
+def remove_incomplete_log(path: Path | None) -> None:
     """Deletes an incomplete log. Only call under the table's lock: another run may be about to write.
 
     Args:
@@ -45,5 +45,5 @@ def remove_remnant(path: Path | None) -> None:
         shutil.rmtree(path / _LOG)
 
 
-def _is_remnant(log: Path) -> bool:
+def _is_incomplete(log: Path) -> bool:
     return log.is_dir() and not any(_MAKES_A_TABLE.fullmatch(entry.name) for entry in log.iterdir())
