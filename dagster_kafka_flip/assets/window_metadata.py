@@ -20,7 +20,7 @@ from dagster_kafka_flip.assets.metadata import (
     timestamp_value,
     uri,
 )
-from dagster_kafka_flip.formats.fields import together
+from dagster_kafka_flip.formats.fields import merge_fields
 from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def rejected_records(results: Sequence[WindowsResult]) -> int | None:
 
 def fields(results: Sequence[WindowsResult]) -> FieldsSeen | None:
     """Fields of the records; None if unknown, or if none are declared."""
-    return together(result.observed.fields for result in results if result.plan.splits)
+    return merge_fields(result.observed.fields for result in results if result.plan.splits)
 
 
 def unknown(results: Sequence[WindowsResult]) -> str | None:

@@ -68,7 +68,7 @@ class FieldsSeen:
         return text + (f"; undeclared fields: {undeclared}" if undeclared else "")
 
 
-def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
+def merge_fields(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
     """Merges the fields of several batches; None if one is unknown or if there are none."""
     found = list(seen)
     known = [each for each in found if each is not None]

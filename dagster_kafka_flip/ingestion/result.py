@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.formats.fields import together
+from dagster_kafka_flip.formats.fields import merge_fields
 from dagster_kafka_flip.source.incident import lost_offsets
 from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.local_log import version_if_still_valid
@@ -239,7 +239,7 @@ class IngestResult:
     @property
     def fields(self) -> FieldsSeen | None:
         """Fields of the run's records; None if unknown, or if none are declared."""
-        return together(batch.observed.fields for batch in self.batches if batch.plan.splits)
+        return merge_fields(batch.observed.fields for batch in self.batches if batch.plan.splits)
 
     @property
     def watermark(self) -> int | None:

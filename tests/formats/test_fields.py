@@ -10,19 +10,19 @@ from dagster import AssetKey
 from dagster_kafka_flip.assets.metadata import fields_metadata
 from dagster_kafka_flip.assets.run_checks import SCHEMA_FITS, Findings, check_results
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.fields import FieldsSeen, of_values_and_keys, together
+from dagster_kafka_flip.formats.fields import FieldsSeen, merge_fields, of_values_and_keys
 from dagster_kafka_flip.formats.json import JsonFormat
 
 
 def test_a_field_of_several_batches_was_never_seen_if_none_of_them_has_it():
     seen = [FieldsSeen(3, ("a", "b"), ("x",)), FieldsSeen(0), FieldsSeen(4, ("b", "c"), ("y", "x"))]
-    assert together(seen) == FieldsSeen(7, ("b",), ("x", "y"))
-    assert together([FieldsSeen(0)]) == FieldsSeen(0)
+    assert merge_fields(seen) == FieldsSeen(7, ("b",), ("x", "y"))
+    assert merge_fields([FieldsSeen(0)]) == FieldsSeen(0)
 
 
 def test_one_unknown_batch_makes_the_fields_of_all_unknown():
-    assert together([FieldsSeen(3, ("a",)), None]) is None
-    assert together([]) is None
+    assert merge_fields([FieldsSeen(3, ("a",)), None]) is None
+    assert merge_fields([]) is None
 
 
 def test_keys_that_match_no_field_are_reported_even_if_values_match():
