@@ -46,7 +46,7 @@ limit_rows_option = click.option(
 )
 
 
-def together(*options: Option) -> Option:
+def option_group(*options: Option) -> Option:
     """Adds several options as one decorator; a command's help has them in this order."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,7 +88,7 @@ def _checked_address(context: click.Context, parameter: click.Parameter, value: 
     return value
 
 
-spark_options = together(
+spark_options = option_group(
     click.option(
         "--spark-master", callback=_checked_address, help="Master URL. Default: the asset's SparkResource, or local[*]."
     ),
@@ -121,7 +121,7 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-asset_options = together(
+asset_options = option_group(
     click.option("--asset", help="Key of a Kafka Delta asset, such as lake/flights."),
     click.option("-m", "--module-name", help="Module with the asset's definitions, instead of a file."),
     click.option(

@@ -11,8 +11,8 @@ from dagster_kafka_flip.cli.options import (
     check_asset_or_table,
     check_can_ask,
     limit_rows_option,
+    option_group,
     spark_options,
-    together,
     written,
 )
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
 
-_move_options = together(
+_move_options = option_group(
     asset_options,
     click.option("--table", help="Path or catalog name of the Delta table."),
     click.option("--stream", help="Id of the stream. Default: the asset's, or main."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
-from dagster_kafka_flip.cli.options import together
+from dagster_kafka_flip.cli.options import option_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class _Server(Protocol[Status_co]):
 
 def start_options(port: int, what: str) -> Option:
     """Adds `--port`, and `--foreground` or `--daemon`."""
-    return together(
+    return option_group(
         click.option(
             "--port",
             type=click.IntRange(0, 65535),
