@@ -110,7 +110,7 @@ class CsvFormat(DeclaredFormat):
         return character
 
     @model_validator(mode="after")
-    def _check_together(self) -> CsvFormat:
+    def _check_combination(self) -> CsvFormat:
         if self.escape is not None and self.quote is None:
             msg = "escape only works inside quotes: set quote, or remove escape"
             raise ValueError(msg)

@@ -78,7 +78,7 @@ class FramedFormat(Format):
         return check_subject(cls.__name__, subject)
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_combination(self) -> Self:
         name = type(self).__name__
         if self.registry is None and not self.has_reader:
             msg = f"{name} needs a {self.reader_option}, or a registry: {name}(registry=SchemaRegistry(url=...))"

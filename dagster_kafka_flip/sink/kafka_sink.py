@@ -174,7 +174,7 @@ class KafkaSink(Settings):
         return dict(properties)
 
     @model_validator(mode="after")
-    def _check_together(self) -> KafkaSink:
+    def _check_combination(self) -> KafkaSink:
         if not self.topic:
             msg = "topic: empty"
             raise ValueError(msg)

@@ -177,7 +177,7 @@ class KafkaSource(Settings):
         return dict(properties)
 
     @model_validator(mode="after")
-    def _check_together(self) -> KafkaSource:
+    def _check_combination(self) -> KafkaSource:
         given = [name for name in ("topics", "topic_pattern", "partitions") if getattr(self, name) is not None]
         if len(given) != 1:
             msg = "exactly one of topics, a topic pattern or a set of partitions is needed; " + (

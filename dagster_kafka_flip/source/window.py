@@ -169,7 +169,7 @@ class Windows(Settings):
         return column
 
     @model_validator(mode="after")
-    def _check_together(self) -> Windows:
+    def _check_combination(self) -> Windows:
         checks: dict[str, Any] = {
             "event_time requires mode exact": self.event_time is not None and self.by_offset,
             "repair requires mode exact": self.repair and self.by_offset,
