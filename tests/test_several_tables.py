@@ -112,11 +112,11 @@ def test_every_table_lands_every_offset_once_and_those_at_the_same_offsets_share
         f"t{index}": TableRun(start, stops, Limits(max_records_per_batch=limit), reads)
         for index, start in enumerate(starts)
     }
-    together = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
-    together.open()
-    together.land()
-    together.finish()
-    assert together.failures == {}
+    in_step = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    in_step.open()
+    in_step.land()
+    in_step.finish()
+    assert in_step.failures == {}
     for run, start in zip(runs.values(), starts, strict=True):
         position = dict(start)
         for split in run.splits:
@@ -136,9 +136,9 @@ def test_tables_that_are_behind_catch_up_and_continue_with_the_next():
         name: TableRun({0: start}, {0: 100}, Limits(), reads)
         for name, start in {"new": 0, "ahead": 90, "behind": 40}.items()
     }
-    together = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
-    together.open()
-    together.land()
+    in_step = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    in_step.open()
+    in_step.land()
     spans = [[(split.starting_offset, split.stopping_offset) for split in splits] for splits in reads]
     assert spans == [[(0, 40)], [(40, 90)], [(40, 90)], [(90, 100)], [(90, 100)], [(90, 100)]]
     assert [len(shared) for shared in sharing.together] == [2, 3]
@@ -153,10 +153,10 @@ def test_a_table_for_which_something_fails_is_left_behind_and_the_others_go_on()
         raise ValueError("no")
 
     runs["bad"].land = fail  # type: ignore[method-assign]
-    together = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
-    together.open()
-    together.land()
-    assert list(together.failures) == ["bad"]
+    in_step = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    in_step.open()
+    in_step.land()
+    assert list(in_step.failures) == ["bad"]
     assert [(split.topic_partition, split.stopping_offset) for split in runs["good"].splits] == [
         (TopicPartition("t", 0), 5),
         (TopicPartition("t", 0), 10),

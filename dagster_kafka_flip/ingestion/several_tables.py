@@ -108,11 +108,11 @@ def _ingested(
     if not busy:
         return TablesResult(results, {})
     next(iter(busy.values())).discover()
-    together = TablesInStep(busy, shared, log)
-    together.open()
-    together.land()
-    results |= together.finish()
-    return TablesResult({name: results[name] for name in tables if name in results}, together.failures)
+    in_step = TablesInStep(busy, shared, log)
+    in_step.open()
+    in_step.land()
+    results |= in_step.finish()
+    return TablesResult({name: results[name] for name in tables if name in results}, in_step.failures)
 
 
 class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgument] - not subscriptable in 3.10
