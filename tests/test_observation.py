@@ -22,7 +22,7 @@ from dagster_kafka_flip.ingestion.observation import (
     Observed,
     WholeBatch,
     is_read_whole,
-    tell_unknown,
+    log_observed,
 )
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -163,10 +163,10 @@ def test_a_check_of_what_is_unknown_does_not_pass_and_says_why():
 
 
 def test_a_schema_that_does_not_seem_to_fit_is_a_warning_with_the_names(caplog):
-    tell_unknown(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("Flight",), ("flight",))))
+    log_observed(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("Flight",), ("flight",))))
     assert "none of 5 records has Flight; undeclared fields: flight" in caplog.text
     caplog.clear()
-    tell_unknown(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("delay",), ("note",))))
+    log_observed(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("delay",), ("note",))))
     assert not caplog.text
 
 

@@ -33,7 +33,7 @@ MAX_WATCHED_PARTITIONS = 256
 COUNTED = "counted"
 """The metric with the number of records that were read of a batch."""
 
-NOTHING_TOLD = "Spark reported nothing about the records that the write read"
+NOTHING_REPORTED = "Spark reported nothing about the records that the write read"
 
 # Nodes that process row by row, and so read all of their input.
 _ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|Generate|SubqueryAlias|View|CollectMetrics) ")
@@ -84,7 +84,7 @@ class Observed:
         return None if self.events is None else sum(self.events.values())
 
 
-def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
+def log_observed(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
     """Logs why counts of a batch are unknown, what did not land, and whether the schema seems not to fit the batch."""
     if observed.unknown is not None:
         log.warning(
@@ -330,7 +330,7 @@ class BatchObservation:
         answer = observed_metrics(self._read, patience)
         coverage = self.whole.coverage((counted or {}) if self._is_counted else answer)
         if self._records not in answer or coverage is None:
-            return Observed.nothing(NOTHING_TOLD)
+            return Observed.nothing(NOTHING_REPORTED)
         if coverage.unknown is not None and not coverage.is_of_the_write:
             return Observed.nothing(coverage.unknown)
         is_whole = coverage.unknown is None

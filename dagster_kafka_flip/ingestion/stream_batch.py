@@ -12,7 +12,13 @@ from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, 
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.change_rows import carried, change_columns, change_rows, with_tombstones
 from dagster_kafka_flip.ingestion.keyed_stream import check_still_told
-from dagster_kafka_flip.ingestion.observation import NOTHING_TOLD, BatchObservation, Observed, WholeBatch, tell_unknown
+from dagster_kafka_flip.ingestion.observation import (
+    NOTHING_REPORTED,
+    BatchObservation,
+    Observed,
+    WholeBatch,
+    log_observed,
+)
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
@@ -171,7 +177,7 @@ class Landing:
         if confirm is not None:
             confirm(document, committed)
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
-        if observed.unknown == NOTHING_TOLD and committed.rows == 0 and self._has_no_record(batch):
+        if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
             observed = Observed(records=0, bytes=0, rejected=0)
         log_with_fields(
             self._spec.log,
@@ -189,7 +195,7 @@ class Landing:
             seconds=seconds,
         )
         measure_commit(self._spec, committed, observed)
-        tell_unknown(self._spec.log, observed)
+        log_observed(self._spec.log, observed)
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:
             # If not all of the batch was counted, reading it again finds the dead letters.

@@ -30,8 +30,8 @@ from dagster_kafka_flip.ingestion.observation import (
     BatchObservation,
     Observed,
     WholeBatch,
+    log_observed,
     observed_metrics,
-    tell_unknown,
 )
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
@@ -365,7 +365,7 @@ class WindowLanding:
         except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
             observed = Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
             seen = None
-        tell_unknown(self._spec.log, observed)
+        log_observed(self._spec.log, observed)
         if done is not None:
             measure_commit(self._spec, done, observed)
         measure_incidents(self._spec, batch.plan.incidents)
