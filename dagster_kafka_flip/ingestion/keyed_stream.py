@@ -94,7 +94,7 @@ def check_keyed(
             raise ConfigurationError(msg)
 
 
-def check_still_told(rows: DataFrame, result: DataFrame, columns: ChangeColumns) -> None:
+def check_keeps_unavailable(rows: DataFrame, result: DataFrame, columns: ChangeColumns) -> None:
     """Rejects a transform that drops the list of left-out values: their nulls would replace values.
 
     Args:

@@ -11,7 +11,7 @@ from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.change_rows import carried, change_columns, change_rows, with_tombstones
-from dagster_kafka_flip.ingestion.keyed_stream import check_still_told
+from dagster_kafka_flip.ingestion.keyed_stream import check_keeps_unavailable
 from dagster_kafka_flip.ingestion.observation import (
     NOTHING_REPORTED,
     BatchObservation,
@@ -287,7 +287,7 @@ class Landing:
             rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
         result = transformed(rows, self._spec.transform)
         if self._spec.target.key:
-            check_still_told(rows, result, change_columns(decoder.columns))
+            check_keeps_unavailable(rows, result, change_columns(decoder.columns))
         return result
 
     def _rows(self, rows: DataFrame) -> DataFrame | Changes:
