@@ -354,7 +354,7 @@ class DeadLetterTable:
         def ask() -> None:
             self._pending.check_same_logs(batch, plan)
 
-        def tell(error: KafkaFlipError) -> str:
+        def message_for(error: KafkaFlipError) -> str:
             return (
                 f"{found(error)} This happened while the dead letters of version {batch.version} of "
                 f"{self._spec.target} ({shown(plan.splits)}) were read and written in version {committed.version} of "
@@ -364,7 +364,7 @@ class DeadLetterTable:
                 "from the old log, which can't be read again. 2. " + write_off(self.target, plan.splits, "earliest")
             )
 
-        self._confirmation.confirm(ask, tell, document, committed)
+        self._confirmation.confirm(ask, message_for, document, committed)
 
     def _is_of(self, route: DeadLetterRoute) -> bool:
         """Whether a route leads to this table, by the same or another name."""

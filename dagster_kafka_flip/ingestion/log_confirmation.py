@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.written import Committed
 
     Ask: TypeAlias = Callable[[], None]
-    Tell: TypeAlias = Callable[[KafkaFlipError], str]
+    MessageFor: TypeAlias = Callable[[KafkaFlipError], str]
 
 _SHOWN_SPLITS = 5
 
@@ -48,10 +48,14 @@ class LogConfirmation:
         self._log = log
         self._table = table
         self._run_id = run_id
-        self._unanswered: tuple[Ask, Tell, CommitDocument | None, Committed | None] | None = None
+        self._unanswered: tuple[Ask, MessageFor, CommitDocument | None, Committed | None] | None = None
 
     def confirm(
-        self, ask: Ask, tell: Tell, document: CommitDocument | None = None, committed: Committed | None = None
+        self,
+        ask: Ask,
+        message_for: MessageFor,
+        document: CommitDocument | None = None,
+        committed: Committed | None = None,
     ) -> None:
         """Checks that a batch was read from the planned logs.
 
@@ -60,7 +64,7 @@ class LogConfirmation:
 
         Args:
             ask: Compares the logs with what was planned, and raises TopicRecreatedError or ClusterChangedError.
-            tell: Returns the message for the user, from the error that `ask` raised.
+            message_for: Returns the message for the user, from the error that `ask` raised.
             document: The commit's document.
             committed: The commit.
 
@@ -68,12 +72,12 @@ class LogConfirmation:
             LogChangedError: At least a part was read from other logs.
         """
         try:
-            self._ask(ask, tell, document, committed)
+            self._ask(ask, message_for, document, committed)
         except LogChangedError:
             raise
         except KafkaFlipError as error:
             self._log.warning("the check that the topics are still the same failed; retrying: %s", error)
-            self._unanswered = ask, tell, document, committed
+            self._unanswered = ask, message_for, document, committed
 
     def ask_again(self) -> None:
         """Repeats the last commit's check if it got no answer; called before the next read.
@@ -101,11 +105,13 @@ class LogConfirmation:
                 "the check that the topics are still the same failed; the next run compares their ids: %s", error
             )
 
-    def _ask(self, ask: Ask, tell: Tell, document: CommitDocument | None, committed: Committed | None) -> None:
+    def _ask(
+        self, ask: Ask, message_for: MessageFor, document: CommitDocument | None, committed: Committed | None
+    ) -> None:
         try:
             ask()
         except (TopicRecreatedError, ClusterChangedError) as error:
-            doubt = tell(error)
+            doubt = message_for(error)
             if document is not None and committed is not None:
                 self._mark(document, committed, doubt)
             raise LogChangedError(doubt) from error

@@ -136,14 +136,14 @@ def replay(
             with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
                 enumerator.check_same_logs(assignment.plan)
 
-        def tell(error: KafkaFlipError) -> str:
+        def message_for(error: KafkaFlipError) -> str:
             return (
                 f"{found(error)} This happened while version {committed.version} of {target} was read and written: "
                 f"its rows may come from either log. RESTORE TABLE {target.identifier} TO VERSION AS OF "
                 f"{committed.version - 1} removes them. Replays into this table stop until then"
             )
 
-        confirmation.confirm(ask, tell, written, committed)
+        confirmation.confirm(ask, message_for, written, committed)
 
     with contextlib.closing(spec.decoder):
         batch = landing.land(anchor, assignment, replays=replays, confirm=confirm)

@@ -206,7 +206,7 @@ class WindowLanding:
         """Checks that the windows were read from the logs that they were planned for."""
         plan, done = batch.plan, batch.done
 
-        def tell(error: KafkaFlipError) -> str:
+        def message_for(error: KafkaFlipError) -> str:
             first, last = plan.windows[0].window, plan.windows[-1].window
             windows = f"the windows from {first.start} to {last.stop}"
             begin = f"{found(error)} This happened while {windows} were read for {self._target}"
@@ -228,7 +228,7 @@ class WindowLanding:
                 f"the previous rows. 2. {again}"
             )
 
-        self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), tell)
+        self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), message_for)
 
     def finish(self) -> None:
         """Checks the last commit's logs again, if Kafka did not answer the first time."""
@@ -277,7 +277,7 @@ class WindowLanding:
         scope = Scope.of(look.landed, plan.stops, self._topics)
         needed = self._needed_columns(scope)
         if not self._table.has_columns(needed):
-            raise self._untold(scope, needed)
+            raise self._missing_columns(scope, needed)
         windows = [planned.window for planned in plan.windows]
         if scope.kept:
             self._spec.log.warning(
@@ -294,7 +294,7 @@ class WindowLanding:
             return []
         return [names.name("topic"), *([names.name("partition")] if scope.needs_partitions else [])]
 
-    def _untold(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
+    def _missing_columns(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
         if not scope.kept:
             msg = (
                 f"the table {self._target} has no column {' and '.join(needed)}, which is needed to find a topic's "
