@@ -94,7 +94,7 @@ class KafkaLagSensor(BaseSensorOperator):
         with contextlib.closing(LagWatch(kafka_source_of(self.source), connection, self._state(context))) as watch:
             found = watch.finding(self.min_lag)
         if found is not None:
-            self._tell(found)
+            self._log_found(found)
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     def execute(self, context: Context) -> Any:
@@ -127,7 +127,7 @@ class KafkaLagSensor(BaseSensorOperator):
         if "error" in event:
             raise getattr(errors, event["error"], KafkaFlipError)(event["message"])
         found = dict(event)
-        self._tell(found)
+        self._log_found(found)
         return found
 
     def _state(self, context: Context) -> EnumeratorState | None:
@@ -135,7 +135,7 @@ class KafkaLagSensor(BaseSensorOperator):
         known, _ = last_known(table_asset(target), target)
         return None if known is None else known.state
 
-    def _tell(self, found: Mapping[str, Any]) -> None:
+    def _log_found(self, found: Mapping[str, Any]) -> None:
         self.log.info("%d offsets to read from %s", found["lag"], kafka_source_of(self.source))
         for problem in found["problems"]:
             self.log.warning("%s", problem)

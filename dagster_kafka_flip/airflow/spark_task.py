@@ -82,10 +82,13 @@ class SparkTask(BaseOperator):
         settings = self.spark
         if isinstance(settings, str):
             settings = spark_settings_of(BaseHook.get_connection(settings))
-        with self._interruptible(), settings.session(lambda session: self._tell_ui(context, session)) as spark:
+        with (
+            self._interruptible(),
+            settings.session(lambda session: self._publish_ui_address(context, session)) as spark,
+        ):
             yield spark
 
-    def _tell_ui(self, context: Context, session: SparkSession) -> None:
+    def _publish_ui_address(self, context: Context, session: SparkSession) -> None:
         """Publishes the address of Spark's UI while Spark runs."""
         self.spark_ui = ui_address(session)
         if self.spark_ui is not None:

@@ -48,7 +48,7 @@ def read_watched(
     begin = time.monotonic()
     records_now = records_read(spark, tag)
 
-    def tell() -> None:
+    def log_progress() -> None:
         try:
             records = records_now()
             line = None if records is None else progress.line(records, time.monotonic() - begin)
@@ -57,12 +57,12 @@ def read_watched(
         except Exception as error:  # noqa: BLE001 - whatever it is, the write must not suffer from it
             _logger.debug("could not read Spark's progress: %s: %s", type(error).__name__, error)
 
-    def keep_telling() -> None:
+    def log_repeatedly() -> None:
         # The first query is after the first interval, so a short write has none.
         while not is_over.wait(interval_seconds):
-            tell()
+            log_progress()
 
-    thread = threading.Thread(target=keep_telling, daemon=True, name="dagster-kafka-flip-progress")
+    thread = threading.Thread(target=log_repeatedly, daemon=True, name="dagster-kafka-flip-progress")
     thread.start()
     try:
         yield

@@ -47,7 +47,7 @@ def retries(
             check(error, state.attempt_number, time.monotonic() - begun[0])
         return _may_pass(error)
 
-    def tell(state: tenacity.RetryCallState) -> None:
+    def log_retry(state: tenacity.RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
         cause = error.__cause__ if isinstance(error, WriteFailedError) else error
         log.warning(
@@ -64,7 +64,7 @@ def retries(
         retry=is_worth_another,
         wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
         stop=tenacity.stop_after_attempt(TRIES),
-        before_sleep=tell,
+        before_sleep=log_retry,
         reraise=True,
     )
 

@@ -81,7 +81,7 @@ def _make(file: Path, mode: int) -> None:
 
 
 def _acquire(lock: FileLock, file: Path, location: str) -> None:
-    def tell(state: tenacity.RetryCallState) -> None:
+    def log_wait(state: tenacity.RetryCallState) -> None:
         _logger.warning(
             "waiting for %s, which is writing to %s, for %.0f s so far",
             _holder(file),
@@ -92,7 +92,7 @@ def _acquire(lock: FileLock, file: Path, location: str) -> None:
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(Timeout),
         stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
-        before_sleep=tell,
+        before_sleep=log_wait,
     )
     try:
         for attempt in retrying:
