@@ -33,7 +33,7 @@ def is_mapped(context: Context) -> bool:
     return part(context, "ti").map_index not in (None, -1)
 
 
-def tell(context: Context, assets: Iterable[Asset], extra: Mapping[str, Any]) -> None:
+def add_to_events(context: Context, assets: Iterable[Asset], extra: Mapping[str, Any]) -> None:
     """Adds a run's results to the events of its assets."""
     for asset in assets:
         part(context, "outlet_events")[asset].extra.update(extra)

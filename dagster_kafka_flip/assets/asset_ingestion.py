@@ -176,9 +176,9 @@ class Ingestion:
             reported=record.reported(self.target),
             verify_after=self.verify_after,
         )
-        yield from self.tell(context.asset_key, result, record)
+        yield from self.run_events(context.asset_key, result, record)
 
-    def tell(
+    def run_events(
         self, key: AssetKey, result: IngestResult, record: Record
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
         """Returns the Dagster events of a stream's run.
@@ -234,7 +234,7 @@ class Ingestion:
                     results.append(result)
                     left -= len(result.plan.windows)
                     # The run itself reports the last commit.
-                    _tell(context, group, result, at_once=left > 0)
+                    _report_partitions(context, group, result, at_once=left > 0)
         except GeneratorExit:
             raise
         except BaseException:
@@ -305,7 +305,9 @@ class Ingestion:
         return replace(self, target=target, partitions=partitions)
 
 
-def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:
+def _report_partitions(
+    context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool
+) -> None:
     """Reports the partitions of a commit to Dagster at once if the run continues and may fail later."""
     for planned in result.plan.windows:
         for partition_key, topics in group.partition_keys[planned.window.key].items():

@@ -66,7 +66,7 @@ class MoveRequest:
             raise click.UsageError(msg)
         return KafkaSource(partitions=there, **values)
 
-    def tell_dagster(self, version: int, reason: str, move: Move) -> str:
+    def update_dagster_record(self, version: int, reason: str, move: Move) -> str:
         """Invalidates Dagster's record of the position, or explains how to do it."""
         if self.found is None:
             return (

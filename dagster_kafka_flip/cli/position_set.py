@@ -111,4 +111,4 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
             click.confirm("Move the position?", abort=True)
         committed = commit_move(move, request.target, spark, flags["reason"])
     click.echo(f"The position is set in version {committed.version} of {request.target}.")
-    click.echo(request.tell_dagster(committed.version, flags["reason"], move))
+    click.echo(request.update_dagster_record(committed.version, flags["reason"], move))
