@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Causes that the message already describes, with hundreds of lines of Python and JVM frames.
-_TOLD = frozenset({"py4j", "pyspark", "grpc", "confluent_kafka", "cimpl", "tenacity"})
+_IN_MESSAGE = frozenset({"py4j", "pyspark", "grpc", "confluent_kafka", "cimpl", "tenacity"})
 # Exception: a user's function failed on an executor.
 _OF_USERS = "PythonException"
 
@@ -40,4 +40,4 @@ def _is_in_message(cause: BaseException) -> bool:
     kind = type(cause)
     if kind.__name__ == _OF_USERS:
         return False
-    return isinstance(cause, KafkaFlipError) or kind.__module__.partition(".")[0] in _TOLD
+    return isinstance(cause, KafkaFlipError) or kind.__module__.partition(".")[0] in _IN_MESSAGE

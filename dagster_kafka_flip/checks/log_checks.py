@@ -219,25 +219,25 @@ class LogChecks:
             if isinstance(rejected, int):
                 by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
         rejected, most = sum(by_run.values()), self.max_rejected or 0
-        runs, untold = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
+        runs, uncounted = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
         description = (
             f"Rejected records in the last {self.rejected_within / timedelta(hours=1):g} hours: {rejected}, in {runs} "
             f"of {len(by_run)} runs; the limit is {most}"
         )
-        if untold:
-            description += f". The number is unknown for {untold} more runs; see {UNKNOWN} in their metadata"
+        if uncounted:
+            description += f". The number is unknown for {uncounted} more runs; see {UNKNOWN} in their metadata"
         if found.has_more:
             description += f". Only the last {_MOST_MATERIALIZATIONS} materializations were counted"
         return self._result(
             NO_RECORDS_REJECTED_LATELY,
-            passed=rejected <= most and not untold,
+            passed=rejected <= most and not uncounted,
             description=description,
             metadata={
                 "rejected_records": rejected,
                 "max_rejected": most,
                 "runs": len(by_run),
                 "runs_with_any": runs,
-                "runs_untold": untold,
+                "runs_untold": uncounted,
             },
         )
 

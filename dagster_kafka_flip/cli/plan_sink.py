@@ -60,7 +60,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
             if after <= seen.stop:
                 versions += planned_versions(source, after, seen.stop, spark)
     known = [each.rows for each in versions if each.rows is not None]
-    untold = len(versions) - len(known)
+    uncounted = len(versions) - len(known)
     name = found.key.to_user_string()
     if as_json:
         document = {
@@ -70,7 +70,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
             "to_version": seen.stop,
             "snapshot": seen.snapshot,
             "rows": sum(known),
-            "versions_without_rows": untold,
+            "versions_without_rows": uncounted,
             "versions": [
                 {"version": each.version, "operation": each.operation, "rows": each.rows} for each in versions
             ],
@@ -92,8 +92,8 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     print_table(out, ("version", "operation", "changed rows"), rows, most=limit_rows)
     out.print()
     parts = [f"{sum(known):,} changed"] * bool(known)
-    if untold:
-        parts.append(f"an unknown number in {untold:,} of the versions, whose commits do not report it")
+    if uncounted:
+        parts.append(f"an unknown number in {uncounted:,} of the versions, whose commits do not report it")
     text = ", and ".join(parts)
     print_fields(out, {"versions": f"{len(versions):,}", "rows": text})
 

@@ -241,13 +241,13 @@ def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str 
     if infinite := _rules(struct, parsed, "", _infinite):
         names = {name for leaf, name, _ in _leaves(struct) if isinstance(leaf, (DoubleType, FloatType))}
         # "Infinity" is a valid value. The record may also have a number that is too large.
-        is_told = text.contains("Infinity") | text.contains("INF")
+        has_infinity = text.contains("Infinity") | text.contains("INF")
         alone = "|".join(re.escape(name) for name in sorted(filter(None, names)))
         before = r"[:\[,]" if None in names else rf'"(?:{alone})"[ \t\r\n]*:'
         is_number = text.rlike(rf"{before}[ \t\r\n]*-?[0-9]+(\.[0-9]+)?([eE]\+?[0-9]|(?<=[0-9]{{39}}))")
         # Once for all fields: Java does not compile methods of more than 8,000 bytes.
         which = _first(infinite)
-        rules.append((which, which.isNotNull() & f.coalesce(~is_told | is_number, f.lit(True))))
+        rules.append((which, which.isNotNull() & f.coalesce(~has_infinity | is_number, f.lit(True))))
     return rules
 
 

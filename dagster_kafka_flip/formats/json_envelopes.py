@@ -623,11 +623,13 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
         has_none = f.coalesce(f.size(rows), f.lit(0)) <= f.lit(0)
         wrong = f.get(f.array_compact(f.transform(rows, lambda each: each.getField("wrong"))), f.lit(0))
         old = found.getField("old")
-        is_told = f.coalesce(f.size(old) == f.size(rows), f.lit(False)) & ~f.exists(old, lambda each: each.isNull())
+        has_previous = f.coalesce(f.size(old) == f.size(rows), f.lit(False)) & ~f.exists(
+            old, lambda each: each.isNull()
+        )
         problem = (
             problem.when(has_none, f.concat(f.lit("the record of a row, "), op, f.lit(", has no row")))
             .when(wrong.isNotNull(), wrong)
-            .when((op == f.lit(UPDATE)) & ~is_told, f.lit(_no_previous("old")))
+            .when((op == f.lit(UPDATE)) & ~has_previous, f.lit(_no_previous("old")))
         )
         whole = StructType(self._fields())
         return with_changes(problem, data.getField("text"), [(whole, found)], whole)

@@ -219,7 +219,7 @@ def active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     try:
-        with _told_if_gone():
+        with _dead_jvm_as_error():
             return SparkSession.active()
     except PySparkRuntimeError:
         return None
@@ -231,18 +231,18 @@ def check_alive(session: SparkSession) -> None:
     Raises:
         SparkSessionError: Its JVM has ended.
     """
-    with _told_if_gone():
+    with _dead_jvm_as_error():
         session.version  # noqa: B018 - Spark is asked for it each time
 
 
 def end_session(session: SparkSession) -> None:
     """Stops a session, unless its JVM has ended."""
-    with contextlib.suppress(SparkSessionError), _told_if_gone():
+    with contextlib.suppress(SparkSessionError), _dead_jvm_as_error():
         session.stop()
 
 
 @contextlib.contextmanager
-def _told_if_gone() -> Generator[None]:
+def _dead_jvm_as_error() -> Generator[None]:
     """Translates pyspark's connection errors of a JVM that has ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
 

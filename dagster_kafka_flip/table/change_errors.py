@@ -112,7 +112,7 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
         ),
     ),
 }
-_TOLD = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([^\n]*?) \[end\]")
+_MARKED_MESSAGE = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([^\n]*?) \[end\]")
 
 
 def unless(is_wrong: Column, mark: str, description: Column) -> Column:
@@ -157,7 +157,7 @@ def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFli
         table: The table's name, for the message.
         key: The columns that identify a row.
     """
-    found = _TOLD.search(str(failure))
+    found = _MARKED_MESSAGE.search(str(failure))
     if found is None:
         return None
     what, where = found.groups()

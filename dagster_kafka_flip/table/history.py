@@ -502,10 +502,10 @@ class _Walk:
             self._foreign = self._maybe_foreign
         if self._foreign is None:
             return self._anchor(start, None, 0 if unknown else self._rows_since)
-        untold = ", whose row count is not in the history; the table has rows" if unknown else ""
+        caveat = ", whose row count is not in the history; the table has rows" if unknown else ""
         msg = (
             f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
-            f"{self._foreign.operation}{untold}), and the stream {self._stream!r} has no position in it. Nothing was "
+            f"{self._foreign.operation}{caveat}), and the stream {self._stream!r} has no position in it. Nothing was "
             "written: reading the topic from the beginning could duplicate these rows. Use another table; or, if you "
             "know the last offsets of these rows, set the position: "
             f"{set_position(str(self._table), self._stream, topics=TOPIC)}"
