@@ -15,7 +15,7 @@ def extra_of(connection: Connection) -> dict[str, Any]:
     """Returns the extra of a connection; Airflow masks what has a secret's name.
 
     Raises:
-        ConfigurationError: It is not a JSON object. Airflow would take it for an empty one, so that a task would run
+        ConfigurationError: It is not a JSON object. Airflow would treat it as empty, so a task would run
             without the login or the queue that it names.
     """
     try:

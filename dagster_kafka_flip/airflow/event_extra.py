@@ -116,7 +116,7 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
     """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none.
 
     Raises:
-        SinkProgressError: The events can't be read, so that lost progress would not be noticed.
+        SinkProgressError: The events can't be read, so lost progress would go unnoticed.
     """
     try:
         for extra in _extras(asset):

@@ -22,7 +22,7 @@ _JINJA = re.compile(r"\{[{%]")
 
 GivenSource = KafkaSource | str | Sequence[str]
 
-# What a look at the log's end needs; a source holds no secrets.
+# The fields that comparing a log's end needs. None holds a secret.
 _KEPT = ("topics", "topic_pattern", "isolation_level", "client_id_prefix", "properties", "librdkafka_properties")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 OWN_TYPE = "kafka_flip"
-# That of apache-airflow-providers-apache-kafka, whose extra has librdkafka's settings.
+# The connection type of apache-airflow-providers-apache-kafka, whose extra has librdkafka's settings.
 PROVIDER_TYPE = "kafka"
 
 _FIELDS: Mapping[str, str] = {

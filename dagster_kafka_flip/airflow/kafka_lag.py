@@ -89,7 +89,7 @@ class KafkaLagSensor(BaseSensorOperator):
             kafka_source_of(source)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Looks once."""
+        """Checks the lag once."""
         connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
         with contextlib.closing(LagWatch(kafka_source_of(self.source), connection, self._state(context))) as watch:
             found = watch.finding(self.min_lag)
@@ -98,7 +98,7 @@ class KafkaLagSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     def execute(self, context: Context) -> Any:
-        """Looks, and waits: here, or in the triggerer."""
+        """Checks the lag, and waits: here, or in the triggerer."""
         if not self.deferrable:
             return super().execute(context)
         found = self.poke(context)
@@ -118,7 +118,7 @@ class KafkaLagSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes what the trigger found.
+        """Returns what the trigger found.
 
         Raises:
             KafkaFlipError: The trigger could not look.

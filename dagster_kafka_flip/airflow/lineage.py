@@ -58,7 +58,7 @@ class Lineage:
     version: int | None = None
 
     def facets(self) -> OperatorLineage[Any, Any]:
-        """Returns it as the provider takes it. Only the provider, where it is installed, asks for it."""
+        """Returns the lineage in the provider's classes. Only an installed provider calls this."""
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import InputDataset, OutputDataset
         from openlineage.client.facet_v2 import (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LagWatch:
-    """Asks a cluster how far a log's end is ahead of a position; the client stays open between two questions.
+    """Compares a log's end with a position; the client stays open between two comparisons.
 
     Args:
         source: The source.
@@ -39,7 +39,7 @@ class LagWatch:
         self._cluster: KafkaCluster | None = None
 
     def finding(self, min_lag: int) -> dict[str, Any] | None:
-        """What there is to do; None if less than `min_lag` offsets are new. One round of metadata requests.
+        """The offsets to read; None if less than `min_lag` offsets are new. One round of metadata requests.
 
         A log that was deleted, recreated or truncated also counts: the run says what happened to it.
 
@@ -108,7 +108,7 @@ class NewOffsetsTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Looks at the log until there is something to do. A problem is an event too: the task raises it."""
+        """Polls the log until there is something to read. An error is an event, too: the task raises it."""
         watch: LagWatch | None = None
         try:
             connection = kafka_connection(await BaseHook.aget_connection(self.kafka_conn_id))

@@ -23,7 +23,7 @@ _SETTINGS: Mapping[str, str] = {
     "principal": "spark.kerberos.principal",
     "queue": "spark.yarn.queue",
 }
-# Of spark-submit, which is not used.
+# Options of spark-submit, which is not used.
 _UNUSED = frozenset({"spark-binary", "spark-home"})
 _CONNECT_PORT = 15002
 

@@ -29,7 +29,7 @@ OnIdle = Literal["succeed", "skip"]
 
 
 class SparkTask(BaseOperator):
-    """What the operators of this package have in common.
+    """Base class of the operators of this package.
 
     Args:
         spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
@@ -111,7 +111,7 @@ class SparkTask(BaseOperator):
             signal.signal(signal.SIGINT, before)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """What OpenLineage's provider asks for, where it is installed: the topic and the table."""
+        """The topic and the table, for OpenLineage's provider if it is installed."""
         del task_instance
         return self._lineage.facets()
 

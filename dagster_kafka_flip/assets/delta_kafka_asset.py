@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 SINK = "kafka/sink"
 SINK_PROGRESS = "kafka/sink_progress"
 
-# Of the id of the run that a re-publication belongs to.
+# Characters of the run id in the prefix of a re-publication.
 _SHORT = 8
 
 

@@ -69,7 +69,7 @@ def data_version(state: EnumeratorState) -> DataVersion:
 
 
 def reader_schemas_metadata(result: IngestResult | WindowsResult) -> dict[str, str]:
-    """Which versions of which subjects records were read as: `kafka/key_schema` and `kafka/value_schema`."""
+    """The schema versions, by subject, that records were read with: `kafka/key_schema` and `kafka/value_schema`."""
     return {f"kafka/{side}_schema": schema for side, schema in result.reader_schemas.items()}
 
 

@@ -1,4 +1,4 @@
-"""The arguments of a user's transform: the rows, and, if it asks for them, `context` and resources by their keys."""
+"""The arguments of a user's transform: the rows and, if it has such parameters, `context` and resources."""
 
 from __future__ import annotations
 

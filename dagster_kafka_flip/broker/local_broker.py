@@ -89,7 +89,7 @@ _DEFAULT_PROPERTIES = {
     "num.io.threads": "4",
 }
 
-# What formatting makes besides `meta.properties`.
+# The file that formatting creates besides `meta.properties`.
 _CHECKPOINT = "bootstrap.checkpoint"
 
 _LOGGING = """\

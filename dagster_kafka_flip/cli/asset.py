@@ -419,7 +419,7 @@ class _Definitions:
         return None
 
     def no_landing(self, name: str) -> str:
-        """Says that an asset lands no topics, and which ones do."""
+        """Returns the message that an asset lands no topics, and which assets do."""
         names = [key.to_user_string() for key, (made, _) in self._found.items() if key in ingestions_of(made)]
         what = (
             f"{name} in {self.where} was not created by kafka_delta_asset or build_kafka_delta_asset"

@@ -71,7 +71,7 @@ def position_of_sink(
 
 
 def facts_of(found: PublishedAsset, seen: Outlook) -> dict[str, Any]:
-    """Where the sink is, as JSON."""
+    """The sink's progress, as JSON."""
     source, sink = found.publishing.source, found.publishing.sink
     return {
         "table": str(source),

@@ -69,7 +69,7 @@ def misfit(columns: Mapping[str, str], schema: str) -> str | None:
 
 
 def times_of(columns: Mapping[str, str]) -> list[str]:
-    """The columns that are or hold times, whose unit the DDL does not tell."""
+    """The columns that are or contain times, whose unit is not in the DDL."""
     return [name for name, column in columns.items() if "timestamp-micros" in json.dumps(_type(column, (name,)))]
 
 

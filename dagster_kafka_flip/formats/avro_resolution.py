@@ -48,7 +48,7 @@ def fitted(writer: AvroSchema, reader: AvroSchema) -> AvroSchema | str:
     problem = next(pair.problems(writer.root, reader.root, ""), None)
     if problem is not None:
         return problem.text
-    # Avro compares full names, and knows a field's aliases only in a record that it takes for the reader's.
+    # Avro compares full names, and applies a field's aliases only in a record that it matches with the reader's.
     also: dict[str, list[str]] = {}
     for written, read in pair.names.items():
         if len(read) == 1:

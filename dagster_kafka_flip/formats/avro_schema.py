@@ -304,7 +304,7 @@ def _unreadable_union(union: list[Any]) -> Iterator[str]:
 
 
 def member_name(branch: AvroType) -> str:
-    """The field that Spark makes of a union's branch: named by its type, so that it stays what it is."""
+    """The field that Spark makes of a union's branch: named by its type, whatever the order of branches."""
     named = branch["name"] if isinstance(branch, dict) and branch["type"] in _NAMED else branch
     name = named if isinstance(named, str) else kind(named)
     return f"member_{name.rpartition('.')[2]}"

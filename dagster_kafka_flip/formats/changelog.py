@@ -47,7 +47,7 @@ class ChangelogFormat(Format):
     """Whether a change may lack values of its row that did not change."""
 
     has_rows: ClassVar[bool] = False
-    """Whether a record may have several rows, so that `rows` gives what the other functions are given."""
+    """Whether a record may have several rows; the other functions then get each element of `rows`."""
 
     @field_validator("metadata", check_fields=False)
     @classmethod

@@ -21,7 +21,7 @@ _CORRUPT = "corrupt"
 _MISFIT = "not one row of CSV"
 _COUNT = "has a different number of fields than declared"
 
-# What ends a row, and what Spark's parser takes for "no character".
+# Characters with another meaning: they end a row, or mean "no character" to Spark.
 _REFUSED = {"\r": "a line break", "\n": "a line break", "\x00": "U+0000"}
 
 _LAST_OF_BMP = 0xFFFF

@@ -433,7 +433,7 @@ def _path(side: str, text: Column) -> Column:
 
 
 def _other_event(letter: Column, text: Column) -> Column:
-    """Which event a record without `op` is, by its fields; null if it is none that is known."""
+    """Which event a record without `op` is, by its fields; null if it is unknown."""
     from pyspark.sql import functions as f
 
     names = f.json_object_keys(f.coalesce(f.get_json_object(text, "$.payload"), text))

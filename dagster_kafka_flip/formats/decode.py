@@ -365,7 +365,7 @@ class Decoder:
 
     @property
     def landed_names(self) -> list[str] | None:
-        """Names of the columns that `finish` gives; None if only Spark can tell those of the value."""
+        """Names of the columns that `finish` gives; None if only Spark knows those of the value."""
         names, spread = self.columns, self.value_format.column_names
         if spread is None:
             return None

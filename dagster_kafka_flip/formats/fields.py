@@ -173,7 +173,7 @@ class FieldWatch:
         return found
 
     def seen(self, answer: Mapping[str, Any]) -> FieldsSeen:
-        """Returns the fields that the observed metrics tell of."""
+        """Returns the fields that the observed metrics describe."""
         if not answer[self._decoded]:
             # Tombstones, or records that could not be decoded.
             return FieldsSeen(0)

@@ -138,7 +138,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         return super().struct()
 
     def _json(self, data: Column) -> Column:
-        """The JSON in a key or a value; null if it should stand behind an id and does not."""
+        """The JSON in a key or a value; null if it should follow a schema id, and there is none."""
         return content(data) if self.is_framed else data
 
     def prepared(self, data: Column) -> Column | None:

@@ -52,7 +52,7 @@ CanalMetadata = Literal[
 
 _SCHEMA_CHANGE = "schema change"
 
-# Of an update a connector may leave out what did not change. A null in its place would replace a value.
+# A connector may leave unchanged values out of an update. Nulls in their place would replace values.
 _LACKS = "the update lacks the column "
 _WHOLE_ROWS = "; the connector must write whole rows"
 _EMPTY = ", has an empty row"
@@ -472,7 +472,7 @@ class OggFormat(TruncatingFormat, _JsonValues):
 class CanalFormat(TruncatingFormat, JsonEnvelope):
     """Decodes the flat JSON of Canal, a connector of MySQL: the rows of a database, as they change.
 
-    The columns are those of the rows in `data`, of which a record may have several. Their values are strings, which are
+    The columns are those of the rows in `data`; a record may have several. Their values are strings, which are
     read like the fields of CsvFormat.
 
     Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a Canal record, lacks rows, if a row

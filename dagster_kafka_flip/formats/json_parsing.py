@@ -18,7 +18,7 @@ MISFIT = "not valid JSON, or a value does not fit its field's type"
 # A longer type, of a STRUCT with many fields, is cut.
 _LONGEST_TYPE = 60
 
-# What an error quotes of a value.
+# Characters of a value that an error quotes.
 _LONGEST_VALUE = 40
 
 

@@ -53,7 +53,7 @@ class References:
             for part, resource in _parts(whole.schema, whole):
                 if part is resource.schema:
                     self._addressed.setdefault(resource.address, resource)
-        # What the registry says counts before what schemas say of themselves.
+        # The registry's names take precedence over those in the schemas.
         self._addressed.update(others)
 
     def find(self, reference: Any, resource: Resource, path: str) -> tuple[Any, Resource]:

@@ -27,7 +27,7 @@ _MOST_PARTS = 20_000
 
 _TEXTS = {"date": "DATE", "date-time": "TIMESTAMP_LTZ"}
 
-# What Kafka Connect says besides.
+# Kafka Connect's types of integers and floats.
 _WHOLE = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT"}
 _BROKEN = {"float32": "FLOAT"}
 
@@ -58,7 +58,7 @@ def columns_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: s
 
 
 def members_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: str) -> Members:
-    """What the objects look like that a JSON Schema describes.
+    """The shape of the objects that a JSON Schema describes.
 
     Raises:
         ConfigurationError: It is not a JSON Schema, or does not describe objects with properties.
@@ -161,7 +161,7 @@ class _Reading:
         return self.shape(referred, at._replace(resource=there))
 
     def _choices(self, schema: Mapping[str, Any], at: _Place) -> Iterator[list[Shape]]:
-        """Shapes of which values have one."""
+        """Yields lists of alternative shapes; a value has one of each list."""
         for name in ("oneOf", "anyOf"):
             if name in schema:
                 yield [self.shape(branch, at) for branch in _list(schema, name, at.path)]

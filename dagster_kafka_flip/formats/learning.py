@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 # More schemas than that have no single batch of records. It is noise that begins with a zero.
 _MOST_SCHEMAS = 1000
-# So many are named in a line of the log.
+# Maximum number of schemas in a log line.
 _NAMED = 10
 
 

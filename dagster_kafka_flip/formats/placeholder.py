@@ -21,7 +21,7 @@ PLACEHOLDER = "__debezium_unavailable_value"
 
 
 def is_placeholder(data_type: DataType, value: Column, placeholder: str) -> Column | None:
-    """Whether a value was left out, null or false for a null; None if a value of this type can't tell."""
+    """Whether a value was left out, null or false for a null; None if values of this type don't show it."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, VariantType
 

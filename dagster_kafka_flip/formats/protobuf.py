@@ -203,7 +203,7 @@ class ProtobufFormat(RegisteredFormat):
         else:
             own = (self._schema.for_decoding, self.reader.full_name, plan(self.reader, self.reader))
             decode = protobuf_decoding.decoding(None, own, UNKNOWN_SCHEMA)
-        # Not by Arrow, on whose way a NaN becomes null. And Spark decodes a record twice if it may.
+        # Not with Arrow, which turns NaN into null. And Spark would decode a record twice if it were allowed to.
         return f.udf(decode, result, useArrow=False).asNondeterministic()(data)
 
     def _schemas(self) -> dict[bytes, tuple[str, Messages | str]]:

@@ -86,7 +86,7 @@ def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> bytes:
         if found is None:
             texts[name] = each
         else:
-            # As those that import it name it; its author's own path is another.
+            # By the path under which others import it; its author's own path may differ.
             found.name = name
             binary.append(found)
     binary = _with_known(binary, (name for each in texts.values() for name in _IMPORT.findall(each)))
@@ -114,7 +114,7 @@ def _decoded(text: str) -> FileDescriptorProto | None:
 
 
 def _with_known(files: Iterable[FileDescriptorProto], imported: Iterable[str]) -> list[FileDescriptorProto]:
-    """Files with the known ones that they or texts import, each behind those that it imports."""
+    """The files, and the known ones that they or texts import; each follows those that it imports."""
     given = {file.name: file for file in files}
     found: dict[str, FileDescriptorProto] = {}
 
@@ -194,7 +194,7 @@ def _run(folder: Path, root: Path, known: Path, names: list[str]) -> bytes:
         msg = f"protoc did not compile a Protobuf schema within {_SECONDS} seconds"
         raise ConfigurationError(msg) from None
     if done.returncode < 0:
-        # It says nothing about the schema, and in a schema's place it would reject all of its records.
+        # It says nothing about the schema, and as its result it would reject all of its records.
         msg = f"protoc was killed by signal {-done.returncode} while it compiled a Protobuf schema. Run again"
         raise ConfigurationError(msg)
     if done.returncode:

@@ -211,7 +211,7 @@ def _width(plan: Plan) -> int:
 
 
 def _converter(plan: Plan, values: _Values) -> Callable[[Any], Any] | None:
-    """What makes a column's value of a Protobuf value; None if it is that already."""
+    """Returns the function that turns a Protobuf value into a column's value; None if none is needed."""
     kind, more = plan
     if kind == "message":
         return _message(more, values)

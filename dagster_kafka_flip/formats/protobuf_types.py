@@ -33,7 +33,7 @@ _KINDS = {
     "sint64": "bigint",
 }
 
-# What has more room has each of these values exactly. An enum is a number.
+# A larger type holds each of these values exactly. An enum is a number.
 _WIDENS = {
     "int": {"bigint", "decimal", "enum"},
     "enum": {"int", "bigint", "decimal"},

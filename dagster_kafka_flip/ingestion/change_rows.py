@@ -24,7 +24,7 @@ IS_TOMBSTONE = "_dagster_kafka_flip_is_tombstone"
 """Column of records: whether the value is null."""
 
 _KEY = "_dagster_kafka_flip_change_key"
-# Of a DECIMAL in Spark.
+# The maximum precision of a DECIMAL in Spark.
 _MOST_DIGITS = 38
 
 

@@ -335,7 +335,7 @@ class DeadLetterTable:
             except (ConcurrentIngestionError, ForeignConflictError, *UNREADABLE) as error:
                 if isinstance(error, UNREADABLE) and not wanted.moves_on:
                     raise
-                # Nothing is added to the stream until they are written. A log may have lost them since the look at it.
+                # Nothing is added to the stream until they are written. A log may have lost them since it was checked.
                 conflicts.met(error, f"the dead letters of version {batch.version} of {self._spec.target}")
                 continue
             except WriteFailedError as error:

@@ -1,4 +1,4 @@
-"""Tells whether a run has nothing to do, without Spark: from a copy of the position and from the brokers."""
+"""Finds out without Spark whether a run has nothing to do: from a copy of the position and from the brokers."""
 
 from __future__ import annotations
 

@@ -38,5 +38,5 @@ class Incidents:
         return self.all[self._committed :]
 
     def commit(self) -> None:
-        """Takes all for recorded in a commit."""
+        """Marks all as recorded in a commit."""
         self._committed = len(self._met)

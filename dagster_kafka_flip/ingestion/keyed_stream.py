@@ -1,4 +1,4 @@
-"""What a stream into a table with a key can't have, or needs: checked before anything runs."""
+"""Checks before anything runs that a stream fits a table with a key."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|Generate|SubqueryAlias|View|
 # Column with the bytes of a record's key and value.
 _SIZE = "_dagster_kafka_flip_size"
 
-# Of each offset, so that the sum of even a trillion of them fits into a BIGINT.
+# The low bits of each offset that are summed, so that even a trillion of them fit into a BIGINT.
 _LOW_BITS = 0xFFFFF
 
 
@@ -70,7 +70,7 @@ class Observed:
 
     @classmethod
     def nothing(cls, why: str) -> Observed:
-        """Returns the counts of a batch of which nothing is known."""
+        """Returns the counts of a batch about which nothing is known."""
         return cls(None, None, None, None, unknown=why, events=None)
 
     @property

@@ -168,7 +168,7 @@ class Landing:
             )
             return document, committed, watch
 
-        # Of all attempts: what was read in vain took time as well.
+        # Of all attempts: failed ones took time, too.
         clock = Clock()
         document, committed, watch = around_unreadable(
             write, self._spec.source, self._context, batch.splits, self._spec.log

@@ -17,7 +17,8 @@ from dagster_kafka_flip.settings.base import Settings
 _LONGEST_SECONDS = 3600.0
 _MOST_RETRIES = 10
 
-# What an HTTP header can carry. A line end, which a token from a file often has, would be shown by the client's error.
+# Characters that an HTTP header can have. A token from a file often has a line end; the client's error would show the
+# token.
 _HEADER = re.compile(r"[!-~]+")
 _OAUTH = ("oauth_token_url", "oauth_client_id", "oauth_client_secret")
 _KEY = ("ssl_key_location", "ssl_key_password")
@@ -175,7 +176,7 @@ class SchemaRegistry(Settings):
         config: dict[str, Any] = {
             "url": self.url,
             "timeout": self.request_timeout,
-            # It would repeat what can't heal as well, and a silent server's wait.
+            # It would also repeat permanent errors, and the time-outs of a silent server.
             "max.retries": 0,
             # It would cache the latest version of a subject forever.
             "cache.latest.ttl.sec": 0,

@@ -159,7 +159,7 @@ class Schemas:
         )
 
     def _resolve(self, question: Question, schema: Schema, found: dict[str, str], begun: set[str]) -> None:
-        """Adds what a schema refers to, each behind what it refers to itself."""
+        """Adds the schemas that a schema refers to; each follows those that it refers to."""
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
             if name is None or subject is None or version is None:

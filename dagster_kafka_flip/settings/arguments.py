@@ -60,7 +60,7 @@ def check_options(
 
 
 def with_options_of(function: Callable[P, object]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Decorator: tells type checkers and editors that a function passes all its options to another one."""
+    """Decorator for type checkers and editors: the function passes all its options to another one."""
     del function
     return lambda passing: passing
 

@@ -43,7 +43,7 @@ class AvroSerializer(RegistrySerializer):
     """
 
     kind = "AVRO"
-    # Else days before 1582 would be shifted, or refused.
+    # Otherwise days before 1582 would be shifted, or refused.
     session_settings: ClassVar[Mapping[str, str]] = {"spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED"}
 
     @check_arguments

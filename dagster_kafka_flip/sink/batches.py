@@ -58,7 +58,7 @@ class Batches:
         self._held: TableRow | None = None
 
     def take(self, row: TableRow) -> Sequence[TableRow]:
-        """Takes the next row of `version`; the rows come in the order of SegmentRows.
+        """Adds the next row of `version`; the rows come in the order of SegmentRows.
 
         Returns:
             The rows that are to be published now: none, the held one, this one, or both.

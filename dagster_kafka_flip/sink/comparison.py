@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.sample import LoggedRecord
 
-# So many keys of each kind of difference are shown.
+# Maximum number of keys to show for each kind of difference.
 _SHOWN = 5
-# So many values that differ are looked at: with more, it is unknown whether a new column explains them.
+# Maximum number of differing values to check: with more, it is unknown whether a new column explains them.
 _MOST_EXPLAINED = 1000
 
 
@@ -112,7 +112,7 @@ def _names(values: Any) -> set[str]:
 
 @dataclass(frozen=True)
 class _State:
-    """What a sink and its topic are at, at one moment."""
+    """The state of a sink and its topic at one moment."""
 
     progress: tuple[Progress, ...]
     ends: Mapping[TopicPartition, int]
@@ -120,7 +120,7 @@ class _State:
 
 
 class _Log:
-    """What a topic has.
+    """The content of a topic.
 
     Args:
         frames: What keys and values of the last run's schemas begin with.
@@ -328,7 +328,7 @@ class TopicComparison:
         spans = sorted(ends[tp] - begins[tp] for tp in ends)
         left, most = self._max_records, 0
         for number, span in enumerate(spans):
-            # What shorter topic partitions leave is for the longer ones.
+            # Longer topic partitions get what shorter ones leave.
             most = left // (len(spans) - number)
             left -= min(span, most)
         return {tp: max(begins[tp], end - max(most, 0)) for tp, end in ends.items()}
@@ -440,7 +440,7 @@ class TopicComparison:
         (sums,) = kept.agg(f.sum(f.greatest(more, none)), f.sum(f.greatest(-more, none)), f.sum("records")).collect()
         wrong = kept.where("more <> 0" if found.is_whole else "more < 0").limit(_SHOWN).collect()
         missing, found.surplus, found.keys = (each or 0 for each in sums)
-        # Of a part of the topic, only what is too much says anything.
+        # A part of the topic can only show surplus records, not missing ones.
         found.missing = missing if found.is_whole else 0
         found.examples = [f"{'missing' if row['more'] > 0 else 'surplus'}: {shown(row['key'])}" for row in wrong]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
 
 _logger = logging.getLogger(__name__)
-# Else librdkafka writes what is fatal to stderr, which is raised as an error already.
+# Otherwise librdkafka writes fatal errors to stderr, too; they are already raised.
 _librdkafka = logging.getLogger(f"{__name__}.librdkafka")
 
 # Seconds that one call of the client may block, so that interrupts and refusals are seen.
@@ -28,10 +28,10 @@ _STEP_SECONDS = 1.0
 # Seconds that an abort may take. If it fails, the next run's init_transactions aborts.
 _ABORT_SECONDS = 10.0
 
-# Of librdkafka: the largest batch by default.
+# librdkafka's default size of the largest batch.
 _BATCH_BYTES = 1_000_000
 
-# Of librdkafka: partition by the partitioner.
+# librdkafka's value for: the partitioner decides.
 _ANY_PARTITION = -1
 
 
@@ -91,7 +91,7 @@ class Lane:
         }
         wanted = int(config.get("batch.size", _BATCH_BYTES))
         if self._batch_bytes is not None and self._batch_bytes < wanted:
-            # Else the topic would refuse many small records together.
+            # Otherwise the topic would refuse batches of many small records.
             config["batch.size"] = self._batch_bytes
         if self._is_exact:
             return config | {
@@ -137,7 +137,7 @@ class Lane:
             row: The row, for messages.
 
         Raises:
-            RowTooLargeError: The record is larger than the producer allows. The transaction goes on.
+            RowTooLargeError: The record is larger than the producer allows. The transaction continues.
             KafkaFlipError: An earlier record failed, or the transaction can't go on.
         """
         self._begin()
@@ -156,7 +156,7 @@ class Lane:
                 return
 
     def serve(self) -> None:
-        """Takes what brokers answered.
+        """Handles what brokers answered.
 
         Raises:
             KafkaFlipError: A record was not delivered.
@@ -181,7 +181,7 @@ class Lane:
             self._until(max(_STEP_SECONDS, left), "commit_transaction", self._producer.commit_transaction)
             self._check("records")
         else:
-            # Whatever the guarantee: without it the next run would not know what is published, and refuse to go on.
+            # Whatever the guarantee: without it the next run would not know what is published, and refuse to continue.
             self._flush(forgives=False)
         self._begun = None
 
@@ -195,7 +195,7 @@ class Lane:
                 producer.abort_transaction(_ABORT_SECONDS)
                 _logger.info("lane %d: the open transaction was aborted", self.number)
         self._begun = None
-        # Else the producer would wait for what was not sent.
+        # Otherwise the producer would wait for records that were not sent.
         producer.purge()
 
     def _begin(self) -> None:
@@ -282,10 +282,10 @@ class Lane:
             return
         # Under the other guarantees the run fails or publishes it again.
         self.undelivered += self._sink.delivery_guarantee == "none"
-        # What is purged failed with the transaction, not the other way round.
+        # Purged records failed because of the transaction, not the other way round.
         if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
             return
-        # A broker refuses a whole batch of which one record is too large.
+        # A broker refuses a whole batch if one of its records is too large.
         if self._failed is None or (is_too_large(error) and is_too_large(self._failed)):
             self._failed = error
             self._failures.note(message)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Where a sink is, and what its next run would publish.
+    """The progress of a sink, and what its next run would publish.
 
     Attributes:
         lanes: Progress of each lane that has some.

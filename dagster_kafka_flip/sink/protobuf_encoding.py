@@ -98,7 +98,7 @@ def _fill_one(message: Any, name: str, found: Any, value: Value, at: str) -> Non
     kind, more = value
     if kind in {"message", "timestamp", "wrapper"}:
         inner = getattr(message, name)
-        # Else a message without values would be no message.
+        # Otherwise a message without values would be left out.
         inner.SetInParent()
         _fill_message(inner, found, value, at)
         return

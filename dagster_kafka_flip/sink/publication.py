@@ -76,16 +76,16 @@ class Publication:
         self._topic, self._versions, self._limits, self._log = topic, versions, limits, log
         self._transform = transform
         self._settings = settings_text(source, sink)
-        # By the row this would cost more than all else.
+        # For each row this would cost more than everything else.
         self._table = str(source)
         self._folds = source.content == "changes" and sink.deletes == "tombstone"
         # Half of the time is left for the commit.
         self._longest = sink.transaction_timeout.total_seconds() / 2
         self._lanes: list[Lane] = []
-        # What their batches may have at most.
+        # The limits of their batches.
         self._batch_bytes: int | None = None
         self._committed: list[Progress] = []
-        # Of each lane: what its open transaction holds, and the progress that a commit without an answer had.
+        # For each lane: the rows of its open transaction, and the progress of a commit without an answer.
         self._open: list[_Tally] = []
         self._tried: dict[int, Progress] = {}
         self._done = _Tally()
@@ -247,7 +247,7 @@ class Publication:
             self._versions.check_feed()
 
     def _publish(self, segment: Segment, places: RecordPlaces, tag: str) -> bool:
-        """Publishes a segment; whether the run goes on."""
+        """Publishes a segment; returns whether the run continues."""
         self._is_same_table = False
         with reading(self._versions, segment):
             read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
@@ -261,7 +261,7 @@ class Publication:
         return self._commit(step)
 
     def _take(self, row: TableRow, step: _Step) -> bool:
-        """Publishes a row; whether the run goes on."""
+        """Publishes a row; returns whether the run continues."""
         if row.version != step.batches.version:
             self._end_version(row.version, step)
             # A small version is not torn apart: it waits for the next batch if this one is half full.
@@ -274,7 +274,7 @@ class Publication:
         return not self._is_full(1.0) or self._commit(step)
 
     def _meet(self, topic: str | None, step: _Step) -> bool:
-        """Begins smaller batches if a topic that a row names takes only such; whether the run goes on."""
+        """Begins smaller batches if the topic of a row takes no larger ones; returns whether the run continues."""
         if not step.places.is_new(topic) or step.places.batch_bytes == self._batch_bytes:
             return True
         if not self._commit(step):
@@ -296,7 +296,7 @@ class Publication:
             self._write(held, step)
 
     def _look(self, step: _Step) -> bool:
-        """Takes the brokers' answers, and commits what has been open long enough; whether the run goes on."""
+        """Handles answers, and commits what was open long enough; returns whether the run continues."""
         for lane in self._lanes:
             lane.serve()
         return max(lane.age for lane in self._lanes) < self._longest or self._commit(step)
@@ -311,11 +311,11 @@ class Publication:
             self._publish_row(row, key, value, step.places, where)
             self._open[row.lane].add(key, value)
         except UnpublishableRowError as error:
-            # What a broker refused has failed already, and so has the transaction.
+            # Refused records have failed already, and so has the transaction.
             if lane.has_failed:
                 raise
             if not self._sink.leaves_out(error):
-                # Of a row that is left out this is not true: its transaction goes on.
+                # Not true for a row that is left out: its transaction continues.
                 msg = f"{error}. {unseen(self._sink)}"
                 raise type(error)(msg) from None
             self._leave_out(row, key, value, step.places, error)

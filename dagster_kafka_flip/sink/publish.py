@@ -89,7 +89,7 @@ def publish(
             try:
                 result = run.run(spark, known or {})
             finally:
-                # What a run that failed has committed stays, and the next run does not count it.
+                # A failed run's commits stay, and the next run does not count them.
                 records, size = run.published
                 metrics.record("published_records", records)
                 metrics.record("published_bytes", size)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Topic(NamedTuple):
-    """What is known of a topic.
+    """What is known about a topic.
 
     Attributes:
         partitions: The number of its topic partitions.
@@ -72,12 +72,12 @@ class RecordPlaces:
             raise ConfigurationError(msg)
 
         if self._topic(sink.topic) is None and sink.topic_column is None:
-            # Else each row would be left out, if such rows are tolerated.
+            # Otherwise each row would be left out, if such rows are tolerated.
             raise TopicNotFoundError(topic_not_found("topic", sink.topic))
 
     @property
     def keyed_partitions(self) -> int | None:
-        """The number of topic partitions that decides where a key goes; None if a row or nothing decides."""
+        """The number of topic partitions that decides where a key goes; None if a row decides, or nothing does."""
         sink = self._sink
         found = self._topics[sink.topic]
         is_by_key = sink.key is not None and sink.partition_column is None and sink.topic_column is None

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Of a batch, the format of Kafka 0.11 and later.
+# Bytes of a batch's header, in the format of Kafka 0.11 and later.
 _BATCH = 61
-# Of a record alone in it: attributes, and its distances in time and offset from the batch's first record.
+# Bytes of a batch's only record: attributes, and its distances in time and offset from the first record.
 _RECORD = 3
 _NULL = 1
-# Most of a number in zigzag code, of those that stand here.
+# Maximum bytes of such a number in zigzag encoding.
 _NUMBER = 5
-# Most that a record without headers needs besides key and value: four numbers, of which the last, 0 headers, is a byte.
+# Maximum bytes of a record without headers, besides key and value: four numbers; the last, 0 headers, is a byte.
 _MOST = _BATCH + _RECORD + 3 * _NUMBER + 1
 
 
@@ -26,7 +26,7 @@ def batch_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[
 
 
 def is_surely_within(limit: int, key: bytes | None, value: bytes | None) -> bool:
-    """Whether a record without headers is surely within a batch's limit of bytes; quicker to tell than its size."""
+    """Whether a record without headers is surely within a batch's limit of bytes; quicker than computing its size."""
     return len(key or b"") + len(value or b"") + _MOST <= limit
 
 

@@ -34,7 +34,7 @@ def frame_of(schema_id: int) -> bytes:
 
 
 class RegistrySerializer(Serializer):
-    """Makes records in Confluent's wire format: a magic byte, the id of their schema, and the content.
+    """Writes records in Confluent's wire format: a magic byte, the id of their schema, and the content.
 
     A run asks the registry once, on the driver, before it reads the table. Columns that don't fit the schema, and a
     schema that the registry refuses, end it before anything is published.

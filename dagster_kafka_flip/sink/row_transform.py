@@ -47,7 +47,7 @@ _BY_ROW = frozenset(
         "LocalRelation",
     }
 )
-# What people call some of the others.
+# Common names of some other steps.
 _STEPS = {
     "Aggregate": "an aggregation",
     "Join": "a join",
@@ -69,7 +69,7 @@ _UNREPEATABLE = re.compile(
     r"|reflect|try_reflect|java_method)\(",
     flags=re.IGNORECASE,
 )
-# What differs between two plans of one transform: numbers that Spark gives out, and the names of temporary views.
+# The differences between two plans of one transform: Spark's ids, and the names of temporary views.
 _NUMBERED = re.compile(r"#\d+L?|_gen_alias_\d+")
 _NAMED = re.compile(r"^[ :|]*(?:[+:]- )?(?:SubqueryAlias|View) .*$", flags=re.MULTILINE)
 _PART = re.compile(r"[\[\](),\n]+")

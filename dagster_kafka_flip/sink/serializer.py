@@ -1,4 +1,4 @@
-"""Serializer: base class of what makes keys or values of a table's columns, by Spark expressions."""
+"""Serializer: base class of the serializers, which turn columns into keys or values with Spark expressions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Encoded(NamedTuple):
 
 
 class Serializer(Settings, ABC):
-    """Makes keys or values of columns.
+    """Turns columns into keys or values.
 
     Attributes:
         session_settings: Spark settings that its bytes depend on, with the values that they must have.

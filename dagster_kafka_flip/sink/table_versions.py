@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FEED = "delta.enableChangeDataFeed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-# Of rows that were deleted meanwhile a snapshot says nothing: in a topic that has them they would stay.
+# A snapshot has no deletes: rows that were deleted meanwhile would stay in a topic that has them.
 _ANEW = (
     'publish the table under another transactional_id_prefix with start="snapshot", to an empty topic: a snapshot has '
     "no tombstones of rows that were deleted earlier"

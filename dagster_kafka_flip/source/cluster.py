@@ -633,7 +633,7 @@ def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartitio
 
 
 def _distance(settings: Mapping[str, Any], side: str) -> int | None:
-    """How far timestamps may be from the brokers' clock; before Kafka 3.6, one setting is for both sides."""
+    """How far timestamps may be from the brokers' clock; before Kafka 3.6, one setting applies to both sides."""
     names = (f"message.timestamp.{side}.max.ms", "message.timestamp.difference.max.ms")
     return min((int(settings[name].value) for name in names if name in settings), default=None)
 

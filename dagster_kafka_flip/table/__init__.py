@@ -1,1 +1,1 @@
-"""Where to: Delta tables, and the position in their commits."""
+"""Delta tables, and the position in their commits."""

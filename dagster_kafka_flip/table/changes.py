@@ -1,4 +1,4 @@
-"""A batch of changes: rows with a key, of which some delete. Finds the last change of each key."""
+"""A batch of changes: rows with a key, some of which delete. Finds the last change of each key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
     from pyspark.sql.types import DataType, StructField, StructType
 
-# What each row of a history has: since when it is valid, until when, and whether it still is.
+# The columns of a history: since when a row is valid, until when, and whether it still is.
 VALID_FROM, VALID_TO, IS_CURRENT = VALIDITY = ("valid_from", "valid_to", "is_current")
 
 ORIGIN = "_dagster_kafka_flip_origin"
@@ -319,7 +319,7 @@ class Changes:
         return [name for name in self.landed.columns if name.lower() not in own]
 
     def _with_last_values(self, rows: DataFrame) -> DataFrame:
-        """Gives deletes the values of the change before, and all changes the place that their values are from."""
+        """Adds the previous change's values to deletes, and to each change the place that its values are from."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 

@@ -40,7 +40,7 @@ def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructTyp
     properties = {**target.properties}
     if WINDOWS_PROPERTY not in properties:
         properties[STREAMS_PROPERTY] = "true"
-        # What replaces or merges rows finds them by texts, too: a window's key, the key of a row.
+        # Rows to replace or merge are found by texts, too: a window's key, a row's key.
         if not target.key and not are_statistics_chosen(spark, target):
             columns = statistics_columns(target, schema)
             properties |= {} if columns is None else {STATISTICS_COLUMNS: columns}

@@ -1,4 +1,4 @@
-"""What a table is, besides its rows: its id, its partition columns and its properties."""
+"""A table's id, partition columns and properties."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def is_free(path: Path) -> bool:
 
 
 def has_log(path: Path) -> bool:
-    """Whether there is a log here that may make a table; Delta knows whether it does."""
+    """Whether there is a log here that may be a table's; only Delta can confirm it."""
     return (path / _LOG).is_dir() and not _is_incomplete(path / _LOG)
 
 

@@ -1,4 +1,4 @@
-"""Looks at the keys of a table: which have several rows, which rows have none, and whether histories overlap."""
+"""Checks the keys of a table: which have several rows, which rows have none, and whether histories overlap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeysSeen:
-    """Result of a look at all rows.
+    """Result of a check of all rows.
 
     Attributes:
         rows: Number of rows.

@@ -89,7 +89,7 @@ def key_of(mode: Mode) -> tuple[str, ...]:
 
 
 def kind_of(mode: Mode) -> dict[str, Any]:
-    """What a mode says beside its key, as JSON; empty for `Append` and plain `Upsert`."""
+    """A mode's options besides the key, as JSON; empty for `Append` and plain `Upsert`."""
     if isinstance(mode, Upsert):
         settings = {"order_by": mode.order_by, "soft_delete": mode.soft_delete}
         return {name: value for name, value in settings.items() if value}
@@ -97,7 +97,7 @@ def kind_of(mode: Mode) -> dict[str, Any]:
 
 
 def mode_of(key: tuple[str, ...], kind: Mapping[str, Any]) -> Mode:
-    """The mode with a key and what else it says.
+    """The mode with a key and its other options.
 
     Args:
         key: The columns that identify a row; empty if rows are appended.

@@ -277,7 +277,7 @@ def check_can_be_stored(
     Raises:
         ConfigurationError: Delta does not support a column's name or type.
     """
-    # As Delta reads them: in any case.
+    # Delta ignores their case.
     lowered = {key.lower(): value.lower() for key, value in properties.items()}
     is_mapped = lowered.get(_COLUMN_MAPPING.lower(), "none") != "none"
     wrong = [*_not_storable(schema, "", is_mapped=is_mapped)]

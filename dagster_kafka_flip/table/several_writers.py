@@ -21,7 +21,7 @@ _ATOMIC = frozenset({"", "file", "hdfs", "viewfs", "webhdfs", "abfs", "abfss", "
 # Delta's own log stores for others, which it documents as safe, and which it uses only where they are set.
 _LOG_STORES = {"cos": "io.delta.storage.IBMCOSLogStore", "oci": "io.delta.storage.OracleCloudLogStore"}
 
-# What Delta 4.0 documents for several writers. Of log stores the exact one: another store's own, such as HDFSLogStore,
+# Delta 4.0 documents these for several writers. Exactly this log store: another store's own, such as HDFSLogStore,
 # would overwrite commits on S3.
 _LOG_STORE = "io.delta.storage.S3DynamoDBLogStore"
 _COORDINATOR = "delta.coordinatedCommits.commitCoordinator-preview"

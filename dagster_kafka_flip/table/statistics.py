@@ -18,7 +18,7 @@ STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 _SETTINGS = (STATISTICS_COLUMNS, "delta.dataSkippingNumIndexedCols")
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 
-# As many columns as Delta chooses itself.
+# Delta's default number of columns.
 _MOST_COLUMNS = 32
 
 

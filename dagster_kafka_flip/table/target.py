@@ -210,7 +210,7 @@ class DeltaTarget(Settings):
         return ".".join(part if _PLAIN_NAME.fullmatch(part) else quoted(part) for part in parts)
 
     def is_nested_with(self, other: DeltaTarget) -> bool:
-        """Whether one of two paths is in the folder of the other, where VACUUM takes its files for unused ones."""
+        """Whether one of two paths is in the folder of the other, where VACUUM treats its files as unused."""
         one, two = f"{self.identity}/", f"{other.identity}/"
         return self.is_path and other.is_path and one != two and (one.startswith(two) or two.startswith(one))
 

@@ -52,7 +52,7 @@ def check_times_of_partitions(
     Raises:
         SparkSessionError: There is such a column, and the time zones of session and JVM are not both UTC.
     """
-    # What needs no query comes first.
+    # First the checks that need no query.
     if is_local(spark, target) and not timestamps():
         return
     zones = (spark.conf.get(_SESSION_ZONE) or "unknown", _zone_of_writers(spark))

@@ -276,7 +276,7 @@ def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Seq
 def _from_the_table(
     changes: Changes, asked: DataFrame, names: Sequence[str], found: Sequence[str], table: DataFrame
 ) -> DataFrame:
-    """Takes what is still missing from the table's rows of the previous keys."""
+    """Fills in what is still missing from the table's rows of the previous keys."""
     from pyspark.sql import functions as f
 
     columns, there = changes.columns, {name.lower(): name for name in table.columns}

@@ -206,7 +206,7 @@ class WindowedTable:
             if document is not None:
                 walked.windows.update(document.windows)
             if is_known:
-                # What lies before a RESTORE is only known from the whole history.
+                # The commits before a RESTORE are only known from the whole history.
                 if effect is Effect.RESTORES:
                     break
             elif document is not None:

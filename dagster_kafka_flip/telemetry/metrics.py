@@ -63,7 +63,7 @@ class RunOutcome:
 
     @classmethod
     def of(cls, error: BaseException) -> RunOutcome:
-        """How a run ends that raises an error."""
+        """The outcome of a run that raises an error."""
         return cls("failed", type(error).__name__) if isinstance(error, Exception) else cls("interrupted")
 
 
@@ -156,7 +156,7 @@ def _api() -> Any:
 
 @functools.cache
 def _instrument(name: str) -> Callable[[float, Mapping[str, str]], None]:
-    """What records a measurement. If there is no provider yet, it begins to record when there is one."""
+    """Returns the function that records a measurement; it records nothing until there is a provider."""
     kind, unit, description = INSTRUMENTS[name]
     meter = _api().get_meter("dagster_kafka_flip")
     instrument = getattr(meter, f"create_{kind}")(f"kafka_flip.{name}", unit=unit, description=description)
