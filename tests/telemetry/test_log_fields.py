@@ -27,7 +27,7 @@ def logged(caplog):
     return log
 
 
-def test_facts_are_names_and_values_in_the_order_given(logged):
+def test_fields_are_names_and_values_in_the_order_given(logged):
     assert logged(rows=5, seconds=1.234, lag=0) == (
         "committed version 3: rows=5 seconds=1.23 lag=0",
         {"rows": 5, "seconds": 1.234, "lag": 0},
