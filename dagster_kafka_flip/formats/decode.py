@@ -97,7 +97,7 @@ class Decoder:
             return parsed.select("*", key_problem.alias(_KEY_PROBLEM), value_problem)
         event = self.changelog.event(f.col(_VALUE))
         # The key of a heartbeat, for example, is not a row's key, and nobody reads it.
-        has_key = event.isNull() | (event == f.lit(TOMBSTONE))
+        has_key = event.isNull() | (event == TOMBSTONE)
         return parsed.select("*", f.when(has_key, key_problem).alias(_KEY_PROBLEM), value_problem, event.alias(_EVENT))
 
     @property
@@ -116,9 +116,7 @@ class Decoder:
         if self.changelog is None:
             return {}
         return {
-            event: f.count(f.when(f.col(_EVENT) == f.lit(event), f.lit(1)))
-            for event in EVENTS
-            if not (keyed and event == TOMBSTONE)
+            event: f.count(f.when(f.col(_EVENT) == event, 1)) for event in EVENTS if not (keyed and event == TOMBSTONE)
         }
 
     def _framed(self) -> tuple[Column, Column]:
@@ -347,7 +345,7 @@ class Decoder:
         elif fatal is not None:
             message = f.concat(f.lit(f"{REJECTED} "), _place(), f.lit(": "), fatal)
             # A filter, because a column that the transform drops would not be computed, and not be checked.
-            staged = staged.where(f.when(fatal.isNull(), f.lit(True)).otherwise(f.raise_error(message).cast("boolean")))
+            staged = staged.where(f.when(fatal.isNull(), True).otherwise(f.raise_error(message).cast("boolean")))
         if self.changelog is not None:
             staged = _with_rows(staged, self.changelog, key)
         columns = self._landed(keyed=bool(key)) + [
@@ -444,10 +442,10 @@ def _with_rows(staged: DataFrame, changelog: ChangelogFormat, key: Sequence[str]
     event = f.col(_EVENT)
     if not key:
         return _one_for_each(staged.where(event.isNull()), changelog, key)
-    staged = staged.where(event.isNull() | (event == f.lit(TOMBSTONE)))
+    staged = staged.where(event.isNull() | (event == TOMBSTONE))
     message = f.concat(f.lit(f"{TRUNCATED} "), _place(), f.lit(" [end]"))
-    is_truncate = f.coalesce(changelog.op(f.col(_VALUE)) == f.lit(TRUNCATE), f.lit(False))
-    is_none = f.when(is_truncate, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
+    is_truncate = f.coalesce(changelog.op(f.col(_VALUE)) == TRUNCATE, f.lit(False))
+    is_none = f.when(is_truncate, f.raise_error(message).cast("boolean")).otherwise(True)
     return _one_for_each(staged.where(is_none), changelog, key)
 
 

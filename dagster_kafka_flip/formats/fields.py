@@ -142,20 +142,20 @@ class FieldWatch:
         # One bit for each field: counting the records of each field costs far more.
         for number, name in enumerate(self._seen):
             bits = [
-                f.when(column.isNotNull(), f.lit(1 << bit)).otherwise(f.lit(0)).cast("bigint")
+                f.when(column.isNotNull(), 1 << bit).otherwise(0).cast("bigint")
                 for bit, (_, column) in enumerate(self._fields[number * _BITS : (number + 1) * _BITS])
             ]
             seen = reduce(lambda one, other: one.bitwiseOR(other), bits)
             found.append(f.when(self._is_there, seen).alias(_staged(name)))
         if self._undeclared is not None:
-            is_sampled = self._is_there & (f.col("offset") % f.lit(self._each) == f.lit(0))
+            is_sampled = self._is_there & (f.col("offset") % self._each == 0)
             # Of the record with the most undeclared fields: names of all records have no bound. As text, because an
             # Observation can't return an array.
             number = f.lpad(f.size(self._undeclared).cast("string"), 6, "0")
             names = f.concat(number, f.to_json(f.slice(self._undeclared, 1, MOST_NAMES)))
             # Null if there are none: Spark copies the highest text so far again for every record. Not a part of
             # `is_sampled`: Spark would then ask every record for its names.
-            names = f.when(f.size(self._undeclared) > f.lit(0), names)
+            names = f.when(f.size(self._undeclared) > 0, names)
             found.append(f.when(is_sampled, names).alias(_staged(self._names)))
         return found
 

@@ -168,7 +168,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         # Each time, Spark parses the DDL.
         struct = self.struct()
         for path, is_missing in required(struct, parsed):
-            problem = problem.when(is_missing, f.lit(f"the required field {path} is missing or null"))
+            problem = problem.when(is_missing, f"the required field {path} is missing or null")
         return f.when(data.isNotNull(), with_changes(problem, text, [(struct, parsed)], struct))
 
     def explain(self, data: Column, problem: Column) -> Column:

@@ -219,7 +219,7 @@ def exact(struct: StructType, text: Column) -> Column:
         problems.append(f.get(found, f.lit(0)))
     if texts is not None:
         lone = _lone_surrogate(texts, text)
-        problems.append(f.when(lone, f.lit("a string has half of a surrogate pair")))
+        problems.append(f.when(lone, "a string has half of a surrogate pair"))
     return f.coalesce(*problems)
 
 
@@ -228,7 +228,7 @@ def _first(rules: Rules) -> Column:
 
     problem: Column | None = None
     for message, is_so in rules:
-        problem = (f if problem is None else problem).when(is_so, f.lit(message))
+        problem = (f if problem is None else problem).when(is_so, message)
     return f.lit(None).cast("string") if problem is None else problem
 
 
@@ -354,7 +354,7 @@ def _changed_text(data_type: DataType, written: Column) -> Rules:
     if isinstance(data_type, TimestampType):
         # No number that the parser takes for seconds has more digits.
         seconds = f.abs(written.try_cast(DecimalType(_MOST_DIGITS, 0)))
-        overflows = f.when(written.rlike(r"\A-?[0-9]{13,19}\z"), seconds > f.lit(_MOST_SECONDS))
+        overflows = f.when(written.rlike(r"\A-?[0-9]{13,19}\z"), seconds > _MOST_SECONDS)
         return [
             ("is a time without a date", written.rlike(r"\A[\x00-\x20\x7f]*+(?:T|[0-9]*+:)")),
             ("is not in the years 1 to 9999 (Spark reads a bare number as seconds)", overflows),
@@ -373,7 +373,7 @@ def _changed_text(data_type: DataType, written: Column) -> Rules:
     has_more = (
         f.when(is_plain, written.rlike(rf"\.[0-9]{{{scale}}}[0-9]*[1-9]"))
         .when(has_long_exponent(number), number.rlike(r"\A[^eE]*+[eE]-") & number.rlike(r"\A[^eE]*[1-9]"))
-        .when(number.rlike(r"\A[+-]?[0-9.]+[eE][+-]?[0-9]+\z"), fraction_digits(number) > f.lit(scale))
+        .when(number.rlike(r"\A[+-]?[0-9.]+[eE][+-]?[0-9]+\z"), fraction_digits(number) > scale)
         .otherwise(differs[0] | differs[1])
     )
     return [(f"has more digits than {data_type.simpleString().upper()} holds", has_more)]
@@ -397,7 +397,7 @@ def _changed(data_type: DataType, column: Column) -> Rules:
 
     if isinstance(data_type, ByteType):
         # Parsed as a SMALLINT: see `with_room`. Spark takes 128 to 255 for negative numbers.
-        return [("does not fit TINYINT", (column < f.lit(-(2**7))) | (column >= f.lit(2**7)))]
+        return [("does not fit TINYINT", (column < -(2**7)) | (column >= 2**7))]
     if isinstance(data_type, MapType):
         keys = f.map_keys(column)
         return [("has a key twice", f.size(keys) != f.size(f.array_distinct(keys)))]

@@ -49,7 +49,7 @@ def is_empty_object(text: Column, inside: Column) -> Column:
     for space in " \n\r\t":
         has_space |= text.contains("{" + space)
     may_be = text.contains("{}") | (has_space & text.rlike(r"\{[ \t\r\n]+\}"))
-    return f.when(may_be, inside == f.lit("{}")).otherwise(f.lit(False))
+    return f.when(may_be, inside == "{}").otherwise(False)
 
 
 def unparsed(text: Column, parsed: Column) -> Column:
@@ -60,9 +60,9 @@ def unparsed(text: Column, parsed: Column) -> Column:
     # The first character is almost always enough, and costs far less than a regular expression.
     is_object = text.startswith("{") | text.rlike(r"\A[ \t\r\n]*\{")
     return (
-        f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
-        .when(~is_object, f.lit("not a JSON object"))
-        .when(is_corrupt(parsed), f.lit(MISFIT))
+        f.when(~f.is_valid_utf8(text), "not valid UTF-8")
+        .when(~is_object, "not a JSON object")
+        .when(is_corrupt(parsed), MISFIT)
     )
 
 
@@ -81,7 +81,7 @@ def with_changes(
 
     for struct, parsed in images:
         for message, is_so in changes(struct, parsed, text):
-            problem = problem.when(is_so, f.lit(message))
+            problem = problem.when(is_so, message)
     doubts = [each for struct, parsed in images if (each := doubt(struct, text, parsed)) is not None]
     return problem.when(f.greatest(*doubts, f.lit(False)), exact(whole, text)) if doubts else problem
 
@@ -113,8 +113,8 @@ def explained(
     ]
     # A text takes any JSON.
     is_no_json = is_corrupt(parsed_json(data, [StructField(f"{CORRUPT}_any", StringType())]))
-    found = f.when(is_no_json, f.lit("not valid JSON")).otherwise(f.concat_ws(", ", *fits))
-    return f.when((problem == f.lit(MISFIT)) & (f.length(found) > 0), found).otherwise(problem)
+    found = f.when(is_no_json, "not valid JSON").otherwise(f.concat_ws(", ", *fits))
+    return f.when((problem == MISFIT) & (f.length(found) > 0), found).otherwise(problem)
 
 
 def _nested(field: StructField, path: tuple[str, ...]) -> list[StructField]:

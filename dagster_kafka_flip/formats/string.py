@@ -22,4 +22,4 @@ class StringFormat(Format):
         from pyspark.sql import functions as f
 
         del data
-        return f.when(~f.is_valid_utf8(parsed), f.lit("not valid UTF-8"))
+        return f.when(~f.is_valid_utf8(parsed), "not valid UTF-8")
