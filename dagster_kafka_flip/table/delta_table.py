@@ -212,12 +212,15 @@ class DeltaTable:
         except Exception as error:
             if not is_not_there(error):
                 raise
-            msg = (
-                f"the table {self._target} disappeared during the run. Nothing of this batch was written. Restore "
-                "the table with its _delta_log and run again; otherwise the next run creates a new table and starts "
-                "at starting_offsets"
-            )
-            raise TableError(msg) from error
+            raise self._disappeared() from error
+
+    def _disappeared(self) -> TableError:
+        msg = (
+            f"the table {self._target} disappeared during the run. Nothing of this batch was written. Restore "
+            "the table with its _delta_log and run again; otherwise the next run creates a new table and starts "
+            "at starting_offsets"
+        )
+        return TableError(msg)
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
         """Refuses a stream that would read what another stream of the same table reads, or write in another mode.
@@ -666,6 +669,7 @@ class DeltaTable:
 
         Raises:
             CommitUnknownError: History can't be asked.
+            TableError: The table disappeared.
         """
         failure: Exception | None = None
         with held(store_lock(self.location(), is_remote=self.is_remote)) as lock:
@@ -678,7 +682,9 @@ class DeltaTable:
                 _logger.info("the write ended with %s; checking whether it was committed", type(error).__name__)
             begin = time.monotonic()
             try:
-                since = list(_take_while_after(self.commits(), base_version))
+                since = list(_take_while_after(self.commits(), base_version, attempt))
+            except TableNotThereError as error:
+                raise self._disappeared() from (failure or error)
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
                 msg = (
                     f"the write to {self._target} ended, but its history can't be read to check whether it was "
@@ -722,7 +728,8 @@ class DeltaTable:
             msg = (
                 f"Delta skipped the write to {self._target} without an error, and no commit of the stream "
                 f"{document.stream!r} explains it: its transaction version is at or above {document.anchor_version}. "
-                "It was set manually, or the table was restored meanwhile; nothing was written. Run again"
+                "It was set manually, or the table was restored or created again meanwhile; nothing was written. Run "
+                "again"
             )
             raise PositionLostError(msg)
         raise self.failed(failure) from failure
@@ -783,8 +790,10 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     return found
 
 
-def _take_while_after(commits: Iterable[Commit], version: int) -> Iterator[Commit]:
+def _take_while_after(commits: Iterable[Commit], version: int, attempt: str | None = None) -> Iterator[Commit]:
+    """Yields the commits after a version, and that of an attempt: in a table that was created again it is older."""
     for commit in commits:
-        if commit.version <= version:
+        document = None if attempt is None else commit.document()
+        if commit.version <= version and (document is None or document.attempt != attempt):
             return
         yield commit

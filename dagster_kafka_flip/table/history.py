@@ -515,8 +515,12 @@ class _Walk:
         return self._anchor(start, None, None)
 
     def _undone_start(self) -> EnumeratorState | None:
-        first = next((document for _, document in documented(reversed(self._undone), self._stream)), None)
-        if first is None:
+        version, first = next(
+            ((commit.version, document) for commit, document in documented(reversed(self._undone), self._stream)),
+            (None, None),
+        )
+        # A batch that was planned in an earlier table of this name begins behind what that table had.
+        if version is None or first is None or version <= first.base_version:
             return None
         starts = {split.topic_partition: split.starting_offset for split in first.splits}
         return replace(first.state, position={**first.state.position, **starts}, watermark=None)
@@ -617,8 +621,17 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         table: The table's name, for the message.
 
     Raises:
-        TableChangedError: One of them restored or replaced the table, or belongs to the same stream.
+        TableChangedError: One of them restored or replaced the table, or belongs to the same stream. Or the table is a
+            later one than that in which the position was read.
     """
+    if version <= document.base_version:
+        msg = (
+            f"version {version} of the table {table} is a batch of the stream {document.stream!r} that was planned at "
+            f"version {document.base_version}: the table was dropped and created again in between, so it lacks what "
+            "the stream wrote before this batch. Drop it, and the next run creates it and begins at starting_offsets; "
+            "or use another table"
+        )
+        raise TableChangedError(msg)
     for commit in commits:
         if commit.version >= version or commit.version <= document.base_version:
             continue

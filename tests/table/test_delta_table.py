@@ -376,6 +376,31 @@ def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_
     assert _ids(table) == [1, 2]
 
 
+def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_without_its_rows(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    anchor = stream.anchor()
+    shutil.rmtree(table)
+    again = _stream(spark, table)
+    expected = rf"version 1 of the table {table} is a batch .* planned at version 1: the table was dropped and created"
+    with pytest.raises(TableChangedError, match=expected):
+        stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    with pytest.raises(TableChangedError, match=expected):
+        again.anchor()
+
+    shutil.rmtree(table)
+    again = _stream(spark, table)
+    again.commit(_rows(spark, 1, 2), _document(again.anchor(), "c", offset=2))
+    assert _ids(table) == [1, 2]
+
+
+def test_a_table_that_is_gone_after_the_write_is_named(spark, table):
+    stream = _stream(spark, table)
+    document = _document(stream.anchor(), "a")
+    with pytest.raises(TableError, match=r"disappeared during the run\. Nothing of this batch was written"):
+        stream.written(lambda: shutil.rmtree(table), document.base_version, document.attempt)
+
+
 def test_rows_undone_by_a_restore_are_written_again_each_time(spark, table):
     stream = _stream(spark, table)
     stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))

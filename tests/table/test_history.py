@@ -425,6 +425,20 @@ def test_the_way_out_of_a_table_changed_meanwhile_is_a_restore():
     assert _find(*changed, restore(4, 1)).state == state_at(1)
 
 
+def test_a_batch_of_an_earlier_table_of_the_same_name_does_not_define_the_position():
+    recreated = [create(), own(1, base=5), append(2)]
+    with pytest.raises(TableChangedError) as error:
+        _find(*recreated)
+    assert str(error.value) == (
+        "version 1 of the table lake.t is a batch of the stream 'main' that was planned at version 5: the table was "
+        "dropped and created again in between, so it lacks what the stream wrote before this batch. Drop it, and the "
+        "next run creates it and begins at starting_offsets; or use another table"
+    )
+    # Nor does that batch tell where to begin: behind what the earlier table had.
+    anchor = _find(*recreated, restore(3, 0))
+    assert (anchor.state, anchor.undone_start) == (None, None)
+
+
 # --- the number of rows -------------------------------------------------------------------------------------------
 
 
