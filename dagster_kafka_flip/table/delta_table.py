@@ -619,6 +619,7 @@ class DeltaTable:
         """Adds new columns to the table, and widens types, in a commit without rows."""
         if self.check_schema(rows.schema).changes:
             rows.limit(0).writeTo(self._target.identifier).option("mergeSchema", "true").append()
+            self._checked = self._schema()
 
     def _commit_by(
         self,
@@ -738,6 +739,9 @@ class DeltaTable:
         """Returns the error for a write that failed without a commit in history."""
         if is_conflict(failure):
             return ForeignConflictError(error_summary(failure))
+        if self._has_other_columns():
+            # Delta has an error for each kind of statement then, and none that says so. The next plan's check does.
+            return ForeignConflictError("its columns are not those of before the write")
         if (found := error_of(failure, str(self._target), self._target.key)) is not None:
             return found
         msg = f"the write to {self._target} failed and nothing of it was committed: {with_advice(failure)}"
@@ -747,6 +751,12 @@ class DeltaTable:
                 "value). Drop or change such rows in the transform, or drop the rule from the table"
             )
         return WriteFailedError(msg)
+
+    def _has_other_columns(self) -> bool:
+        """Whether another writer changed the table's columns since they were checked; no, if they can't be read."""
+        with contextlib.suppress(Exception):
+            return self._checked is not None and self._schema() != self._checked
+        return False
 
     def commits(self) -> Iterator[Commit]:
         """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included.

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.errors import ConcurrentIngestionError, TopicRecreatedError, WriteFailedError
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    SchemaMismatchError,
+    TopicRecreatedError,
+    WriteFailedError,
+)
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.replay import replay
@@ -18,7 +23,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.mode import Scd2, Upsert
+from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
@@ -105,6 +110,51 @@ def test_other_writers_leave_the_keyed_table_correct(kafka, follow, spark, topic
     kafka.produce(topic, [change(4), change(5)])
     assert follow(target=target).merged == MergedRows(0, 0, 3, 0)
     assert landed.rows(table, "id", "name") == [(2, "d")]
+
+
+@pytest.mark.parametrize(("mode", "write"), [(Upsert(key=("id",)), "_merge"), (Append(), "_append")])
+def test_a_column_that_is_renamed_just_before_the_write_is_named(
+    kafka, follow, spark, topic, table, monkeypatch, mode, write
+):
+    target = {"mode": mode, "properties": {"delta.columnMapping.mode": "name"}}
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    follow(target=target)
+    kafka.produce(topic, [change(1, "b")])
+    original = getattr(DeltaTable, write)
+
+    def renaming(self, *arguments):
+        monkeypatch.setattr(DeltaTable, write, original)
+        spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN name TO title")
+        original(self, *arguments)
+
+    monkeypatch.setattr(DeltaTable, write, renaming)
+    with pytest.raises(SchemaMismatchError, match=r"has no column name \(string\).*title is that column, renamed"):
+        follow(target=target)
+    spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN title TO name")
+    assert follow(target=target).records == 1
+
+
+def test_a_column_that_is_dropped_while_a_history_is_read_leads_to_a_new_plan(
+    kafka, follow, spark, topic, table, monkeypatch
+):
+    target = {"mode": Scd2(key=("id",)), "properties": {"delta.columnMapping.mode": "name"}}
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    follow(target=target)
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN note STRING")
+    kafka.produce(topic, [change(1, "b")])
+    original = DeltaTable._rows_before
+
+    def dropping(self, *arguments):
+        monkeypatch.setattr(DeltaTable, "_rows_before", original)
+        rows = original(self, *arguments)
+        spark.sql(f"ALTER TABLE delta.`{table}` DROP COLUMN note")
+        return rows
+
+    monkeypatch.setattr(DeltaTable, "_rows_before", dropping)
+    assert follow(target=target).merged == MergedRows(1, 1, 0, 0)
+    assert landed.rows(table, "name", "is_current") == [("a", False), ("b", True)]
 
 
 def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, around_the_merge, monkeypatch):
