@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.change_rows import change_columns
 from dagster_kafka_flip.ingestion.conflicts import Conflicts
+from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -104,6 +105,9 @@ def rebuild(
         ConfigurationError: The table's rows have no key, or the other table was used before.
         TableError: There is no table.
         RetentionOvertookPositionError: The topic no longer has all records.
+        TopicRecreatedError: The stream's position is in an earlier topic of the same name.
+        ClusterChangedError: The stream's position is in another cluster.
+        EndBeforePositionError: The log ends before the stream's position.
         ForeignRowsError: Others have written rows to the table.
         SchemaMismatchError: The table has columns that the rebuilt rows lack.
         ConcurrentIngestionError: A run of the stream committed in the meantime.
@@ -133,8 +137,14 @@ def rebuild(
     if dead_letters is not None:
         # A stream of dead letters is of one table: neither the asset's own nor that of an earlier rebuild.
         dead_letters = dead_letters.model_copy(update={"stream": f"{beside.stream}-{marks[_REBUILD]}"})
-    from_earliest = source.connected(connection).model_copy(update={"starting_offsets": OffsetsInitializer.earliest()})
+    connected = source.connected(connection)
+    # What monitors the group watches the stream's table, and not the other one. Aligned by time, one run would leave
+    # out what is later than the end of another topic partition.
+    from_earliest = connected.model_copy(
+        update={"starting_offsets": OffsetsInitializer.earliest(), "commit_offsets": False, "max_drift": None}
+    )
     there = _check_has_everything(from_earliest, table)
+    _check_same_logs(from_earliest, target, table)
     # Numbers: by the time of the plan, "earliest" may be a later record.
     from_the_beginning = from_earliest.model_copy(
         update={"starting_offsets": OffsetsInitializer.specific_offsets(dict.fromkeys(there, 0))}
@@ -166,6 +176,7 @@ def rebuild(
         except ForeignConflictError as conflict:
             conflicts.met(conflict, "the rebuilt rows")
         else:
+            _notify(connected, document.state, log)
             return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
 
 
@@ -220,6 +231,30 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
     return plan.beginning_offsets
 
 
+def _check_same_logs(source: KafkaSource, target: DeltaTable, table: DeltaTarget) -> None:
+    """Checks that the stream's logs are still those of its position: the rows of others can't be put in place."""
+    anchor = target.anchor()
+    if anchor is None or anchor.state is None:
+        return
+    with (
+        with_fitting_advice(table),
+        contextlib.closing(source.restore_enumerator(SplitEnumeratorContext(), anchor.state)) as enumerator,
+    ):
+        enumerator.start()
+
+
+def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+    """Commits the new position to the consumer group, as a run does; a failure does not affect the rebuilt rows."""
+    if not source.commit_offsets:
+        return
+    try:
+        with contextlib.closing(source.restore_enumerator(SplitEnumeratorContext(), state)) as enumerator:
+            enumerator.start()
+            enumerator.notify_checkpoint_complete()
+    except Exception as error:  # noqa: BLE001 - the rows are replaced, even if reporting it fails
+        log.warning("the rows are replaced, but committing to the consumer group failed: %s", error)
+
+
 def _replacement(
     spark: SparkSession, target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget, offset: str
 ) -> tuple[DataFrame, CommitDocument]:
@@ -241,7 +276,8 @@ def _replacement(
         base_version=anchor.table_version,
         anchor_version=anchor.version,
         splits=(),
-        state=built.state,
+        # The time that runs have reached is theirs: the rebuild has not looked for it.
+        state=built.state if anchor.state is None else replace(built.state, watermark=anchor.state.watermark),
         overrides_start=True,
         reason=_reason(beside, made),
         carried=None if last is None else last[1].routed(last[0].version),

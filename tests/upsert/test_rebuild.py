@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -14,11 +18,13 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     TableChangedError,
     TableError,
+    TopicRecreatedError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.rebuild import rebuild
 from dagster_kafka_flip.ingestion.stream_run import run_stream
+from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -183,12 +189,10 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
 def build(connection, spark, topic, table):
     """Rebuilds a table; each has its own topic."""
 
-    def run(staging, *, of=None, by=topic, **options):
+    def run(staging, *, of=None, by=topic, source=None, **options):
         target = DeltaTarget(table=of or table, mode=Upsert(key=("id",)))
-        decoder = Decoder.of(KEY, VALUE, None)
-        return rebuild(
-            KafkaSource(topics=(by,)), target, staging, spark=spark, connection=connection, decoder=decoder, **options
-        )
+        decoder, read = Decoder.of(KEY, VALUE, None), source or KafkaSource(topics=(by,))
+        return rebuild(read, target, staging, spark=spark, connection=connection, decoder=decoder, **options)
 
     return run
 
@@ -257,6 +261,61 @@ def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     after(f"UPDATE delta.`{table}` SET name = 'x' WHERE id = 2")
     assert build(f"{table}-staging").version == landed.version(table)
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
+
+
+def test_a_recreated_topic_is_named_before_it_is_read(kafka, follow, build, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    follow()
+    kafka.delete(topic)
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "b"), change(2, "c")])
+    staging = f"{table}-staging"
+    with pytest.raises(TopicRecreatedError, match=r"key \(Upsert\), and their offsets decide .* into a new table"):
+        build(staging)
+    assert not Path(staging).exists()
+    assert landed.rows(table, "id", "name") == [(1, "a")]
+
+
+def test_the_consumer_group_shows_the_tables_position_and_never_that_of_the_staging_table(
+    kafka, connection, follow, build, topic, table
+):
+    source = KafkaSource(topics=(topic,), group_id=topic, commit_offsets=True)
+    seen = []
+
+    def committed():
+        with contextlib.closing(KafkaCluster(connection)) as cluster:
+            return cluster.committed_offsets([TopicPartition(topic, 0)], topic)
+
+    def transform(records):
+        seen.append(*committed().values())
+        return records
+
+    kafka.create(topic)
+    kafka.produce(topic, [change(number, "a") for number in range(1, 4)])
+    follow(source=source)
+    kafka.produce(topic, [change(4, "b")])
+    build(f"{table}-staging", source=source, transform=transform, limits=Limits(max_records_per_batch=2))
+    assert set(seen) == {3}
+    assert list(committed().values()) == [4]
+
+
+def test_topic_partitions_that_runs_align_by_time_are_read_to_the_end(kafka, follow, build, topic, table):
+    source = KafkaSource(topics=(topic,), max_drift=timedelta(hours=1))
+    kafka.create(topic, partitions=2)
+    for number in range(3):
+        for partition in range(2):
+            # One of them ends a day before the other.
+            time = 1_700_000_000_000 + (1 + 24 * partition) * number * 3_600_000
+            record = change(10 * partition + number, "a")
+            kafka.produce(topic, [record], partition=partition, timestamp=time)
+    first = follow(source=source)
+    assert first.records == 4
+    assert follow(source=source).records == 2
+    assert build(f"{table}-staging", source=source).rows == 6
+    kafka.produce(topic, [change(1, "b")])
+    # What runs have reached does not go back.
+    assert follow(source=source).known.state.watermark >= first.known.state.watermark
 
 
 def test_each_rebuild_lands_its_rejected_records_once(kafka, follow, build, topic, table, monkeypatch):
