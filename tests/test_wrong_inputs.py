@@ -573,6 +573,14 @@ def test_an_address_without_a_secret_is_a_table(table):
             "invalid DeltaTarget: the table 's3a:' has a scheme but no path; write it like s3a:",
         ),
         (
+            lambda: _asset(table="s3a://lake"),
+            "invalid DeltaTarget: the table 's3a://lake' is a whole store, and not a folder in it; write it like s3a:",
+        ),
+        (
+            lambda: _asset(table="delta.`hdfs://namenode:8020/`"),
+            "invalid DeltaTarget: the table 'delta.`hdfs://namenode:8020/`' is a whole store, and not a folder in it;",
+        ),
+        (
             lambda: _asset(stream="x"),
             "kafka_delta_asset: stream is not an option of its own; write table=DeltaTarget(table=..., stream=...)",
         ),

@@ -12,6 +12,7 @@ from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
 from dagster_kafka_flip.table.spark_error import error_summary, is_not_there
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.statistics import STATISTICS_COLUMNS, are_statistics_chosen, statistics_columns
+from dagster_kafka_flip.table.store_errors import CHECK_ACCESS
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
@@ -85,9 +86,10 @@ def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
     try:
         return spark.catalog.getDatabase(schema).locationUri or ""
     except Exception as error:
+        absent = f"Create the schema (CREATE SCHEMA {schema}), or correct the table's name"
         msg = (
             f"the table {target} does not exist and can't be created: {error_summary(error)}. Nothing was written. "
-            f"Create the schema (CREATE SCHEMA {schema}), or correct the table's name"
+            f"{absent if is_not_there(error) else CHECK_ACCESS}"
         )
         raise TableError(msg) from error
 

@@ -30,7 +30,7 @@ from dagster_kafka_flip.table.creation import (
     create_statement,
     place_by_catalog,
 )
-from dagster_kafka_flip.table.details import details_of
+from dagster_kafka_flip.table.details import described, detail_of, details_of
 from dagster_kafka_flip.table.history import (
     WRITES,
     Anchor,
@@ -208,9 +208,9 @@ class DeltaTable:
 
     def _schema(self) -> StructType:
         try:
-            return self._spark.table(self._target.identifier).schema
-        except Exception as error:
-            if not is_not_there(error):
+            return described(self._target, lambda: self._spark.table(self._target.identifier).schema)
+        except TableError as error:
+            if error.__cause__ is None or not is_not_there(error.__cause__):
                 raise
             raise self._disappeared() from error
 
@@ -293,6 +293,7 @@ class DeltaTable:
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
+                self._check_folder_is_there()
                 return
             # Delta writes the log before the catalog, which may refuse the table.
             advice = (
@@ -301,6 +302,25 @@ class DeltaTable:
             )
             msg = f"the table {target} can't be created: {with_advice(error, advice if is_place_taken(error) else '')}"
             raise TableError(msg) from error
+
+    def _check_folder_is_there(self) -> None:
+        """Checks that a table that the catalog has already is where the catalog says."""
+        if self._target.is_path:
+            return
+        try:
+            details_of(self._spark, self._target)
+        except TableError as error:
+            if error.__cause__ is None or not is_not_there(error.__cause__):
+                raise
+            name = self._target.identifier
+            msg = (
+                f"the catalog has the table {self._target}, and Delta finds none in its folder: "
+                f"{error_summary(error.__cause__).rstrip('.;')}. The folder was moved or deleted, or is not mounted "
+                f"where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE {name}, and "
+                f"CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the next run "
+                "creates a new table, and begins at the stream's starting offsets"
+            )
+            raise TableError(msg) from error.__cause__
 
     def made(self, schema: StructType) -> Anchor:
         """Creates the empty table and returns the commit that defines the position in it.
@@ -482,7 +502,7 @@ class DeltaTable:
         return details_of(self._spark, self._target).partition_columns
 
     def _detail(self, what: str) -> Any:
-        ((detail,),) = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select(what).collect()
+        (detail,) = detail_of(self._spark, self._target, what)
         return detail
 
     def location(self) -> str:
@@ -689,8 +709,8 @@ class DeltaTable:
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
                 msg = (
                     f"the write to {self._target} ended, but its history can't be read to check whether it was "
-                    f"committed: {error_summary(failure or error)}. Spark may have died. Nothing is lost: if the batch "
-                    "was committed, the next run finds it; otherwise it reads the batch again"
+                    f"committed: {_reason(failure, error)}. Nothing is lost: if the batch was committed, the next run "
+                    "finds it; otherwise it reads the batch again"
                 )
                 raise CommitUnknownError(msg) from (failure or error)
             return Written(since, failure, time.monotonic() - begin)
@@ -782,6 +802,19 @@ class DeltaTable:
     def is_remote(self) -> bool:
         """Whether a Spark Connect server does the work."""
         return is_remote(self._spark)
+
+
+def _reason(failure: Exception | None, error: Exception) -> str:
+    """Why a write's outcome is unknown, and what to do.
+
+    Args:
+        failure: What the write ended with, if it failed.
+        error: What the look at the table's history ended with.
+    """
+    if failure is None and isinstance(error, TableError):
+        return str(error)
+    # Where the history ends with a TableError, Spark has answered.
+    return with_advice(failure or error, "Spark may have died")
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:

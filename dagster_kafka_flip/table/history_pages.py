@@ -12,7 +12,7 @@ from dagster_kafka_flip.table.local_files import is_local
 from dagster_kafka_flip.table.local_log import is_absent, newest_commits
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.spark_error import is_not_there, is_sparks_own, missing_file_system
-from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,8 +62,7 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
         except Exception as error:
             if not is_sparks_own(error):
                 raise
-            otherwise = "Check the table's name and this machine's access to its store and catalog, then run again"
-            msg = f"the history of the table {target} can't be read: {with_advice(error, otherwise)}"
+            msg = f"the history of the table {target} can't be read: {with_advice(error, CHECK_ACCESS)}"
             raise TableError(msg) from error
 
     return paged(read)
@@ -138,10 +137,17 @@ def _no_file_system(target: DeltaTarget, scheme: str) -> str:
             f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. Correct "
             "the scheme, or add the file system's Maven artifact to Spark's packages"
         )
-    as_s3a = "" if scheme == "s3a" or package != "hadoop-aws" else " and name the table with s3a://"
+    if package == "hadoop-aws" and scheme != "s3a":
+        # The jar may be there: it brings a file system for s3a: alone.
+        instead = "Name the table with s3a://" if target.is_path else "Give the catalog's locations s3a://"
+        return (
+            f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. "
+            f"{instead}; or set spark.hadoop.fs.{scheme}.impl=org.apache.hadoop.fs.s3a.S3AFileSystem in Spark's "
+            f'config. Either needs packages=["org.apache.hadoop:{package}:{version}"]; a Spark Connect server needs it '
+            "at its start"
+        )
     return (
         f"the table {target} can't be reached: Spark has no file system for {scheme}:, because the jar {package} is "
-        "missing. "
-        f'Nothing was read. Add it to Spark: packages=["org.apache.hadoop:{package}:{version}"]'
-        f"{as_s3a}; a Spark Connect server needs it at its start"
+        f'missing. Nothing was read. Add it to Spark: packages=["org.apache.hadoop:{package}:{version}"]; a Spark '
+        "Connect server needs it at its start"
     )

@@ -17,13 +17,18 @@ _ADVICE = {
         "Spark found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs, or "
         "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key in Spark's config"
     ),
+    r"ExpiredToken|TokenRefreshRequired|InvalidToken": (
+        "The session token of these credentials has expired, or is another's: give Spark new credentials, or leave the "
+        "keys out where an instance role renews them, and run again"
+    ),
     r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Status Code: 40[13]\b": (
         "The store refuses these credentials, or they lack a right: check the access key and its secret, the rights "
         "to list, read, write and delete under the table's path, and the clock of Spark's machine"
     ),
     r"AuthorizationHeaderMalformed|AWSRedirectException|PermanentRedirect|Status Code: (?:301|400)\b": (
         "The region or the endpoint is probably not the bucket's: set spark.hadoop.fs.s3a.endpoint.region, and "
-        "spark.hadoop.fs.s3a.endpoint for a store that isn't Amazon's"
+        "spark.hadoop.fs.s3a.endpoint for a store that isn't Amazon's. A session token that has expired can look like "
+        "this, too"
     ),
     r"UnknownHostException": (
         "The host does not exist: check spark.hadoop.fs.s3a.endpoint, and whether the store needs "
@@ -37,6 +42,9 @@ _ADVICE = {
         "com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to Spark's packages"
     ),
 }
+CHECK_ACCESS = "Check the table's name and this machine's access to its store and catalog, then run again"
+"""What to do if a table can't be reached, and nothing else is known."""
+
 _FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")
 
 

@@ -23,6 +23,8 @@ from dagster_kafka_flip.table.sql import quoted
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
 _QUOTED = re.compile(r"`(?:[^`]|``)+`")
 _NO_PLACE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/*")
+# Delta finds no table in the root of a store.
+_ROOT = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*/*")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 # SQL syntax for a table by path.
 _SQL_PATH = re.compile(r"delta\.`((?:[^`]|``)+)`", re.IGNORECASE)
@@ -102,6 +104,9 @@ class DeltaTarget(Settings):
             raise ValueError(msg)
         # Before the others, whose errors show the table: also where a space or an invisible character hides its scheme.
         _check_scheme(_place("".join(filter(str.isprintable, table)).strip()))
+        if _ROOT.fullmatch(_place(table)):
+            msg = f"the table {table!r} is a whole store, and not a folder in it; write it like s3a://bucket/orders"
+            raise ValueError(msg)
         if table != table.strip():
             msg = f"the table {table!r} begins or ends with a space; remove it"
             raise ValueError(msg)

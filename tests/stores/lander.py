@@ -9,6 +9,8 @@ order has as `do` is one of:
     sql       executes statements, and answers with the rows of the last one
     conf      sets something in the session
 
+At a step the run dies, or, if `victim` is given, the process with that id.
+
 The session is that of a SparkResource whose credentials are `EnvVar`s.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,10 +40,6 @@ if TYPE_CHECKING:
 
 class DiedError(BaseException):
     """What a kill looks like from inside."""
-
-
-def _die() -> None:
-    raise DiedError
 
 
 def killing_itself(records: DataFrame) -> DataFrame:
@@ -77,13 +76,15 @@ class Lander:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
         self._folder = folder
-        self._steps = Steps(folder / "step", _die)
+        self._victim: int | None = None
+        self._steps = Steps(folder / "step", self._kill)
         self._steps.wrap_all()
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         """Carries out one order, and returns the answer."""
         do = getattr(self, f"_{order.pop('do')}")
         self._steps.deadly = order.pop("step", None)
+        self._victim = order.pop("victim", None)
         self._steps.arrive(STARTING)
         try:
             return outcome(lambda: do(**order))
@@ -92,6 +93,13 @@ class Lander:
         finally:
             self._steps.deadly = None
             self._steps.arrive(DONE)
+
+    def _kill(self) -> None:
+        if self._victim is None:
+            raise DiedError
+        os.kill(self._victim, signal.SIGKILL)
+        # Once: a run may get to a step again.
+        self._steps.deadly = None
 
     def _land(
         self, topic: str, table: str, kind: str = "stream", is_killed: bool = False, **more: Any

@@ -55,6 +55,12 @@ class Metastore(Servers):
             ET.SubElement(setting, "value").text = value
         ET.ElementTree(root).write(folder / "hive-site.xml")
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process is not None
+        return self._process.pid
+
     def heal(self) -> None:
         if self._process is not None:
             return

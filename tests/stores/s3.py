@@ -26,8 +26,17 @@ REGION = "eu-central-1"
 ACCESS_KEY = "AKIAOFTHETESTS"
 SECRET_KEY = "a-secret/of+the-tests"  # nothing outside of a test accepts it
 
-# Requests to it are answered as those of a machine whose clock is wrong.
+# Requests to these are answered as those of a machine whose clock is wrong, and as those with an old session token.
 SKEWED = "skewed"
+EXPIRED = "expired"
+_REFUSED = {
+    SKEWED: (
+        "403 Forbidden",
+        "RequestTimeTooSkewed",
+        "The difference between the request time and the current time is too large.",
+    ),
+    EXPIRED: ("400 Bad Request", "ExpiredToken", "The provided token has expired."),
+}
 
 _Environ = dict[str, Any]
 
@@ -89,9 +98,8 @@ def _refusal(environ: _Environ) -> tuple[str, str, str] | None:
     if region != REGION and service == "s3":
         expected = f"the region '{region}' is wrong; expecting '{REGION}'"
         return "400 Bad Request", "AuthorizationHeaderMalformed", f"The authorization header is malformed; {expected}"
-    if environ["PATH_INFO"].split("/")[1] == SKEWED:
-        message = "The difference between the request time and the current time is too large."
-        return "403 Forbidden", "RequestTimeTooSkewed", message
+    if refused := _REFUSED.get(environ["PATH_INFO"].split("/")[1]):
+        return refused
     secret = f"AWS4{SECRET_KEY}".encode()
     for part in (day, region, service, "aws4_request"):
         secret = hmac.digest(secret, part.encode(), "sha256")

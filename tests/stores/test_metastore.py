@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from tests import landed
+from tests.faults.ingesting import BEFORE_WRITE, PLANNED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
@@ -71,3 +72,73 @@ def test_a_run_without_the_metastore_ends_and_the_next_one_continues(
     assert "lost.flights" in refused["message"]
     assert owner.do("land", topic=topic, table="lost.flights")["rows"] == 2
     assert landed.values(folder / "flights", "kafka_offset") == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "advice"),
+    [
+        (PLANNED, "TableError", "and this machine's access to its store and catalog, then run again"),
+        (BEFORE_WRITE, "CommitUnknownError", "the next run finds it; otherwise it reads the batch again"),
+    ],
+)
+def test_a_metastore_that_dies_during_a_run_ends_it_with_what_to_do_and_the_next_one_continues(
+    kafka, metastore, owner_and_guest, topic, tmp_path, step, error, advice
+):
+    owner, _ = owner_and_guest
+    kafka.create(topic)
+    _produce(kafka, topic, 3)
+    schema = f"dies_{tmp_path.name}".replace("-", "_")
+    folder = tmp_path / "dies"
+    owner.do("sql", statements=[f"CREATE SCHEMA {schema} LOCATION '{folder.as_uri()}'"])
+    order = {"topic": topic, "table": f"{schema}.flights"}
+
+    def dying(step):
+        try:
+            return owner.do("land", **order, step=step, victim=metastore.pid)
+        finally:
+            metastore.end()
+            metastore.heal()
+
+    # Before the table is made: the schema is there, but can't be asked for.
+    refused = dying(PLANNED)
+    assert refused["error"] == "TableError", refused
+    assert "can't be created" in refused["message"]
+    assert "Create the schema" not in refused["message"]
+    assert owner.do("land", **order)["rows"] == 3
+    _produce(kafka, topic, 2)
+    refused = dying(step)
+    assert refused["error"] == error, refused
+    assert advice in refused["message"]
+    assert owner.do("land", **order)["rows"] in (0, 2)
+    assert landed.values(folder / "flights", "kafka_offset") == list(range(5))
+
+
+def test_a_table_whose_folder_was_moved_is_named_and_continues_at_its_new_place(
+    kafka, owner_and_guest, topic, tmp_path
+):
+    owner, _ = owner_and_guest
+    kafka.create(topic)
+    _produce(kafka, topic, 3)
+    folder = tmp_path / "moving"
+    owner.do("sql", statements=[f"CREATE SCHEMA moving LOCATION '{folder.as_uri()}'"])
+    order = {"topic": topic, "table": "moving.flights"}
+    assert owner.do("land", **order)["rows"] == 3
+    moved = tmp_path / "moved"
+    shutil.move(folder / "flights", moved)
+    _produce(kafka, topic, 2)
+    for _ in range(2):
+        refused = owner.do("land", **order)
+        assert refused["error"] == "TableError", refused
+        assert "Delta finds none in its folder" in refused["message"]
+        assert f"{folder / 'flights'} doesn't exist" in refused["message"]
+        # As where nothing is mounted.
+        (folder / "flights").mkdir(exist_ok=True)
+    owner.do(
+        "sql",
+        statements=[
+            "DROP TABLE `moving`.`flights`",
+            f"CREATE TABLE `moving`.`flights` USING delta LOCATION '{moved.as_uri()}'",
+        ],
+    )
+    assert owner.do("land", **order)["rows"] == 2
+    assert landed.values(moved, "kafka_offset") == list(range(5))

@@ -24,7 +24,7 @@ from tests.faults.ingesting import (
     WINDOWS,
     WRITING,
 )
-from tests.stores.s3 import SECRET_KEY, SKEWED
+from tests.stores.s3 import EXPIRED, SECRET_KEY, SKEWED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
@@ -204,6 +204,7 @@ def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_a
         ("no-such-bucket", "The bucket does not exist at this endpoint: create it"),
         ("wrong-key", "check the access key and its secret"),
         ("wrong-secret", "check the access key and its secret"),
+        (EXPIRED, "A session token that has expired can look like this"),
         (SKEWED, "and the clock of Spark's machine"),
         ("wrong-region", "set spark.hadoop.fs.s3a.endpoint.region"),
         ("elsewhere", "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint"),

@@ -28,6 +28,10 @@ from dagster_kafka_flip.table.store_errors import with_advice
             "The clock of Spark's machine is wrong",
         ),
         (
+            "software.amazon.awssdk.services.s3.model.S3Exception: (Service: S3, Status Code: 400): ExpiredToken",
+            "The session token of these credentials has expired",
+        ),
+        (
             "java.lang.NoClassDefFoundError: com/amazonaws/services/dynamodbv2/AmazonDynamoDB",
             "add com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to Spark's packages",
         ),
