@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.ingestion.executor_watch import watch_executors
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import parallelism
@@ -32,4 +33,5 @@ def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> tuple
     context.current_parallelism = parallelism(session)
     ui = ui_address(session)
     log_with_fields(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)
+    watch_executors(session, spec.log)
     return session, seconds, ui

@@ -1,4 +1,4 @@
-"""Spark's UI address and the progress of a write's read.
+"""Spark's UI address, the progress of a write's read, and whether a cluster has given executors.
 
 The only module that uses a session's context. Sessions without one, as with Spark Connect, provide less information,
 without errors.
@@ -6,6 +6,7 @@ without errors.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +23,40 @@ def ui_address(spark: SparkSession) -> str | None:
     """The address of the session's Spark UI; None if there is none or it is unknown."""
     context = _context(spark)
     return None if context is None else context.uiWebUrl
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster, and what a session asks of it.
+
+    Attributes:
+        master: Its master.
+        cores: The cores of one executor.
+        memory: The memory of one executor.
+    """
+
+    master: str
+    cores: str
+    memory: str
+
+
+def is_on_cluster(spark: SparkSession) -> bool:
+    """Whether the session's driver is in this process, and its executors on a cluster."""
+    context = _context(spark)
+    return context is not None and not context._jsc.sc().isLocal()  # noqa: SLF001
+
+
+def cluster_without_executors(spark: SparkSession) -> Cluster | None:
+    """The cluster of a session whose tasks wait, because it has no executor; None if none waits for that."""
+    context = _context(spark)
+    # One of them is the driver.
+    if not context.statusTracker().getActiveStageIds() or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1:  # noqa: SLF001
+        return None
+    return Cluster(
+        master=context.master,
+        cores=spark.conf.get("spark.executor.cores", None) or "all of a worker's, or 1",
+        memory=spark.conf.get("spark.executor.memory", None) or "1g",
+    )
 
 
 def records_read(spark: SparkSession, tag: str) -> Callable[[], int | None]:

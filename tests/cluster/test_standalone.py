@@ -142,3 +142,19 @@ def test_a_cancelled_run_stops_its_tasks_on_the_cluster_and_leaves_nothing(drive
     driver.order("stream", topic, tmp_path)
     assert driver.answer() == {"rows": {"stream": PARTITIONS * RECORDS}, "errors": {}}
     assert _all_there(tmp_path)
+
+
+def test_a_run_on_a_cluster_without_a_worker_says_so_and_continues_when_one_comes(kafka, broker, topic, tmp_path):
+    fill(kafka, topic)
+    cluster = StandaloneCluster(tmp_path / "cluster", workers=1)
+    with ExitStack() as stack:
+        stack.callback(cluster.end)
+        driver = stack.enter_context(Driver(tmp_path, "driver", cluster.url, broker))
+        driver.order("stream", topic, tmp_path)
+        told = f"the cluster {cluster.url} has given it no executor"
+        wait_until(lambda: told in driver.log(), seconds=PATIENCE_SECONDS)
+        assert "(spark.executor.cores=1, spark.executor.memory=512m). The run waits" in driver.log()
+        assert not driver.has_answered
+        cluster.heal()
+        assert driver.answer() == {"rows": {"stream": PARTITIONS * RECORDS}, "errors": {}}
+    assert _all_there(tmp_path)
