@@ -594,4 +594,18 @@ def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, lan
     kafka.produce(topic, [(None, "y")])
     with pytest.raises(WriteFailedError, match=r"nothing of it was committed: .*ValueError: broken by hand$"):
         land(_source(topic), transform=broken)
+
+    def lacking(records):
+        from pyspark.sql import functions as f
+
+        @f.udf("string")
+        def needs(_):
+            import no_such_module
+
+            return no_such_module.value
+
+        return records.select("kafka_offset", needs("kafka_offset").alias("interpreter"))
+
+    with pytest.raises(WriteFailedError, match=r"No module named 'no_such_module'\. The Python of Spark's tasks lacks"):
+        land(_source(topic), transform=lacking)
     assert len(landed("interpreter")) == 1

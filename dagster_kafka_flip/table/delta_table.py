@@ -60,6 +60,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_conflict,
     is_not_there,
     is_place_taken,
+    lacks_module,
 )
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_errors import with_advice
@@ -769,6 +770,12 @@ class DeltaTable:
             msg = (
                 f"{msg.rstrip('.')}. A row breaks this rule of the table (a tombstone has null in each column of its "
                 "value). Drop or change such rows in the transform, or drop the rule from the table"
+            )
+        if lacks_module(failure):
+            msg = (
+                f"{msg.rstrip('.')}. The Python of Spark's tasks lacks this module, which a transform's function "
+                "needs: send it along with spark.submit.pyFiles, or install it on each machine that runs tasks, for "
+                "the Python that PYSPARK_PYTHON names"
             )
         return WriteFailedError(msg)
 

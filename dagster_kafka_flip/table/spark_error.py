@@ -90,6 +90,7 @@ _BROKEN_RULE = re.compile(
     r"\[DELTA_(?:NOT_NULL_CONSTRAINT_VIOLATED|VIOLATE_CONSTRAINT_WITH_VALUES|EXCEED_CHAR_VARCHAR_LIMIT)\b"
 )
 _USERS_OWN = "PythonException"
+_NO_MODULE = re.compile(r"^ModuleNotFoundError: ", re.MULTILINE)
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 _SPARK_IS_GONE = "Py4JNetworkError"
 
@@ -139,6 +140,11 @@ def is_outside_of_predicate(error: BaseException) -> bool:
 def breaks_rule(error: BaseException) -> bool:
     """Whether a row breaks a rule of the table: NOT NULL, a CHECK constraint, a text's length."""
     return _BROKEN_RULE.search(str(error)) is not None
+
+
+def lacks_module(error: BaseException) -> bool:
+    """Whether a user's Python function lacks a module where Spark runs it."""
+    return type(error).__name__ == _USERS_OWN and _NO_MODULE.search(str(error)) is not None
 
 
 def is_transient(error: BaseException | None) -> bool:
