@@ -600,9 +600,9 @@ def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, lan
 
         @f.udf("string")
         def needs(_):
-            import no_such_module
+            import importlib
 
-            return no_such_module.value
+            return importlib.import_module("no_such_module").__name__
 
         return records.select("kafka_offset", needs("kafka_offset").alias("interpreter"))
 
