@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.ingestion.executor_watch import watch_executors
 from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.runtime.executor_watch import watch_executors
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address

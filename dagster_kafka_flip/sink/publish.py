@@ -9,6 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
+from dagster_kafka_flip.runtime.executor_watch import watch_executors
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -142,6 +143,7 @@ class _Run:
         begun = time.monotonic()
         session = spark()
         spark_seconds = time.monotonic() - begun
+        watch_executors(session, self._log)
         versions = TableVersions(session, source)
         check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
         last = versions.last()
