@@ -64,9 +64,9 @@ def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
         TableError: Spark's error, and what to do.
     """
     try:
-        return retries(_logger, f"looking at {target}")(describe)
+        return retries(_logger, f"describing {target}")(describe)
     except Exception as error:
         if not is_sparks_own(error):
             raise
-        msg = f"the table {target} can't be looked at: {with_advice(error, CHECK_ACCESS)}"
+        msg = f"the table {target} can't be described: {with_advice(error, CHECK_ACCESS)}"
         raise TableError(msg) from error
