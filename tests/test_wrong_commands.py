@@ -507,6 +507,8 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             2,
             "Invalid value for '--spark-remote': remote is not a Spark Connect address",
         ),
+        # It has no --dry-run, which the message of other commands suggests.
+        ("rebuild --asset stream -f defs.py --staging lake/b", 2, "not a terminal: pass --yes to confirm\n"),
         ("backfill", 2, "Missing option '--from'."),
         ("backfill --asset stream", 2, "Missing option '--from'."),
         (

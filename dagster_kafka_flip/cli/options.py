@@ -100,8 +100,13 @@ spark_options = option_group(
 )
 
 
-def check_can_ask(*, yes: bool, as_json: bool = False) -> None:
+def check_can_ask(*, yes: bool, as_json: bool = False, has_dry_run: bool = True) -> None:
     """Rejects a command that needs confirmation and can't ask for it, before it does anything.
+
+    Args:
+        yes: Whether nothing has to be confirmed.
+        as_json: Whether the output is JSON.
+        has_dry_run: Whether the command has the option `--dry-run`.
 
     Raises:
         click.UsageError: There is no terminal, or the output is JSON.
@@ -112,7 +117,9 @@ def check_can_ask(*, yes: bool, as_json: bool = False) -> None:
         msg = "--json does not ask for confirmation: add --yes, or --dry-run to see only the plan"
         raise click.UsageError(msg)
     if not is_terminal():
-        msg = "not a terminal: pass --yes to confirm, or --dry-run to see only the plan"
+        msg = "not a terminal: pass --yes to confirm"
+        if has_dry_run:
+            msg += ", or --dry-run to see only the plan"
         raise click.UsageError(msg)
 
 
