@@ -71,6 +71,16 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
         kafka.produce(topic, [(None, "d")])
         assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session"]
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 4
+        looked_up = subprocess.run(
+            [COMMAND[0], "position", "show", "--table", str(table), "--json"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            env={**os.environ, "SPARK_REMOTE": shown["remote"]},
+        )
+        assert looked_up.returncode == 0, looked_up.stderr
+        assert json.loads(looked_up.stdout)["streams"][0]["position"] == {topic: [4]}
         # Of the table, everybody may see the files who may see those of a session in a run; of the log, nobody.
         assert {path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*") if path.is_file()} == {0}
         assert all(path.stat().st_mode & 0o004 for path in table.glob("*.parquet"))

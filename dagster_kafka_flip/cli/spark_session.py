@@ -17,10 +17,13 @@ def command_session(master: str | None, remote: str | None) -> Generator[SparkSe
 
     Args:
         master: Master URL. Default: local[*].
-        remote: Spark Connect server, instead of a master.
+        remote: Spark Connect server, instead of a master. Default: the environment variable SPARK_REMOTE, if there is
+            no master either.
     """
-    from dagster_kafka_flip.runtime.session import active_session, build_session
+    from dagster_kafka_flip.runtime.session import active_session, build_session, connect_address
 
+    # A server refuses the setting below, which only a session of its own can have.
+    remote = connect_address(master, remote)
     joined = None if remote is not None else active_session()
     spark = build_session(master=master, remote=remote, config={} if remote else {"spark.ui.enabled": "false"})
     try:

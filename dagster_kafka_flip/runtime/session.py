@@ -95,8 +95,7 @@ def build_session(
         raise ConfigurationError(msg)
     hide_from_logs()
     _say_errors_once()
-    if master is None and remote is None:
-        remote = os.environ.get("SPARK_REMOTE") or None
+    remote = connect_address(master, remote)
     if remote is not None:
         return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
 
@@ -138,6 +137,11 @@ def build_session(
             "(JAVA_HOME, or java on the PATH)"
         )
         raise SparkSessionError(msg) from error
+
+
+def connect_address(master: str | None, remote: str | None) -> str | None:
+    """The Spark Connect server that a session uses, or None: by default SPARK_REMOTE if there is no master either."""
+    return os.environ.get("SPARK_REMOTE") or None if master is None and remote is None else remote
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:
