@@ -32,6 +32,17 @@ source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).
 print(ingest(source, table, spark=spark.session).rows, type(spark.session()).__module__)
 """
 
+_WITH_A_SETTING_THAT_SERVERS_REFUSE = """
+import sys
+from dagster_kafka_flip import build_session
+from dagster_kafka_flip.errors import SparkSessionError
+
+try:
+    build_session(remote=sys.argv[1], config={"spark.ui.enabled": "false"})
+except SparkSessionError as error:
+    print(error)
+"""
+
 
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     finished = subprocess.run([*COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=180)
@@ -81,6 +92,17 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
         )
         assert looked_up.returncode == 0, looked_up.stderr
         assert json.loads(looked_up.stdout)["streams"][0]["position"] == {topic: [4]}
+        refused = subprocess.run(
+            [sys.executable, "-c", _WITH_A_SETTING_THAT_SERVERS_REFUSE, shown["remote"]],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        # One line, and not the server's stack trace.
+        assert "spark.ui.enabled" in refused.stdout
+        assert refused.stdout.endswith("check the address, the config and the server\n")
+        assert "stacktrace" not in refused.stdout
         # Of the table, everybody may see the files who may see those of a session in a run; of the log, nobody.
         assert {path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*") if path.is_file()} == {0}
         assert all(path.stat().st_mode & 0o004 for path in table.glob("*.parquet"))

@@ -271,6 +271,10 @@ def _one_kind(used: str) -> str:
     )
 
 
+# Before the stack trace in an error that the server raised.
+_SERVERS_TRACE = "JVM stacktrace:"
+
+
 def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -293,8 +297,8 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
             raise SparkSessionError(msg) from error
         reason = without_parameters(str(error), remote)
         msg = (
-            f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: {reason}; check the "
-            "address and the server"
+            f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: "
+            f"{reason.partition(_SERVERS_TRACE)[0].rstrip()}; check the address, the config and the server"
         )
         if reason != str(error):
             # A traceback would show the cause's text, which repeats the token.
