@@ -142,7 +142,7 @@ def test_a_streaming_query_is_taken_over_in_its_own_table_and_in_a_new_one(
     _land_twice(definitions.flights, resources)
     assert _records(tmp_path / "warehouse" / "flights") == EVERY_RECORD
     (comparison,) = [block.code for block in BLOCKS if block.language == "sql"]
-    comparison = comparison.replace("warehouse/flights", str(tmp_path / "warehouse" / "flights"))
+    comparison = comparison.replace("/srv/warehouse/flights", str(tmp_path / "warehouse" / "flights"))
     assert spark.sql(comparison).collect() == []
     spark.sql(
         f"INSERT INTO delta.`{tmp_path}/warehouse/flights` SELECT * FROM delta.`{tmp_path}/warehouse/flights` LIMIT 1"
