@@ -19,7 +19,9 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
         {
             "table": table,
             "stream": stream,
-            "runs": "would continue from the old position" if move.problem is None else f"stop: {move.problem}",
+            "without the move": "runs continue from the old position"
+            if move.problem is None
+            else f"runs stop: {move.problem}",
             "read again": f"up to {sum(move.read_again.values()):,} records",
             "skipped": f"up to {sum(move.skipped.values()):,} records",
         },
