@@ -211,7 +211,7 @@ class DeltaTable:
         try:
             return described(self._target, lambda: self._spark.table(self._target.identifier).schema)
         except TableError as error:
-            if error.__cause__ is None or not is_not_there(error.__cause__):
+            if not is_not_there(error):
                 raise
             raise self._disappeared() from error
 
@@ -311,15 +311,15 @@ class DeltaTable:
         try:
             details_of(self._spark, self._target)
         except TableError as error:
-            if error.__cause__ is None or not is_not_there(error.__cause__):
+            if not is_not_there(error):
                 raise
             name = self._target.identifier
             msg = (
                 f"the catalog has the table {self._target}, and Delta finds none in its folder: "
-                f"{error_summary(error.__cause__).rstrip('.;')}. The folder was moved or deleted, or is not mounted "
-                f"where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE {name}, and "
-                f"CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the next run "
-                "creates a new table, and begins at the stream's starting offsets"
+                f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
+                "mounted where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE "
+                f"{name}, and CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the "
+                "next run creates a new table, and begins at the stream's starting offsets"
             )
             raise TableError(msg) from error.__cause__
 

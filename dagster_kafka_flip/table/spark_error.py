@@ -99,8 +99,8 @@ _END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\
 
 
 def is_not_there(error: BaseException) -> bool:
-    """Whether the error means that the table does not exist."""
-    return _condition(error) in _NOT_THERE
+    """Whether the error, or the one that it translates, means that the table does not exist."""
+    return any(_condition(each) in _NOT_THERE for each in (error, error.__cause__) if each is not None)
 
 
 def missing_file_system(error: BaseException) -> str | None:
