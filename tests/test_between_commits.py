@@ -149,7 +149,7 @@ def test_any_failure_after_the_commit_is_reported_with_the_unknown_values(
     monkeypatch.setattr(DeadLetterTable, "settle", lambda *_: None)
     result = land(**options)
     assert (result.rows, result.known.table_rows, result.records, result.rejected_records) == (1, 2, None, None)
-    assert result.known.dead_letters_owed
+    assert result.known.dead_letters_pending
     assert result.group_commit_failures == 1
     assert result.unknown == "Spark's count of them can't be read: RuntimeError: Spark is gone"
     assert "the run's commits are not affected" in caplog.text

@@ -285,10 +285,10 @@ def test_failing_to_record_that_no_dead_letters_are_missing_does_not_fail_the_ru
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
         patched.setattr(DeltaTable, "commit", commit)
         result = land()
-    assert result.known.dead_letters_owed
+    assert result.known.dead_letters_pending
     assert "could not be recorded there; the next run checks again: by hand" in caplog.text
     looked = land(known=result.known)
-    assert (looked.is_idle, looked.started_spark, looked.known.dead_letters_owed) == (True, True, False)
+    assert (looked.is_idle, looked.started_spark, looked.known.dead_letters_pending) == (True, True, False)
     assert whole() == []
 
 
@@ -594,7 +594,7 @@ def test_an_asset_reports_its_dead_letters_and_they_are_landed_after_all(
         metadata = run()
         assert (metadata["kafka/dead_letters"], metadata["kafka/dead_letter_table"]) == (2, dead)
         assert (metadata["kafka/rejected_records"], metadata["delta/rows_written"]) == (2, 1)
-        assert metadata["kafka/position"]["dead_letters_owed"] is False
+        assert metadata["kafka/position"]["dead_letters_pending"] is False
         assert metadata["dagster/row_count"] == 1
         monkeypatch.setattr(
             dagster_kafka_flip.SparkResource, "session", lambda self: pytest.fail("an idle run started Spark")

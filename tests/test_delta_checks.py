@@ -254,7 +254,7 @@ def test_duplicate_rows_fail(kafka, landed, spark, topic, table):
         "topics_left_out": 0,
         "commits": 1,
         "delta/version": 1,
-        "looked_at": f"{DeltaTarget(table=table).identity}, stream main: the last 10 commits by "
+        "scope": f"{DeltaTarget(table=table).identity}, stream main: the last 10 commits by "
         "kafka_topic, kafka_partition, kafka_offset",
     }
     insert = f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_partition = 0 AND kafka_offset = 2"
@@ -475,7 +475,13 @@ def test_rejected_records_of_the_last_runs_are_counted(kafka, instance, resource
     _, failed = check(2)
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
     assert failed.description == "Rejected records in the last 24 hours: 3, in 2 of 2 runs; the limit is 2."
-    assert values(failed) == {"rejected_records": 3, "max_rejected": 2, "runs": 2, "runs_with_any": 2, "runs_untold": 0}
+    assert values(failed) == {
+        "rejected_records": 3,
+        "max_rejected": 2,
+        "runs": 2,
+        "runs_with_rejected": 2,
+        "runs_unknown": 0,
+    }
     assert check(3)[1].passed
 
 

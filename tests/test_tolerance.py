@@ -202,9 +202,9 @@ def test_a_missing_topic(kafka, landed, topic, broker, spark):
 
     assert both.values()[5:] == ["b"]
     assert _incident(metadata)["error"] == "TopicNotFoundError"
-    assert failed == {"all_topics_there": {"TopicNotFoundError": _incident(metadata)["message"]}}
+    assert failed == {"all_topics_exist": {"TopicNotFoundError": _incident(metadata)["message"]}}
     metadata, failed = both.run()
-    assert (metadata["kafka/idle"], [*failed]) == (True, ["all_topics_there"]), "as long as it is missing"
+    assert (metadata["kafka/idle"], [*failed]) == (True, ["all_topics_exist"]), "as long as it is missing"
     kafka.create(f"{topic}-gone")
     kafka.produce(f"{topic}-gone", [(None, "c")])
     assert both.run()[1] == {}
@@ -228,7 +228,7 @@ def test_a_wiped_table(kafka, landed, topic, spark):
         assert landed.values() == [f"b{version}"]
         assert metadata["dagster/row_count"] == 1
         assert _incident(metadata)["error"] == "TableReplacedError"
-        assert failed == {"table_as_left": {"TableReplacedError": _incident(metadata)["message"]}}
+        assert failed == {"table_intact": {"TableReplacedError": _incident(metadata)["message"]}}
     assert landed.run()[1] == {}
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, MetadataValue
 
 from dagster_kafka_flip.ingestion.tolerance import (
-    ALL_TOPICS_THERE,
+    ALL_TOPICS_EXIST,
     CHECKS,
     NO_RECORDS_LOST,
-    TABLE_AS_LEFT,
+    TABLE_INTACT,
     TIMES_PLAUSIBLE,
     WINDOWS_COMPLETE,
 )
@@ -33,8 +33,8 @@ SCHEMA_FITS = "schema_fits"
 
 _DESCRIPTIONS = {
     NO_RECORDS_LOST: "The run found every planned record: no retention, truncation or other log in between.",
-    ALL_TOPICS_THERE: "Every topic and topic partition of the source exists.",
-    TABLE_AS_LEFT: "The table is as the stream left it: no rows deleted, not replaced, no foreign rows.",
+    ALL_TOPICS_EXIST: "Every topic and topic partition of the source exists.",
+    TABLE_INTACT: "The table is as the stream left it: no rows deleted, not replaced, no foreign rows.",
     WINDOWS_COMPLETE: "Every window of the run was over, and no open transaction held back its records.",
     TIMES_PLAUSIBLE: "No record that the windows depend on has a timestamp in the future.",
     NO_STRAGGLERS: "Every record that the run read arrived in time for its window: none is missing from the table.",

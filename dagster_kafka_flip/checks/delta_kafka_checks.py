@@ -130,7 +130,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
     of_failed = max(0, totals[sink] - before - rows)
     details: dict[str, Any] = {"rows_left_out": rows + of_failed, "run": run_id}
     if of_failed:
-        details["of_failed_runs"] = of_failed
+        details["left_out_by_failed_runs"] = of_failed
     if rows:
         details["by_error"] = values[LEFT_OUT_BY_ERROR]
     if not rows + of_failed:

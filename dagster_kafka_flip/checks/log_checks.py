@@ -236,8 +236,8 @@ class LogChecks:
                 "rejected_records": rejected,
                 "max_rejected": most,
                 "runs": len(by_run),
-                "runs_with_any": runs,
-                "runs_untold": uncounted,
+                "runs_with_rejected": runs,
+                "runs_unknown": uncounted,
             },
         )
 

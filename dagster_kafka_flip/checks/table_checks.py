@@ -18,7 +18,7 @@ from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
 from dagster_kafka_flip.table.commit_chain import continuity
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
-from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, remade_topics
+from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, topics_with_several_logs
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.key_uniqueness import look_at_history, look_at_keys
 from dagster_kafka_flip.table.mode import Scd2
@@ -45,7 +45,7 @@ _OF_KEYS = frozenset({NO_DUPLICATE_KEY, KEYS_NOT_NULL, NO_OVERLAP})
 _SHOWN_BREAKS = 20
 
 _VERSION = "delta/version"
-_LOOKED_AT = "looked_at"
+_SCOPE = "scope"
 # Suffix for a result that is reused, because the table's version has not changed since it passed.
 _UNCHANGED = "unchanged"
 
@@ -100,7 +100,7 @@ class TableChecks:
         if before is None or not before.passed:
             return None
         recorded = {each: value.value for each, value in before.metadata.items()}
-        if (recorded.get(_VERSION), recorded.get(_LOOKED_AT)) != (version, self._looks_at(name)):
+        if (recorded.get(_VERSION), recorded.get(_SCOPE)) != (version, self._scope(name)):
             return None
         return self._result(
             name,
@@ -110,7 +110,7 @@ class TableChecks:
             metadata={**before.metadata, _UNCHANGED: True},
         )
 
-    def _looks_at(self, name: str) -> str:
+    def _scope(self, name: str) -> str:
         """Scope of a check: a result can only be reused for the same scope."""
         target = self.ingestion.target
         if name == NO_GAP:
@@ -150,9 +150,7 @@ class TableChecks:
         """Adds the version to a result."""
         if not commits:
             return found
-        return found._replace(
-            metadata={**found.metadata, _VERSION: commits[0].version, _LOOKED_AT: self._looks_at(name)}
-        )
+        return found._replace(metadata={**found.metadata, _VERSION: commits[0].version, _SCOPE: self._scope(name)})
 
     def _no_table(self, name: str, instance: DagsterInstance) -> AssetCheckResult:
         target = self.ingestion.target
@@ -208,7 +206,7 @@ class TableChecks:
             "explained_skipped_offsets": sum(each.skipped for each in found.explained),
             "explained_repeated_offsets": sum(each.repeated for each in found.explained),
             "restores": found.restores,
-            "changes_of_others": found.changes,
+            "other_changes": found.changes,
         }
         if found.from_version is not None and found.to_version is not None:
             metadata |= {"from_version": found.from_version, "to_version": found.to_version}
@@ -229,7 +227,7 @@ class TableChecks:
                 "rows can't be matched with records. Keep it, or set duplicates=False",
             )
         reads = [read for commit in commits if (read := _read(commit, target.stream)) is not None]
-        remade = remade_topics(state for _, state in reads)
+        remade = topics_with_several_logs(state for _, state in reads)
         batches = [splits for splits, _ in reads if splits][: self.duplicate_commits]
         if not batches and self.duplicate_commits is not None and commits[-1].version:
             return self._inconclusive(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import RecordsRejectedError, TableTruncatedError, TooManyDeadLettersError
 from dagster_kafka_flip.formats.decode import REJECTED, TRUNCATED
-from dagster_kafka_flip.formats.learning import knowing_schemas, says
+from dagster_kafka_flip.formats.learning import has_mark, knowing_schemas
 
 if TYPE_CHECKING:
     import logging
@@ -22,7 +22,7 @@ _TRUNCATED = re.compile(re.escape(TRUNCATED) + r" ([^\n]*?) \[end\]")
 
 def is_rejection(error: BaseException | None) -> bool:
     """Whether a write failed because of a rejected record."""
-    return says(error, REJECTED)
+    return has_mark(error, REJECTED)
 
 
 def truncation(error: BaseException, table: str) -> TableTruncatedError | None:

@@ -50,7 +50,7 @@ def knowing_schemas(
         try:
             return run()
         except Exception as error:  # noqa: PERF203 - each round reads a batch
-            if not says(error, UNKNOWN_SCHEMA):
+            if not has_mark(error, UNKNOWN_SCHEMA):
                 raise
             learned = learn_schemas(records(), decoder)
             if not learned:
@@ -63,7 +63,7 @@ def knowing_schemas(
                 )
 
 
-def says(error: BaseException | None, mark: str) -> bool:
+def has_mark(error: BaseException | None, mark: str) -> bool:
     """Whether an error, or one that caused it, has a mark in its message."""
     while error is not None:
         if mark in str(error):

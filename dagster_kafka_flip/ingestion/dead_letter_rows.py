@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import DeadLetterDecoderError
 from dagster_kafka_flip.formats.description import decoder_of
-from dagster_kafka_flip.ingestion.dead_letter_debts import write_off
+from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.table.duplicates import RecordColumns, offsets_predicate

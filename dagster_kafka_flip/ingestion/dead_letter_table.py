@@ -21,20 +21,20 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.description import describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.ingestion.conflicts import Conflicts
-from dagster_kafka_flip.ingestion.dead_letter_debts import (
+from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
+from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
-    check_nothing_owed,
-    check_whose,
+    check_belongs_to,
+    check_nothing_pending,
     furthest,
     is_set_back,
     maybe_landed,
     missing,
-    owed,
+    pending_splits,
     set_back,
     settlement,
     write_off,
 )
-from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, shown
 from dagster_kafka_flip.ingestion.observation import observed_metrics
@@ -157,7 +157,7 @@ class DeadLetterTable:
         """Errors that were tolerated since the last call."""
         return self._tolerance.take()
 
-    def settle_debt(self, batch: RoutedBatch) -> None:
+    def settle_pending(self, batch: RoutedBatch) -> None:
         """Writes the pending dead letters of the stream's last commit, if any.
 
         Args:
@@ -171,7 +171,9 @@ class DeadLetterTable:
             DeadLetterDecoderError: The decoder that rejected them can't be rebuilt.
         """
         if not self._is_of(batch.route):
-            incidents = check_nothing_owed(self._session, batch, self._main, self._spec.target, self._context.tolerated)
+            incidents = check_nothing_pending(
+                self._session, batch, self._main, self._spec.target, self._context.tolerated
+            )
             self._tolerance.incidents.extend(incidents)
             return
         self._table_id = self._table_id or batch.route.table_id
@@ -279,10 +281,10 @@ class DeadLetterTable:
 
         Raises:
             TooManyDeadLettersError: There are too many.
-            KafkaFlipError: They can't be written; see `settle_debt`.
+            KafkaFlipError: They can't be written; see `settle_pending`.
         """
         if routed is not None:
-            self.settle_debt(routed)
+            self.settle_pending(routed)
         self.prepare(records)
         batch = RoutedBatch(
             repair.version, repair.attempt, self._spec.run_id, repair.splits, repair.state, self.route()
@@ -315,7 +317,11 @@ class DeadLetterTable:
             # tolerated once.
             if (is_settled or not notes) and not moved and not anchor.incidents:
                 return None
-            splits = () if is_settled or not reads else self._pending.readable(owed(anchor, batch), batch, moved=moved)
+            splits = (
+                ()
+                if is_settled or not reads
+                else self._pending.readable(pending_splits(anchor, batch), batch, moved=moved)
+            )
             return _Letters(batch, splits, batch.version)
 
         self._land_letters(letters, batch)
@@ -388,8 +394,8 @@ class DeadLetterTable:
             self._main_id = self._main.table_id()
         # With a commit of the stream, it is certainly the same table as before.
         if not self._is_open or anchor.document is None:
-            self._check_which(batch)
-        check_whose(anchor, self.target, self._main_id, self._spec.target)
+            self._check_is_known_table(batch)
+        check_belongs_to(anchor, self.target, self._main_id, self._spec.target)
         self._tolerance.incidents.extend(anchor.incidents)
         if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
             error = set_back(self._table, anchor, batch, self.target, self._spec.target)
@@ -400,7 +406,7 @@ class DeadLetterTable:
         self._is_open = True
         return anchor
 
-    def _check_which(self, batch: RoutedBatch | None) -> None:
+    def _check_is_known_table(self, batch: RoutedBatch | None) -> None:
         """Checks that it is the table that the stream's commits name."""
         table_id = self._table.table_id()
         if table_id == self._main_id:

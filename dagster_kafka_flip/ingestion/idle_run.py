@@ -33,7 +33,7 @@ def plan_without_spark(
     Raises:
         ClusterUnreachableError: No broker answered.
     """
-    if known.dead_letters_owed or not known.is_of(spec.target) or not _is_fresh(spec, known, verify_after):
+    if known.dead_letters_pending or not known.is_of(spec.target) or not _is_fresh(spec, known, verify_after):
         return None
     clock = Clock()
     try:

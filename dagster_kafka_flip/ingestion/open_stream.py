@@ -86,7 +86,7 @@ class OpenStream:
         self._planner = StreamPlanner(
             spec, session, context, self._table, self._landing.schema, self._letters, record, reads, incidents
         )
-        self._go_on_after_an_earlier_try()
+        self._continue_earlier_try()
         spec.log.info("looking up the position of the stream %r in %s", spec.target.stream, spec.target)
         self._planned = self._planner.plan(reads.first)
         self._unreported = None
@@ -98,13 +98,13 @@ class OpenStream:
         self._batches: list[BatchResult] = []
         self._group_commit_failures = 0
 
-    def _go_on_after_an_earlier_try(self) -> None:
+    def _continue_earlier_try(self) -> None:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
         if self._reads.overriding is None or not self._spec.tries:
             return
         for commit, document in documented(self._table.history() or (), self._spec.target.stream):
             if document.overrides_start and document.run_id in self._spec.tries:
-                self._reads.go_on()
+                self._reads.continue_from_position()
                 self._spec.log.warning(
                     "an earlier try of this run (%s) already started at its `start`, and committed version %s of %s: "
                     "continuing from the position. To start there once more, launch a new run",
@@ -211,7 +211,7 @@ class OpenStream:
             msg = f"the stream {target.stream!r} of {target} has no position after a run; this is a bug"
             raise KafkaFlipError(msg)
         letters = self._letters
-        dead_letters_owed = letters is not None and self._or_else(
+        dead_letters_pending = letters is not None and self._or_else(
             True, "could not check for pending dead letters", letters.finish
         )
         if letters is not None:
@@ -249,7 +249,7 @@ class OpenStream:
                 table_rows=table_rows,
                 record_bytes=self.context.record_bytes,
                 kept_until=kept_until,
-                dead_letters_owed=dead_letters_owed,
+                dead_letters_pending=dead_letters_pending,
                 anchor_version=anchor.version,
                 transaction_version=anchor.transaction_version,
                 log=location if is_seen else None,

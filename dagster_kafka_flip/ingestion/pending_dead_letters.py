@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.ingestion.dead_letter_debts import write_off
+from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -43,7 +43,7 @@ class KnownPosition:
         record_bytes: Average record size of the previous run in bytes (key and value), if known.
         kept_until: Until when the table's history certainly has the position: half of the log retention after its
             commit. After that, a run reads the table and commits the position again.
-        dead_letters_owed: Whether dead letters may be pending.
+        dead_letters_pending: Whether dead letters may be pending.
         anchor_version: Version of the commit that defined the position, if known.
         transaction_version: Transaction version of that commit, if known.
         known_since: Dagster's last storage id when the run that read the table began: later entries may be newer than
@@ -59,7 +59,7 @@ class KnownPosition:
     table_rows: int | None = None
     record_bytes: float | None = None
     kept_until: datetime | None = None
-    dead_letters_owed: bool = False
+    dead_letters_pending: bool = False
     anchor_version: int | None = None
     transaction_version: int | None = None
     known_since: int | None = None
@@ -74,7 +74,7 @@ class KnownPosition:
         if not self.is_of(target) or self.anchor_version is None:
             return None
         return RecordedPosition(
-            self.state, self.table_version, self.anchor_version, self.transaction_version, self.dead_letters_owed
+            self.state, self.table_version, self.anchor_version, self.transaction_version, self.dead_letters_pending
         )
 
     def seen_in_log(self) -> tuple[int, int | None] | None:

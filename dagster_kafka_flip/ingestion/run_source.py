@@ -42,7 +42,7 @@ class RunSource:
         """The source of the first plan."""
         return self.overriding or self.source
 
-    def go_on(self) -> None:
+    def continue_from_position(self) -> None:
         """Continues from the position: an earlier try of this run has committed from the start that overrides it."""
         self.overriding = None
 

@@ -237,7 +237,7 @@ class Landing:
     ) -> tuple[Committed, BatchObservation]:
         """Commits a batch. A repeat is the same attempt with the same plan, if the logs still hold its records."""
         if attempt_number > 1:
-            self._make_sure_it_is_there(assignment)
+            self._check_still_in_log(assignment)
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         splits = assignment.plan.splits
         watch = BatchObservation(splits, WholeBatch(splits))
@@ -261,7 +261,7 @@ class Landing:
                 raise truncated from None
             raise
 
-    def _make_sure_it_is_there(self, assignment: SplitAssignment) -> None:
+    def _check_still_in_log(self, assignment: SplitAssignment) -> None:
         """Checks that retention has not deleted planned records meanwhile; the error has the numbers."""
         plan = assignment.plan
         if plan.is_empty:

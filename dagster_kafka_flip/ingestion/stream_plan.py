@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
+from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -185,10 +185,10 @@ class StreamPlanner:
         if anchor.routed is None:
             return anchor
         if self._letters is not None:
-            self._letters.settle_debt(anchor.routed)
+            self._letters.settle_pending(anchor.routed)
             incidents = self._letters.take_incidents()
         else:
-            incidents = check_nothing_owed(
+            incidents = check_nothing_pending(
                 self._session, anchor.routed, self._table, self._spec.target, self._context.tolerated
             )
         # The next commit records that this was tolerated, and the new dead-letter table.

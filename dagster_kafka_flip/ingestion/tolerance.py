@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NO_RECORDS_LOST = "no_records_lost"
-ALL_TOPICS_THERE = "all_topics_there"
-TABLE_AS_LEFT = "table_as_left"
+ALL_TOPICS_EXIST = "all_topics_exist"
+TABLE_INTACT = "table_intact"
 WINDOWS_COMPLETE = "windows_complete"
 TIMES_PLAUSIBLE = "times_plausible"
 
@@ -44,10 +44,10 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
     WindowNotCompleteError: WINDOWS_COMPLETE,
     RecordsFromFutureError: TIMES_PLAUSIBLE,
     TimestampOutOfRangeError: TIMES_PLAUSIBLE,
-    TopicNotFoundError: ALL_TOPICS_THERE,
-    ForeignRowsError: TABLE_AS_LEFT,
-    TableReplacedError: TABLE_AS_LEFT,
-    DeadLetterTableMissingError: TABLE_AS_LEFT,
+    TopicNotFoundError: ALL_TOPICS_EXIST,
+    ForeignRowsError: TABLE_INTACT,
+    TableReplacedError: TABLE_INTACT,
+    DeadLetterTableMissingError: TABLE_INTACT,
     # No records are lost, so no check fails.
     ConcurrentIngestionError: None,
     TimestampTypeChangedError: None,

@@ -467,7 +467,7 @@ class WindowLanding:
             schemas=self._spec.decoder.schemas,
         )
 
-    def _make_sure_it_is_there(self, plan: WindowPlan) -> None:
+    def _check_still_in_log(self, plan: WindowPlan) -> None:
         """Checks that the logs still have the planned records. If not, another plan finds out what to do."""
         if not plan.splits:
             return
@@ -488,7 +488,7 @@ class WindowLanding:
         from pyspark.sql import functions as f
 
         if attempt_number > 1:
-            self._make_sure_it_is_there(batch.plan)
+            self._check_still_in_log(batch.plan)
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         batch.whole = WholeBatch(batch.plan.splits)
         records = self._records(batch.assignment)

@@ -106,7 +106,7 @@ class Asked:
             subject=question.subject,
         )
 
-    def nonsense(self, question: Question, how: str) -> SchemaRegistryError:
+    def not_a_registry(self, question: Question, how: str) -> SchemaRegistryError:
         """The error about an answer that is not a registry's."""
         return SchemaRegistryError(
             f"{self.url} gave an answer {how} to the request for {question}: it is not a schema registry, or url lacks "
@@ -126,7 +126,7 @@ class Asked:
             )
         if _tls_error(error) is not None or _is_transport(error):
             return self._unanswered(f"the schema registry at {self.url}", "url", error, question, tries)
-        return self.nonsense(question, f"that can't be read ({type(error).__name__})")
+        return self.not_a_registry(question, f"that can't be read ({type(error).__name__})")
 
     def _answered(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
         status, code, message = _answer(error)

@@ -95,7 +95,7 @@ class Schemas:
         question = Question(subject=subject)
         answer = self._client.ask(question, lambda client: client.get_latest_version(subject))
         if answer.schema_id is None:
-            raise self._client.asked.nonsense(question, "without an id")
+            raise self._client.asked.not_a_registry(question, "without an id")
         found = self._registered(
             question,
             answer.schema,
@@ -124,7 +124,7 @@ class Schemas:
         question = Question(subject=subject, registers=True)
         number = self._client.ask(question, lambda client: client.register_schema(subject, Schema(text, kind)))
         if number not in _IDS:
-            raise self._client.asked.nonsense(question, "without an id")
+            raise self._client.asked.not_a_registry(question, "without an id")
         return RegisteredSchema(number, kind, text, subject=subject)
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Schemas:
     ) -> RegisteredSchema:
         text = self._text(question, schema)
         if schema.schema_type not in get_args(SchemaKind):
-            raise self._client.asked.nonsense(question, f"with the type {schema.schema_type!r}")
+            raise self._client.asked.not_a_registry(question, f"with the type {schema.schema_type!r}")
         references: dict[str, str] = {}
         self._resolve(question, schema, references, set())
         return RegisteredSchema(
@@ -163,7 +163,7 @@ class Schemas:
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
             if name is None or subject is None or version is None:
-                raise self._client.asked.nonsense(question, "with a reference without a name, subject or version")
+                raise self._client.asked.not_a_registry(question, "with a reference without a name, subject or version")
             # As in Confluent's serializers: the first of a name counts.
             if name in begun:
                 continue
@@ -178,7 +178,7 @@ class Schemas:
 
     def _text(self, question: Question, schema: Schema) -> str:
         if not isinstance(schema.schema_str, str):
-            raise self._client.asked.nonsense(question, "without a schema")
+            raise self._client.asked.not_a_registry(question, "without a schema")
         return schema.schema_str
 
 

@@ -240,7 +240,7 @@ class Lane:
                 failed = error.args[0]
                 self._poll(0)
                 if what == "init_transactions":
-                    self._broker_errors.raise_if_hopeless()
+                    self._broker_errors.raise_if_permanent()
                 if failed.retriable() and not failed.txn_requires_abort() and time.monotonic() < deadline:
                     continue
                 raise self._failure(failed, what) from None

@@ -45,7 +45,7 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
         if not is_sparks_own(error):
             raise
         if _NO_FEED.search(str(error)):
-            raise versions.no_feed_then(segment) from error
+            raise versions.no_feed_in(segment) from error
         if _GONE.search(str(error)):
             why = "files of them are gone (VACUUM, or log retention)"
             raise versions.gone(segment.first, segment.last, why) from error

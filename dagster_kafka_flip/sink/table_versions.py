@@ -176,7 +176,7 @@ class TableVersions:
             )
             raise ChangeDataFeedError(msg)
 
-    def no_feed_then(self, segment: Segment) -> ChangeDataFeedError:
+    def no_feed_in(self, segment: Segment) -> ChangeDataFeedError:
         """Creates the error about changes that were not recorded, although the table records them now."""
         which = "it" if segment.first == segment.last else "some of them"
         return ChangeDataFeedError(

@@ -64,7 +64,7 @@ class BrokerErrors:
         """The last error, as librdkafka said it."""
         return self._last
 
-    def raise_if_hopeless(self) -> None:
+    def raise_if_permanent(self) -> None:
         """Ends the wait for the first answer if a retry can't bring one.
 
         Raises:
@@ -72,23 +72,23 @@ class BrokerErrors:
             ClusterUnreachableError: The host name is unknown, or something else than Kafka answers.
         """
         addresses = len(self._connection.bootstrap_servers.split(","))
-        hopeless_ones = (
+        permanent = (
             (_is_refusal, _REFUSED_SECONDS),
             (_is_unknown_name, _NOBODY_SECONDS),
             (_is_another_protocol, _NOBODY_SECONDS),
         )
-        for hopeless, patience in hopeless_ones:
-            met = [(since, text) for (name, _), (since, text) in self._errors.items() if hopeless(name, text)]
+        for is_of_kind, patience in permanent:
+            met = [(since, text) for (name, _), (since, text) in self._errors.items() if is_of_kind(name, text)]
             if not met:
                 continue
             waited = time.monotonic() - min(since for since, _ in met)
-            if waited > patience or (hopeless is _is_refusal and len(met) >= addresses):
-                raise self._hopeless(met[-1][1], refused=hopeless is _is_refusal)
+            if waited > patience or (is_of_kind is _is_refusal and len(met) >= addresses):
+                raise self._permanent(met[-1][1], refused=is_of_kind is _is_refusal)
         silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
         if silent is not None and len(self._errors) == 1 and time.monotonic() - silent[0] > _NOBODY_SECONDS:
-            raise self._hung_up()
+            raise self._closes_connections()
 
-    def _hopeless(self, text: str, *, refused: bool) -> KafkaFlipError:
+    def _permanent(self, text: str, *, refused: bool) -> KafkaFlipError:
         where = f"Kafka at {self._connection.bootstrap_servers}"
         if _is_another_protocol("", text):
             return ClusterUnreachableError(
@@ -128,7 +128,7 @@ class BrokerErrors:
         reason = explained or f"{_reason(text)}; check security_protocol and the ssl_ fields"
         return ClusterAccessError(f"{where}: TLS connection to {address} failed: {reason}. Nothing was written")
 
-    def _hung_up(self) -> KafkaFlipError:
+    def _closes_connections(self) -> KafkaFlipError:
         from dagster_kafka_flip.source.handshake import speaks_tls
 
         servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol

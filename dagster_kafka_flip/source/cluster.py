@@ -158,7 +158,7 @@ class KafkaCluster:
             # A poll would wait for its whole time: the answer comes in another thread.
             concurrent.futures.wait([future], timeout=0.05)
             self._client.poll(0)
-            self._broker_errors.raise_if_hopeless()
+            self._broker_errors.raise_if_permanent()
         cluster_id = self._result(future, Asked("the cluster's id")).cluster_id
         self._reached = True
         self.forget_connection_errors()

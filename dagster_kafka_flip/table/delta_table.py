@@ -651,14 +651,14 @@ class DeltaTable:
         session: SparkSession | None = None,
     ) -> Committed:
         def look(since: list[Commit]) -> None:
-            self._check_company(since, document, takes_up)
+            self._check_other_writers(since, document, takes_up)
 
         written = self.written(
             write, document.base_version, document.attempt, look=look if takes_up else None, session=session
         )
         return self._judge(written, document, keys)
 
-    def _check_company(
+    def _check_other_writers(
         self, since: list[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> None:
         """Refuses to write if another stream, or windows, began to write the same since the plan was made."""

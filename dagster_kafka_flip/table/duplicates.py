@@ -97,7 +97,7 @@ def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, .
     )
 
 
-def remade_topics(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
+def topics_with_several_logs(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
     """Topics with more than one log in the commits, so that an offset may have two records."""
     ids: dict[str, tuple[set[str | None], set[str | None]]] = {}
     for state in states:

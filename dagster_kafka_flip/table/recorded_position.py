@@ -27,14 +27,14 @@ class RecordedPosition:
         table_version: The table's newest version at that time.
         anchor_version: Version of the commit that defined the position.
         transaction_version: Transaction version of that commit; None if unknown.
-        dead_letters_owed: Whether dead letters may have been pending.
+        dead_letters_pending: Whether dead letters may have been pending.
     """
 
     state: EnumeratorState
     table_version: int
     anchor_version: int
     transaction_version: int | None
-    dead_letters_owed: bool
+    dead_letters_pending: bool
 
 
 def recorded_anchor(
@@ -68,7 +68,7 @@ def recorded_anchor(
             f"{record.table_version}; versions {record.table_version + 1} to {oldest - 1} are no longer in the "
             "history, and a RESTORE or a deletion may be among them"
         )
-    elif record.dead_letters_owed:
+    elif record.dead_letters_pending:
         reason = "the record of the last run may have pending dead letters, and the history no longer shows which"
     else:
         _logger.warning(

@@ -204,7 +204,7 @@ def test_rows_that_failed_runs_left_out_count_until_a_run_leaves_none_out(instan
         metadata |= by_error if rows else {}
         instance.report_runless_asset_event(AssetMaterialization(publishing.key, metadata=metadata))
         found = _left_out(instance, publishing)
-        return found.passed, *(found.metadata.get(name) for name in ("rows_left_out", "of_failed_runs"))
+        return found.passed, *(found.metadata.get(name) for name in ("rows_left_out", "left_out_by_failed_runs"))
 
     def value(number):
         return None if number is None else IntMetadataValue(number)
@@ -270,5 +270,5 @@ def test_rows_that_were_left_out_are_reported_and_not_counted_as_lost(published,
         with pytest.raises(RuntimeError):
             checked(AssetSelection.all())
     left_out = checked(AssetSelection.all())["no_rows_left_out"]
-    assert (left_out.passed, left_out.metadata["of_failed_runs"].value) == (False, 1)
+    assert (left_out.passed, left_out.metadata["left_out_by_failed_runs"].value) == (False, 1)
     assert "and runs that failed around it 1 more" in (left_out.description or "")

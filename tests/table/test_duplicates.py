@@ -14,7 +14,7 @@ from dagster_kafka_flip.table.duplicates import (
     RecordColumns,
     find_duplicates,
     offset_ranges,
-    remade_topics,
+    topics_with_several_logs,
 )
 
 COLUMNS = RecordColumns("topic", "partition", "offset")
@@ -60,9 +60,9 @@ def test_a_topic_that_has_had_two_ids_or_two_clusters_is_remade():
     def state(topic_id, cluster="c", topic="t"):
         return EnumeratorState({TopicPartition(topic, 0): 1}, cluster, {} if topic_id is None else {topic: topic_id})
 
-    assert remade_topics([state("1"), state("1"), state(None), state("2", topic="u")]) == ()
-    assert remade_topics([state("1"), state("2"), state("2", topic="u")]) == ("t",)
-    assert remade_topics([state(None), state(None, "d")]) == ("t",)
+    assert topics_with_several_logs([state("1"), state("1"), state(None), state("2", topic="u")]) == ()
+    assert topics_with_several_logs([state("1"), state("2"), state("2", topic="u")]) == ("t",)
+    assert topics_with_several_logs([state(None), state(None, "d")]) == ("t",)
 
 
 @pytest.mark.spark

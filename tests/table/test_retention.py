@@ -203,7 +203,7 @@ def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table
             ),
         ),
         (
-            replace(seen, table_version=9, dead_letters_owed=True),
+            replace(seen, table_version=9, dead_letters_pending=True),
             "the record of the last run may have pending dead letters, and the history no longer shows which",
         ),
     ):
@@ -292,7 +292,7 @@ def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table)
 
 def _recorded(known):
     return RecordedPosition(
-        known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_owed
+        known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_pending
     )
 
 

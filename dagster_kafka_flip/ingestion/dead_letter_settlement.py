@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."
 
 
-def check_nothing_owed(
+def check_nothing_pending(
     spark: SparkSession,
     batch: RoutedBatch,
     main: DeltaTable,
@@ -69,12 +69,12 @@ def check_nothing_owed(
     if anchor is None or there != batch.route.table_id:
         went_on = "The run continued; the pending dead letters are not written."
         return (tolerate(missing(batch, target, main_target, there), tolerated, went_on),)
-    check_whose(anchor, target, main.table_id(), main_target)
+    check_belongs_to(anchor, target, main.table_id(), main_target)
     incidents = list(anchor.incidents)
     if is_set_back(anchor, batch):
         incidents.append(tolerate(set_back(table, anchor, batch, target, main_target), tolerated, NOT_AGAIN))
     settles = settlement(anchor)
-    if (settles is not None and settles.version >= batch.version) or not owed(anchor, batch):
+    if (settles is not None and settles.version >= batch.version) or not pending_splits(anchor, batch):
         return tuple(incidents)
     msg = (
         f"rejected records of version {batch.version} of {main_target} are still pending for the dead-letter table "
@@ -156,7 +156,7 @@ def settlement(anchor: Anchor) -> TableVersion | None:
     return None if anchor.document is None else anchor.document.settles
 
 
-def check_whose(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: DeltaTarget) -> None:
+def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: DeltaTarget) -> None:
     """Checks that a stream of a dead-letter table belongs to this table.
 
     Raises:
@@ -174,7 +174,7 @@ def check_whose(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: 
         raise ConfigurationError(msg)
 
 
-def owed(anchor: Anchor, batch: RoutedBatch) -> tuple[KafkaPartitionSplit, ...]:
+def pending_splits(anchor: Anchor, batch: RoutedBatch) -> tuple[KafkaPartitionSplit, ...]:
     """A batch's pending splits: all of its splits, except those written off by moving the position."""
     document, moved = anchor.document, anchor.state
     if document is None or document.reason is None or moved is None:
