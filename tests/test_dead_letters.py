@@ -519,7 +519,7 @@ def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
     land()
     other = str(tmp_path / "other")
-    with pytest.raises(ConfigurationError, match=r"holds those of the table .* give this one its own stream"):
+    with pytest.raises(ConfigurationError, match=r"has dead letters of the table .* give this one its own stream"):
         land(into=other)
     assert land(into=other, dead_letter=DeadLetters(table=dead, stream="other")).dead_letters == 1
     assert offsets(dead) == [(0, 1), (0, 1)]

@@ -108,7 +108,7 @@ def test_a_query_that_was_planned_before_the_transform_was_done_is_not_the_write
     assert coverage is not None
     assert not coverage.is_of_the_write
     assert coverage.unknown is not None
-    assert coverage.unknown.startswith("the transform looked at its records")
+    assert coverage.unknown.startswith("the transform queried its records")
 
 
 @pytest.mark.parametrize("asked_at", [None, 50])
@@ -215,7 +215,7 @@ def land(connection, spark_of, table, topic, tmp_path):
 @pytest.mark.parametrize(
     ("transform", "why"),
     [
-        (_shows, "the transform looked at its records"),
+        (_shows, "the transform queried its records"),
         (lambda records: records.limit(5), "either the log has gaps"),
         (_caches, None),
     ],
@@ -304,4 +304,4 @@ def test_stragglers_of_windows_are_unknown_where_a_transform_looks(
     unknown = rewrite(_takes_one)
     assert "kafka/stragglers" not in unknown
     assert "kafka/rejected_records" not in unknown
-    assert "the transform looked at its records" in unknown["kafka/unknown"]
+    assert "the transform queried its records" in unknown["kafka/unknown"]

@@ -332,7 +332,7 @@ def test_spark_is_refused_records_of_a_topic_that_may_only_be_described(secured,
         ingest(KafkaSource(topics=(_TOPIC,)), table, spark=spark_of, connection=connection)
     assert time.monotonic() - began < _SOON_SECONDS
     assert _named(READ) in str(refused.value)
-    assert "refuses the user describes records of the topic orders in Spark's reader" in str(refused.value)
+    assert "refuses the user describes the right to read the topic orders in Spark's reader" in str(refused.value)
 
 
 @pytest.mark.spark

@@ -138,7 +138,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
     letters = publishing.sink.dead_letter_topic
     description = (
         f"The last run that published something left {rows:,} {'row' if rows == 1 else 'rows'} out"
-        + (f", and runs that failed around it {of_failed:,} more" if of_failed else "")
+        + (f", and failed runs left {of_failed:,} more out" if of_failed else "")
         + f". Readers of {publishing.sink.topic} have the earlier values of their keys, or none. "
         + ("The run's log has the first ones" if letters is None else f"The topic {letters} has them, with the reasons")
         + ". Correct the rows in the table: the next run publishes them"
@@ -228,12 +228,12 @@ def _description(publishing: Publishing, found: Comparison) -> str:
         parts.append(f"{found.keys:,} {what}{of} of the topic {topic} were compared with {table}")
         if found.differs:
             parts.append(
-                f"{found.missing:,} are missing in the topic, {found.surplus:,} are only there, and "
+                f"{found.missing:,} are missing from the topic, {found.surplus:,} are only in the topic, and "
                 f"{found.differing:,} have a different value. Records of other producers count, too"
             )
             if found.may_be_left_out:
                 parts.append("These may be rows that the sink left out, or earlier values of their keys")
         elif not found.unknown:
-            parts.append("All are equal" + ("" if found.is_whole else "; what is before was not compared"))
+            parts.append("All are equal" + ("" if found.is_whole else "; earlier records were not compared"))
     parts += [f"Unknown: {why}" for why in found.unknown]
     return "".join(f"{part.rstrip('.')}. " for part in parts).strip()

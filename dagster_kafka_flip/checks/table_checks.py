@@ -253,7 +253,7 @@ class TableChecks:
         }
         if ranges is not None:
             metadata["commits"] = len(batches)
-        left_out = f"{', '.join(remade)}: recreated, so an offset has two records; excluded"
+        left_out = f"{', '.join(remade)}: recreated, so two records can have one offset; not compared"
         if found.records:
             description = (
                 f"{found.records} records are duplicated, {found.surplus} rows too many, such as {found.example}; "

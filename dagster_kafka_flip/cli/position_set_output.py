@@ -29,8 +29,8 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
     if move.given_up:
         out.print()
         out.print(
-            "The stream gives up these. The next stream that reads them must begin at the old offset, or "
-            "records are duplicated:"
+            "The stream gives up these topic partitions. The next stream that reads them must begin at the old offset, "
+            "or records are duplicated:"
         )
         given_up = [(str(tp), before.get(tp)) for tp in move.given_up]
         print_table(out, ("topic partition", "old"), given_up, indent=2, most=limit_rows)

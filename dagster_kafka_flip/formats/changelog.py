@@ -53,7 +53,7 @@ class ChangelogFormat(Format):
     @classmethod
     def _check_metadata(cls, metadata: tuple[str, ...]) -> tuple[str, ...]:
         if twice := next((name for name in metadata if metadata.count(name) > 1), None):
-            msg = f"metadata: {twice} is there twice"
+            msg = f"metadata: {twice} is listed twice"
             raise ValueError(msg)
         return metadata
 

@@ -133,7 +133,7 @@ class DebeziumEvents(TruncatingFormat):
             .when(op.isNull(), f.lit("not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)"))
             .when(
                 row.isNull() & (op != f.lit(TRUNCATE)),
-                f.concat(f.lit("the event of a row, "), op, f.lit(", has no "), needs),
+                f.concat(f.lit("the "), op, f.lit(" event has no "), needs),
             )
         )
         for name in self.metadata:
@@ -331,7 +331,7 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         op, letter = parsed.getField("op"), _picked(data, "op")
         problem = self.envelope_problem(unparsed(text, data.getField("found")), letter, parsed)
         is_empty = is_empty_object(text, self.image(letter, _path("before", text), _path("after", text)))
-        problem = problem.when(is_empty, f.concat(f.lit("the event of a row, "), op, f.lit(", has an empty row")))
+        problem = problem.when(is_empty, f.concat(f.lit("the "), op, f.lit(" event has an empty row")))
         is_delete = op == f.lit(DELETE)
         for path, is_missing in required(struct, row):
             problem = problem.when(~is_delete & is_missing, f.lit(f"the required field {path} is missing or null"))

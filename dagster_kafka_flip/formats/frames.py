@@ -130,7 +130,7 @@ def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
     return (
         f.when(
             f.substring(data, 1, len(_NO_FRAME)) == f.lit(_NO_FRAME),
-            f.concat(f.lit("its header for the schema id holds "), in_header, f.lit(" bytes that are no id")),
+            f.concat(f.lit("its header for the schema id has "), in_header, f.lit(" bytes, which are not an id")),
         )
         .when(f.octet_length(data) == f.lit(0), f.lit(f"it is empty{also}"))
         .when(

@@ -55,7 +55,7 @@ _SCHEMA_CHANGE = "schema change"
 # A connector may leave unchanged values out of an update. Nulls in their place would replace values.
 _LACKS = "the update lacks the column "
 _WHOLE_ROWS = "; the connector must write whole rows"
-_EMPTY = ", has an empty row"
+_EMPTY = " event has an empty row"
 
 
 def _no_previous(field: str) -> str:
@@ -281,9 +281,9 @@ class _JsonValues(JsonEnvelope):
         struct, text, op = self.struct(), data.getField("text"), parsed.getField("op")
         row = _only(parsed).getField("row")
         has_none = (op != f.lit(TRUNCATE)) & row.isNull()
-        problem = problem.when(has_none, f.concat(f.lit("the record of a row, "), op, f.lit(", has no row")))
+        problem = problem.when(has_none, f.concat(f.lit("the "), op, f.lit(" event has no row")))
         is_empty = is_empty_object(text, self._row_text(op, text))
-        problem = problem.when(is_empty, f.concat(f.lit("the record of a row, "), op, f.lit(_EMPTY)))
+        problem = problem.when(is_empty, f.concat(f.lit("the "), op, f.lit(_EMPTY)))
         for path, is_missing in required(struct, row):
             wrong = (op != f.lit(DELETE)) & is_missing
             problem = problem.when(wrong, f.lit(f"the required field {path} is missing or null"))
@@ -598,7 +598,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
 
         is_empty = (op != f.lit(TRUNCATE)) & (f.size(texts) == f.lit(0))
         wrong = f.when(texts.isNull(), f.lit("a row is null")).when(
-            is_empty, f.concat(f.lit("the record of a row, "), op, f.lit(_EMPTY))
+            is_empty, f.concat(f.lit("the "), op, f.lit(_EMPTY))
         )
         for field in self.struct().fields:
             text = f.try_element_at(texts, f.lit(field.name))
@@ -627,7 +627,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
             old, lambda each: each.isNull()
         )
         problem = (
-            problem.when(has_none, f.concat(f.lit("the record of a row, "), op, f.lit(", has no row")))
+            problem.when(has_none, f.concat(f.lit("the "), op, f.lit(" event has no row")))
             .when(wrong.isNotNull(), wrong)
             .when((op == f.lit(UPDATE)) & ~has_previous, f.lit(_no_previous("old")))
         )

@@ -159,7 +159,7 @@ def _varint(data: bytes, at: int, what: str) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:  # noqa: PLR2004 -- the bit that says that more follow
             return (number >> 1) ^ -(number & 1), at
-    msg = f"{what}: its message indexes are {'cut' if at >= len(data) else 'no numbers'}"
+    msg = f"{what}: its message indexes are {'cut off' if at >= len(data) else 'not numbers'}"
     raise _WrongRecord(msg)
 
 

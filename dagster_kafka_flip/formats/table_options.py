@@ -125,7 +125,7 @@ def _why_unknown(name: str, prefixes: set[str]) -> str:
     kind = re.sub(r"^(?:key|value)\.", "", name).partition(".")[0]
     if kind in _OWN:
         begin = " or ".join(sorted(each for each in prefixes if not each.endswith(".None.")))
-        return f"it is an option of the format {kind}; those of the formats that are set here begin with {begin}"
+        return f"it is an option of the format {kind}; options of the formats that are set here begin with {begin}"
     return f"unknown; {near_names(name, _NAMES)}"
 
 
@@ -215,7 +215,9 @@ def _debezium_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> F
 def _debezium_avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     if is_key:
         raise refused("key.format", "debezium-avro-confluent decodes values: only they are changes; set avro-confluent")
-    own.refuse("schema", "it is that of the whole event; set value_format to DebeziumAvroFormat(schema, ...) instead")
+    own.refuse(
+        "schema", "it is the schema of the whole event; set value_format to DebeziumAvroFormat(schema, ...) instead"
+    )
     # A record does not contain the unit, and the wrong one would give other times.
     if names := times_of(columns):
         raise refused(

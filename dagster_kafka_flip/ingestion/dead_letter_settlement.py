@@ -128,12 +128,12 @@ def set_back(
         main_target: The stream's own table.
     """
     settles = settlement(anchor)
-    now = "of no version" if settles is None else f"up to version {settles.version}"
+    now = "none" if settles is None else f"those up to version {settles.version}"
     last = table.last_document(table.history() or ())
     version = "" if last is None else f" to version {last[0].version}, the last one written by a run"
     msg = (
         f"the dead-letter table {target} was rolled back: it had the rejected records of {main_target} up to version "
-        f"{batch.route.settled}, and now (version {anchor.table_version}) it has those {now}. Nothing was written. "
+        f"{batch.route.settled}, and now (version {anchor.table_version}) it has {now}. Nothing was written. "
         f"RESTORE it{version}; the next run continues from there. " + write_off(target, batch.splits, "latest")
     )
     return TableReplacedError(msg)
@@ -166,9 +166,9 @@ def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_tar
     if document is None or (settles is None and document.reason is not None):
         return
     if settles is None or settles.table_id != main_id:
-        whose = "no dead letters" if settles is None else f"those of the table {settles.table} (id {settles.table_id})"
+        others = "rows" if settles is None else f"dead letters of the table {settles.table} (id {settles.table_id})"
         msg = (
-            f"the stream {target.stream!r} of the dead-letter table {target} holds {whose}, not those of "
+            f"the stream {target.stream!r} of the dead-letter table {target} has {others}, not dead letters of "
             f"{main_target} (id {main_id}); give this one its own stream: DeadLetters(table=..., stream=...)"
         )
         raise ConfigurationError(msg)

@@ -54,7 +54,7 @@ def _is_fresh(spec: RunSpec[Source], known: KnownPosition, verify_after: timedel
     if age < timedelta(0):
         # A clock was wrong. Otherwise the record would be trusted as long as that clock was ahead.
         spec.log.warning(
-            "the record of the position has the time %s, but the time is %s; reading the table",
+            "the recorded position was verified in the future, at %s; this machine's clock says %s; reading the table",
             known.verified_at.isoformat(timespec="seconds"),
             now.isoformat(timespec="seconds"),
         )

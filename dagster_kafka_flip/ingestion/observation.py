@@ -205,7 +205,7 @@ class WholeBatch:
     def _doubt(self, counted: int, span: int, *, is_of_the_write: bool) -> str:
         if not is_of_the_write:
             return (
-                f"the transform looked at its records, so Spark counted {counted} of the batch's {span} offsets for "
+                f"the transform queried its records, so Spark counted {counted} of the batch's {span} offsets for "
                 "that query and none for the write"
             )
         if counted >= span:

@@ -67,8 +67,9 @@ def reader_failures(
         if (refused := _REFUSED.search(text)) is not None:
             kind, name = ("topic", refused[2]) if refused[1] == "Topic" else ("consumer group", refused[2])
             msg = (
-                f"Kafka at {connection.bootstrap_servers} refuses {connection.user} records of the {kind} {name} in "
-                f"Spark's reader. Nothing of the batch was written. Grant READ on the {kind} {name}, then run again"
+                f"Kafka at {connection.bootstrap_servers} refuses {connection.user} the right to read the {kind} "
+                f"{name} in Spark's reader. Nothing of the batch was written. Grant READ on the {kind} {name}, "
+                "then run again"
             )
             raise ClusterAccessError(msg) from error
         is_unknown = _NO_ADDRESS.search(text) is not None

@@ -518,9 +518,10 @@ class WindowLanding:
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
                 msg = (
-                    f"{record}: a producer set its timestamp, but by the topic's setting message.timestamp.type "
-                    "brokers do: the setting was changed. Such records may be late, and late records were not read. "
-                    "Nothing was written. Tolerate TimestampTypeChangedError to read as far as max_lateness allows"
+                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says "
+                    "that brokers set it: the setting was changed. Such records may be late, and late records were not "
+                    "read. Nothing was written. Tolerate TimestampTypeChangedError to read as far as max_lateness "
+                    "allows"
                 )
                 raise TimestampTypeChangedError(msg) from None
             if is_rejection(error):

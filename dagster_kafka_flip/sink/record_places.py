@@ -224,8 +224,8 @@ class RecordPlaces:
             msg = f"{where}: the column {sink.topic_column} names no topic. Fill the column"
             raise RowMisplacedError(msg)
         if not is_topic_name(topic) or topic in (sink.progress_name, sink.dead_letter_topic):
-            why = "a topic that the sink needs for itself" if is_topic_name(topic) else "no topic's name"
-            msg = f"{where}: the column {sink.topic_column} names {topic[:100]!r}, {why}. Correct the row"
+            why = "reserved for the sink itself" if is_topic_name(topic) else "not a valid topic name"
+            msg = f"{where}: the column {sink.topic_column} names {topic[:100]!r}, which is {why}. Correct the row"
             raise RowMisplacedError(msg)
         return topic
 

@@ -111,7 +111,7 @@ def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str
     for window in windows:
         before = bisect.bisect_left(others, window.stop_ms, key=lambda other: other.start_ms)
         if (other := by_key.get(window.key)) is not None:
-            problem = f"has the key of the landed window {other}, whose rows it would replace"
+            problem = f"has the same key as the landed window {other}, whose rows it would replace"
         elif before and (other := last[before - 1]).stop_ms > window.start_ms:
             problem = f"overlaps the landed window {other}: records with a timestamp in both would be in it twice"
         else:

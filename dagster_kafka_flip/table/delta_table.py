@@ -315,7 +315,7 @@ class DeltaTable:
                 raise
             name = self._target.identifier
             msg = (
-                f"the catalog has the table {self._target}, and Delta finds none in its folder: "
+                f"the catalog has the table {self._target}, but Delta finds no table in its folder: "
                 f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
                 "mounted where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE "
                 f"{name}, and CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the "

@@ -18,8 +18,8 @@ _ADVICE = {
         "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key in Spark's config"
     ),
     r"ExpiredToken|TokenRefreshRequired|InvalidToken": (
-        "The session token of these credentials has expired, or is another's: give Spark new credentials, or leave the "
-        "keys out where an instance role renews them, and run again"
+        "The session token of these credentials has expired, or belongs to other credentials: give Spark new "
+        "credentials, or leave the keys out where an instance role renews them, and run again"
     ),
     r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Status Code: 40[13]\b": (
         "The store refuses these credentials, or they lack a right: check the access key and its secret, the rights "

@@ -223,10 +223,10 @@ def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(spark):
         "not valid JSON": b'{"op": "c", ',
         "not an event of Debezium: it has no op": {"id": 1, "name": "a"},
         "not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)": event("x", whole),
-        "the event of a row, insert, has no after": event("c", None, whole),
-        "the event of a row, delete, has no before": with_schema(event("d", whole)),
-        "the event of a row, delete, has an empty row": event("d", None, {}),
-        "the event of a row, update, has an empty row": with_schema(event("u", {}, whole)),
+        "the insert event has no after": event("c", None, whole),
+        "the delete event has no before": with_schema(event("d", whole)),
+        "the delete event has an empty row": event("d", None, {}),
+        "the update event has an empty row": with_schema(event("u", {}, whole)),
         "the required field name is missing or null": event("u", {"id": 1}),
         "the value of payload.after.id does not fit INT: x": with_schema(event("u", {**whole, "id": "x"})),
         "the value of before.id does not fit INT: 1.5": event("d", None, {**whole, "id": 1.5}),
@@ -257,7 +257,7 @@ def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(spark):
         for space in ("", " ", "\n  ", "\r\n\t")
         for row in ({}, {"id": 1, "name": None})
     ]
-    assert reasons(spark, form, *spaced) == ["the event of a row, delete, has an empty row", None] * 4
+    assert reasons(spark, form, *spaced) == ["the delete event has an empty row", None] * 4
 
 
 @spark_test
@@ -427,7 +427,7 @@ def test_a_column_of_a_key_may_be_named_as_a_part_of_the_key(spark, name, data_t
 def test_wrong_options_are_refused_where_they_are_written():
     with pytest.raises(ConfigurationError, match="metadata"):
         DebeziumFormat("id INT", metadata=("lsn",))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigurationError, match="metadata: before is there twice"):
+    with pytest.raises(ConfigurationError, match="metadata: before is listed twice"):
         DebeziumFormat("id INT", metadata=("before", "before"))
     with pytest.raises(ConfigurationError, match="the connector's setting is not empty"):
         DebeziumFormat("id INT", unavailable_value_placeholder="")

@@ -160,14 +160,14 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
             "not valid JSON",
             f"not a change of {name}: it has no {kind}",
             f"not a change of {name}: its {kind} {wrong} {kinds})",
-            "the record of a row, insert, has no row",
+            "the insert event has no row",
             "the required field id is missing or null",
             f"the value of {side}.id does not fit BIGINT: x",
             f"the value of {side}.weight has more digits than DECIMAL(5,2) holds",
             "the update lacks the column name, weight; the connector must write whole rows",
             f"the update has no previous values ({form.sides[1]}), so it is unknown whether its key changed",
-            "the record of a row, insert, has an empty row",
-            "the record of a row, delete, has an empty row",
+            "the insert event has an empty row",
+            "the delete event has an empty row",
             None,
         ]
     two = [texts(row(1)), {"id": "1.5"}]
@@ -182,14 +182,14 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
     values += [canal("DELETE", [texts(row(1)), {}]), canal("TRUNCATE")]
     assert reasons(spark, CanalFormat(COLUMNS), *values) == [
         f"not a change of Canal: its type {wrong} INSERT, UPDATE, DELETE, TRUNCATE)",
-        "the record of a row, insert, has no row",
-        "the record of a row, insert, has no row",
+        "the insert event has no row",
+        "the insert event has no row",
         "the required field id is missing or null",
         "the value of id does not fit BIGINT",
         "the value of weight has more digits than DECIMAL(5,2) holds",
         "a row is null",
         None,
-        "the record of a row, delete, has an empty row",
+        "the delete event has an empty row",
         None,
     ]
     twice = json.dumps(canal("INSERT", [texts(row(1))])).replace('"id": "1"', '"id": "1", "id": "2"').encode()

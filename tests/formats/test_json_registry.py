@@ -130,7 +130,7 @@ def test_ids_in_headers(spark):
     ]
     # What a header lacks, or has too much, is not taken for a part of the value.
     for header in (b"7", b"", b"\x00\x00", b"\x00\x00\x00\x00\x01{", b"\x01" + GUID.bytes[:-1]):
-        wanted = f"its header for the schema id holds {len(header)} bytes that are no id"
+        wanted = f"its header for the schema id has {len(header)} bytes, which are not an id"
         assert _errors(spark, form, [value, None], [("__value_schema_id", header)]) == [wanted, None]
     # The header of a key is another one.
     keys = _framed(where="headers", is_key=True)

@@ -482,10 +482,10 @@ def test_records_of_several_schemas_are_read_as_one(spark):
         "it is empty",
         "its 2 bytes are too few for a schema id (5)",
         "its first byte is 0x05, not the magic byte 0x00 of a schema registry's serializer",
-        "schema 1: its message indexes are cut",
-        "schema 1: its message indexes are cut",
+        "schema 1: its message indexes are cut off",
+        "schema 1: its message indexes are cut off",
         "schema 1: its message indexes [1] match no message in it",
-        "schema 1: its message indexes are no numbers",
+        "schema 1: its message indexes are not numbers",
         "schema 1: it claims 2147483647 message indexes",
         "schema 1: it claims -1 message indexes",
         "schema 1: it is not shop.Order, is truncated, is nested too deeply, or a string in it is not valid UTF-8",
@@ -542,11 +542,11 @@ def test_ids_and_indexes_in_headers(spark):
     ]
     # The content is never taken for what its header lacks.
     wrong = [
-        (frame, f"schema {guid}: its message indexes are cut"),
-        (frame + b"\x02", f"schema {guid}: its message indexes are cut"),
+        (frame, f"schema {guid}: its message indexes are cut off"),
+        (frame + b"\x02", f"schema {guid}: its message indexes are cut off"),
         (frame + b"\x00\x00", f"schema {guid}: extra bytes follow the message indexes in its header"),
-        (b"\x09", "its header for the schema id holds 1 bytes that are no id"),
-        (b"\x00\x00", "its header for the schema id holds 2 bytes that are no id"),
+        (b"\x09", "its header for the schema id has 1 bytes, which are not an id"),
+        (b"\x00\x00", "its header for the schema id has 2 bytes, which are not an id"),
     ]
     records = [*((value, given) for value, given, _ in right), *((content, headers(header)) for header, _ in wrong)]
     rows = _landed(spark, form, [value for value, _ in records], [given for _, given in records])

@@ -145,7 +145,7 @@ _KEY = {**_JSON, "key.format": "json"}
         (
             {"format": "debezium-avro-confluent", "debezium-avro-confluent.schema": "{}"},
             "debezium-avro-confluent.schema",
-            "it is that of the whole event",
+            "it is the schema of the whole event",
         ),
         (
             {"format": "debezium-avro-confluent", "debezium-avro-confluent.url": "http://r"},
@@ -193,7 +193,7 @@ _KEY = {**_JSON, "key.format": "json"}
         (
             {**_JSON, "csv.null-literal": ""},
             "csv.null-literal",
-            "it is an option of the format csv; those of the formats that are set here begin with json.",
+            "it is an option of the format csv; options of the formats that are set here begin with json.",
         ),
         ({**_JSON, "key.filds": "k_id"}, "key.filds", "unknown; did you mean key.fields"),
         ({**_CSV, "csv.quote-character": "''"}, "csv.quote-character", "expected one character"),

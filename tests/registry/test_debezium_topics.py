@@ -232,8 +232,8 @@ def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(
     for offset, reason in enumerate(
         (
             "not an event of Debezium: its op is unknown",
-            "the event of a row, update, has no after",
-            "the event of a row, delete, has no before",
+            "the update event has no after",
+            "the delete event has no before",
             "can't be read as the reader schema: source: the writer lacks this field",
         )
     ):

@@ -181,7 +181,7 @@ def test_ids_in_headers(kafka, topic, table, serialized, registry, run):
     assert run(ProtobufFormat(registry=registry, schema_id_in="headers"), dead_letter=f"{table}-bad").rows == 2
     assert landed.rows(table, "id", "note") == [(3, "x"), (3, "x")]
     ((error,),) = landed.rows(f"{table}-bad", "error")
-    assert error.endswith(": its message indexes are cut")
+    assert error.endswith(": its message indexes are cut off")
 
 
 def test_records_that_can_not_be_read_become_dead_letters(

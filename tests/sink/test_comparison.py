@@ -174,11 +174,11 @@ def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, 
     assert text.endswith("All are equal.")
     passed, _, text, reported = checked(end)
     assert (passed, reported["whole_topic"]) == (True, False)
-    assert "what is before was not compared" in text
+    assert "earlier records were not compared" in text
     kafka.produce(topic, [(None, '{"id":2,"v":"b"}')])
     passed, severity, text, reported = checked(whole)
     assert (passed, severity, reported["surplus"], reported["missing"]) == (False, AssetCheckSeverity.ERROR, 1, 0)
-    assert "1 are only there" in text
+    assert "1 are only in the topic" in text
 
 
 def test_idle_runs_alone_do_not_tell_what_was_left_out(instance):
@@ -271,4 +271,4 @@ def test_rows_that_were_left_out_are_reported_and_not_counted_as_lost(published,
             checked(AssetSelection.all())
     left_out = checked(AssetSelection.all())["no_rows_left_out"]
     assert (left_out.passed, left_out.metadata["left_out_by_failed_runs"].value) == (False, 1)
-    assert "and runs that failed around it 1 more" in (left_out.description or "")
+    assert "and failed runs left 1 more out" in (left_out.description or "")

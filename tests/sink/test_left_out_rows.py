@@ -170,7 +170,7 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
     options = {**TEXTS, "start": 0, "topic_column": "t"}
     with pytest.raises(RowWithoutKeyError, match=r"its key is null, but the topic .* is compacted"):
         published.run(**options)
-    with pytest.raises(RowMisplacedError, match=r"names 'no where', no topic's name"):
+    with pytest.raises(RowMisplacedError, match=r"names 'no where', which is not a valid topic name"):
         published.run(tolerate=[RowWithoutKeyError])
     assert published.records() == []
     result = published.run(tolerate=[RowMisplacedError, RowWithoutKeyError])

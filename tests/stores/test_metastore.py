@@ -129,7 +129,7 @@ def test_a_table_whose_folder_was_moved_is_named_and_continues_at_its_new_place(
     for _ in range(2):
         refused = owner.do("land", **order)
         assert refused["error"] == "TableError", refused
-        assert "Delta finds none in its folder" in refused["message"]
+        assert "Delta finds no table in its folder" in refused["message"]
         assert f"{folder / 'flights'} doesn't exist" in refused["message"]
         # As where nothing is mounted.
         (folder / "flights").mkdir(exist_ok=True)

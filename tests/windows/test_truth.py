@@ -260,7 +260,7 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     (hour,) = hours(0, 1)
     with pytest.raises(WindowsChangedError, match=r"the window half .* overlaps the landed window h000 .*in it twice"):
         rewrite([Window("half", hour.start_ms, hour.stop_ms - 1)])
-    with pytest.raises(WindowsChangedError, match=r"the window h000 .* has the key of the landed window h000 \["):
+    with pytest.raises(WindowsChangedError, match=r"the window h000 .* has the same key as the landed window h000 \["):
         rewrite([Window(hour.key, hour.stop_ms, hour.stop_ms + 1)])
     with pytest.raises(WindowsChangedError, match=r"is written in windows \(version 1 wrote some\)"):
         ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
