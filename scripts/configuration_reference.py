@@ -107,7 +107,7 @@ _FIELDS_OF = {
     "KafkaConnection": "KafkaResource",
     "SchemaRegistry": "SchemaRegistryResource",
 }
-_EXCEPT = {"KafkaResource": " but `clusters`; `bootstrap_servers` is required"}
+_EXCEPT = {"KafkaResource": ", except `clusters`; `bootstrap_servers` is required"}
 
 
 @dataclass(frozen=True)

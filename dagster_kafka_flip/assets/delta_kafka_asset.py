@@ -125,8 +125,8 @@ def delta_kafka_asset(
     one input row alone, and must be the same each time. The function keeps the columns `_change_type` and
     `_commit_version`. It may also take `context`, and any resource by its key, as in Dagster's `@asset`.
 
-    The asset is the topic: its key is `topic_asset_key(sink.topic, cluster)`, the same that assets which read the topic
-    have upstream. So it replaces `kafka_topic_asset` for this topic.
+    The asset is the topic: its key is `topic_asset_key(sink.topic, cluster)`, which is upstream of the assets that read
+    the topic. So it replaces `kafka_topic_asset` for this topic.
 
     Each run continues with the sink's progress in Kafka, up to the table's newest version. If the table is on a local
     file system, a run that finds nothing new starts no Spark.
@@ -134,8 +134,8 @@ def delta_kafka_asset(
     Args:
         source: The table, and what to publish of it.
         sink: The topic, the guarantee, and how a row becomes a record. The KafkaResource provides its connection.
-        upstream: The table's asset: its key, or its definition. Of a definition of this package with several tables,
-            the one of the source's table. Default: none.
+        upstream: The table's asset: its key, or its definition. If that has several tables, the asset of the source's
+            table. Default: none.
         limits: Limits of transactions and runs. Default: everything new; a transaction ends after half of the sink's
             `transaction_timeout`.
         cluster: Name in the KafkaResource's `clusters`. Default: the resource's own fields.

@@ -30,7 +30,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
         as_json: Whether to print one line of JSON, with all versions.
 
     Raises:
-        ConfigurationError: Only Spark can tell what is in the table, and it may not be started.
+        ConfigurationError: Only Spark can read the table's log, and it may not be started.
         KafkaFlipError: The next run would fail with this error.
     """
     publishing = found.publishing

@@ -131,7 +131,7 @@ class KafkaDeltaComponent(CheckedComponent):
     )
     connection: KafkaResourceAttribute | None = Field(
         default=None,
-        description="Kafka connection for loading definitions, to find the topics of a pattern for an asset each. "
+        description="Kafka connection to look up a pattern's topics when definitions load, for an asset per topic. "
         "Default: the KafkaResource of the project's KafkaResourcesComponent.",
     )
 

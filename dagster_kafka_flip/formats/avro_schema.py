@@ -140,7 +140,7 @@ def resolved(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> AvroTy
 
 
 def kind(avro_type: AvroType) -> str:
-    """The kind of a type that is no name: a primitive, `record`, `enum`, `fixed`, `array`, `map` or `union`."""
+    """The kind of a type that is not a name: a primitive, `record`, `enum`, `fixed`, `array`, `map` or `union`."""
     if isinstance(avro_type, list):
         return "union"
     found = avro_type if isinstance(avro_type, str) else cast("str", avro_type["type"])
@@ -235,7 +235,7 @@ def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[st
 
 
 def inside(avro_type: AvroType) -> Iterator[tuple[str, AvroType]]:
-    """The types inside of a type that is no name, each with what it adds to a path."""
+    """The types inside a type that is not a name, each with what it adds to a path."""
     if isinstance(avro_type, list):
         yield from (("", each) for each in avro_type)
     elif isinstance(avro_type, dict):

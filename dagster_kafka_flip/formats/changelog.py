@@ -113,11 +113,11 @@ class ChangelogFormat(Format):
 
 
 class TruncatingFormat(ChangelogFormat):
-    """A format that has changes which delete all rows.
+    """A format with changes that delete all rows.
 
     Attributes:
-        on_truncate: What such a change does: `fail` (default) ends a run into a table with Upsert, and lands as a row
-            without values where rows are appended; `skip` leaves it out.
+        on_truncate: Handling of a change that deletes all rows: `fail` (default) ends a run into a table with Upsert,
+            but lands a row without values in a table to which rows are appended; `skip` leaves it out.
     """
 
     on_truncate: OnTruncate = "fail"

@@ -146,7 +146,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
         )
 
     def _event_by_schema(self, data: Column) -> Column:
-        """Which event a record is by the name of its schema; null if it is none of those that have one."""
+        """The kind of event, if the name of the record's schema says it; else null."""
         from pyspark.sql import functions as f
 
         event = f.when(data.isNull(), f.lit(None).cast("string"))

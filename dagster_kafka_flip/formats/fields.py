@@ -38,8 +38,8 @@ class FieldsSeen:
         records: Values that could be decoded, or keys if these are more.
         never: Declared fields that none of them has, or only as null; those inside of a STRUCT as `struct.field`, those
             of keys as `key.field`.
-        undeclared: Fields at the top of values and keys that are not declared, of one of about a thousand records in
-            each batch, that which has most of them; no more than 20 names.
+        undeclared: Undeclared fields at the top of values and keys: of about a thousand records of each batch, those of
+            the record that has most; no more than 20 names.
         is_any: Whether any value, and any key, has a declared field.
     """
 
@@ -134,7 +134,7 @@ class FieldWatch:
     def columns(self) -> list[Column]:
         """Returns the columns that the metrics need, to be added to staged records.
 
-        They don't tell whether the record could be decoded: Spark computes them beside its problem, not after it.
+        They don't show whether the record could be decoded: Spark computes them together with its problem, not later.
         """
         from pyspark.sql import functions as f
 

@@ -1,8 +1,8 @@
 """Counts a batch's records while they are written, without reading them a second time.
 
-Spark answers an Observation from the first query that finishes with it. That need not be the write: a transform may
-look at its records (`show(2)`), and then two records were counted. Nor need the write read the whole batch: a transform
-may end in a limit. So a count is believed only if it is of the whole batch, and what isn't believed is unknown, not 0.
+Spark answers an Observation from the first query that finishes with it. That may not be the write: if a transform
+queries its records (`show(2)`), two records are counted. And the write may not read the whole batch: a transform may
+end in a limit. So a count is used only if it is of the whole batch. Otherwise the number is unknown, not 0.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ def observed_metrics(observation: Observation, patience: float) -> dict[str, Any
 class WholeBatch:
     """Decides whether an observation counted the whole batch.
 
-    A count is of the whole batch if it is of as many records as the batch spans offsets, and the sum of their offsets
-    is right too. Where the log has gaps (transaction markers, compaction) there are fewer records than offsets, and a
-    part looks like a whole: then the count is believed only if nothing came between the records and the table that
-    could leave some unread. Spark's plan shows what came between.
+    A count is of the whole batch if it has as many records as the batch spans offsets, and the sum of their offsets is
+    right, too. In a log with gaps (transaction markers, compaction) there are fewer records than offsets, so a part
+    looks like a whole. Then the count is used only if nothing between the records and the table could leave some
+    unread, which Spark's plan shows.
 
     Attributes:
         name: Name of the observation that has `metrics()`.

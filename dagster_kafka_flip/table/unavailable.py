@@ -46,9 +46,9 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     """Fills in the values that were left out, as far as the batch has them, and says which are still missing.
 
     A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
-    change of the same life. A life that was there before the batch goes on from the table's row. One that begins with
-    a changed key goes on from the row that was deleted under the previous key, in the same topic partition: only there
-    it is certain which delete that is.
+    change of the same life. A life that began before the batch continues the table's row. One that begins with a
+    changed key continues the row that was deleted under the previous key, in the same topic partition: only there it
+    is certain which delete that is.
 
     Args:
         changes: The batch.
