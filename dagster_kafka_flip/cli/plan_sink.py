@@ -70,7 +70,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
             "to_version": seen.stop,
             "snapshot": seen.snapshot,
             "rows": sum(known),
-            "versions_without_rows": uncounted,
+            "versions_with_unknown_rows": uncounted,
             "versions": [
                 {"version": each.version, "operation": each.operation, "rows": each.rows} for each in versions
             ],
