@@ -93,7 +93,7 @@ def test_all_that_is_known_of_a_plan(broker, kafka, records):
     assert document["totals"] == {
         "splits": 2,
         "records_at_most": 7,
-        "bytes_about": None,
+        "approximate_bytes": None,
         "lag_before": 7,
         "lag_after": 0,
         "tasks": 2,
@@ -140,8 +140,8 @@ def test_the_three_subscriptions_and_both_ends(broker, kafka, records):
 def test_a_sample_shows_sizes_and_times(broker, records):
     where = ("--bootstrap-servers", broker, "--topic", records, "--sample")
     document = planned(*where)
-    assert [split["bytes_about"] for split in document["splits"]] == [10, 101]
-    assert document["totals"]["bytes_about"] == 111
+    assert [split["approximate_bytes"] for split in document["splits"]] == [10, 101]
+    assert document["totals"]["approximate_bytes"] == 111
     first = document["splits"][0]
     assert first["first_timestamp"] == "2023-11-14T22:13:20.000+00:00"
     assert first["last_timestamp"] == "2023-11-14T22:17:20.000+00:00"

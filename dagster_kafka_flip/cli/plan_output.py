@@ -19,7 +19,7 @@ def _totals(run: PlannedRun) -> dict[str, Any]:
     return {
         "splits": len(run.splits),
         "records_at_most": run.offsets,
-        "bytes_about": run.bytes,
+        "approximate_bytes": run.bytes,
         "lag_before": sum(plan.lag_before.values()),
         "lag_after": sum(run.lag_after.values()),
         "tasks": sum(batch.tasks for batch in run.batches),
@@ -46,7 +46,7 @@ def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str
         if run.samples is not None:
             sample = run.samples.get(tp)
             line |= {
-                "bytes_about": run.bytes_of(split),
+                "approximate_bytes": run.bytes_of(split),
                 "first_timestamp": iso(None if sample is None else sample.first_timestamp),
                 "last_timestamp": iso(None if sample is None else sample.last_timestamp),
             }

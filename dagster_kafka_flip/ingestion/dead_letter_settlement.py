@@ -67,8 +67,8 @@ def check_nothing_pending(
     anchor = table.anchor()
     there = None if anchor is None else table.table_id()
     if anchor is None or there != batch.route.table_id:
-        went_on = "The run continued; the pending dead letters are not written."
-        return (tolerate(missing(batch, target, main_target, there), tolerated, went_on),)
+        continuation = "The run continued; the pending dead letters are not written."
+        return (tolerate(missing(batch, target, main_target, there), tolerated, continuation),)
     check_belongs_to(anchor, target, main.table_id(), main_target)
     incidents = list(anchor.incidents)
     if is_set_back(anchor, batch):

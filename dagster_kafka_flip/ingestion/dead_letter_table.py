@@ -430,8 +430,8 @@ class DeadLetterTable:
             raise WriteFailedError(msg)
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
         error = missing(known, self.target, self._spec.target, there)
-        went_on = f"The run continued with the current table; version {batch.version} is marked as settled in it."
-        self._tolerance.meet(error, went_on)
+        continuation = f"The run continued with the current table; version {batch.version} is marked as settled in it."
+        self._tolerance.meet(error, continuation)
         self._table_id = ""
 
     def _commit(

@@ -33,13 +33,13 @@ def check_nothing_is_skipped(
     Raises:
         PositionLostError: The new stream would skip records.
     """
-    went_on = {
+    continues_at = {
         # A new topic partition would have been read from the beginning.
         tp: min(max(recorded.position.get(tp, beginning), beginning), plan.end_offsets[tp])
         for tp, beginning in sorted(plan.beginning_offsets.items())
         if tp in plan.end_offsets and is_same_log(tp, recorded, plan.state)
     }
-    skipped = {tp: at for tp, at in went_on.items() if at < plan.starting_position[tp]}
+    skipped = {tp: at for tp, at in continues_at.items() if at < plan.starting_position[tp]}
     if not skipped:
         return
     offsets = sum(plan.starting_position[tp] - at for tp, at in skipped.items())
@@ -49,7 +49,7 @@ def check_nothing_is_skipped(
         f"{target} holds no position of the stream {target.stream!r}, but the record of its last run had one: the "
         f"table was dropped or recreated. A new stream starts at {start} and would skip up to {offsets} records that "
         f"were never written: {ranges}{more}. Nothing was written. To write them first, run once with start set to "
-        f"{OffsetsInitializer.specific_offsets(went_on)}; to continue without them, run once with start set to "
+        f"{OffsetsInitializer.specific_offsets(continues_at)}; to continue without them, run once with start set to "
         f"{start}; or restore the table, or correct its name"
     )
     raise PositionLostError(msg)

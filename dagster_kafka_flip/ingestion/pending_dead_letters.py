@@ -114,11 +114,13 @@ class PendingDeadLetters:
     def _enumerator(self, batch: RoutedBatch) -> SplitEnumerator:
         return self._spec.source.restore_enumerator(self._context, batch.state)
 
-    def _give_up(self, split: KafkaPartitionSplit, batch: RoutedBatch, error: KafkaFlipError, went_on: str) -> None:
+    def _give_up(
+        self, split: KafkaPartitionSplit, batch: RoutedBatch, error: KafkaFlipError, continuation: str
+    ) -> None:
         """Continues without dead letters that can no longer be read, if this is tolerated."""
         if type(error) not in self._context.tolerated:
             raise self._lost((split,), batch, error) from error
-        self._tolerance.meet(error, went_on)
+        self._tolerance.meet(error, continuation)
 
     def _lost(
         self, splits: Sequence[KafkaPartitionSplit], batch: RoutedBatch, error: KafkaFlipError

@@ -268,7 +268,7 @@ class WindowLanding:
                 errors.append((error, "The run replaced these rows with the log's current records."))
         if (error := self._compacted(plan, scoped)) is not None:
             errors.append((error, "The run wrote the remaining records."))
-        met = tuple(tolerate(error, self._context.tolerated, went_on) for error, went_on in errors)
+        met = tuple(tolerate(error, self._context.tolerated, continuation) for error, continuation in errors)
         return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
 
     def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> _Scoped:

@@ -105,8 +105,8 @@ def set_aside(
     aside = joined([*context.aside, *found.ranges])
     _check_size(description, within(aside, splits))
     context.aside = aside
-    went_on = "The run wrote such records with a null timestamp."
-    return incident_of(TimestampOutOfRangeError(description), went_on, lost_offsets=0)
+    continuation = "The run wrote such records with a null timestamp."
+    return incident_of(TimestampOutOfRangeError(description), continuation, lost_offsets=0)
 
 
 def _describe(found: UnreadableRecords) -> str:

@@ -262,12 +262,12 @@ class KafkaSourceEnumerator(SplitEnumerator):
         try:
             check_cluster(state, cluster_id)
         except ClusterChangedError as error:
-            went_on = "The run read every log of the new cluster from its beginning."
-            return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, went_on)]
+            continuation = "The run read every log of the new cluster from its beginning."
+            return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, continuation)]
         incidents: list[Incident] = []
         for topic, error in recreated_topics(state, topics, self._source.subscription).items():
-            went_on = "The run read the new topic from its beginning; unread records of the old topic are lost."
-            incidents.append(tolerate(error, tolerated, went_on))
+            continuation = "The run read the new topic from its beginning; unread records of the old topic are lost."
+            incidents.append(tolerate(error, tolerated, continuation))
             state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})
         return state, incidents
 
@@ -291,11 +291,13 @@ class KafkaSourceEnumerator(SplitEnumerator):
         try:
             _check_not_cut_off(known, {tp: at for tp, at in cut_off.items() if tp in known}, log)
         except EndBeforePositionError as error:
-            went_on = "The run continued at the position, without the log's records before it."
+            continuation = "The run continued at the position, without the log's records before it."
             at = [offset for tp, offset in cut_off.items() if tp in known and offset is not None]
             lost = sum(known[tp] for tp in cut_off if tp in known) - sum(at)
             is_known = len(at) == len(cut_off.keys() & known.keys())
-            incidents.append(tolerate(error, self._context.tolerated, went_on, lost_offsets=lost if is_known else None))
+            incidents.append(
+                tolerate(error, self._context.tolerated, continuation, lost_offsets=lost if is_known else None)
+            )
         starts |= self._initial_starts(moved, log)
         # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.
         return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
@@ -312,16 +314,16 @@ class KafkaSourceEnumerator(SplitEnumerator):
             beginning = log.beginning_offsets(position)
             starts = {tp: max(offset, beginning[tp]) for tp, offset in position.items()}
             lost = sum(starts[tp] - offset for tp, offset in position.items())
-            went_on = "The run continued at the beginning of the log."
-            incidents.append(tolerate(error, tolerated, went_on, lost_offsets=lost))
+            continuation = "The run continued at the beginning of the log."
+            incidents.append(tolerate(error, tolerated, continuation, lost_offsets=lost))
         try:
             _check_end(position, log)
         except EndBeforePositionError as error:
-            went_on = (
+            continuation = (
                 "The run continued at the end of the log if the topic id is unchanged, and at the beginning if the id "
                 "is unknown. Records written since the truncation may be lost or duplicated."
             )
-            incidents.append(tolerate(error, tolerated, went_on))
+            incidents.append(tolerate(error, tolerated, continuation))
             beyond = [tp for tp, offset in position.items() if offset > log.high_watermarks[tp]]
             # A truncated topic with the same id: its records were written. A different topic: none were.
             truncated = [tp for tp in beyond if tp.topic in same_topics]

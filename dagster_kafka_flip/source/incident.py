@@ -40,22 +40,22 @@ def found(error: KafkaFlipError) -> str:
     return str(error).partition(_ADVICE)[0]
 
 
-def incident_of(error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = 0) -> Incident:
+def incident_of(error: KafkaFlipError, continuation: str, *, lost_offsets: int | None = 0) -> Incident:
     """Creates an incident from an error.
 
     Args:
         error: The error that would be raised.
-        went_on: How the run continues, as a sentence.
+        continuation: How the run continues, as a sentence.
         lost_offsets: Maximum number of records lost; None if unknown.
     """
-    message = f"{found(error)} {went_on}"
+    message = f"{found(error)} {continuation}"
     return Incident(type(error).__name__, message, lost_offsets)
 
 
 def tolerate(
     error: KafkaFlipError,
     tolerated: Collection[type[KafkaFlipError]],
-    went_on: str,
+    continuation: str,
     *,
     lost_offsets: int | None = None,
 ) -> Incident:
@@ -64,12 +64,12 @@ def tolerate(
     Args:
         error: The error.
         tolerated: Errors that don't fail the run.
-        went_on: How the run continues, as a sentence.
+        continuation: How the run continues, as a sentence.
         lost_offsets: Maximum number of records lost; None if unknown.
     """
     if type(error) not in tolerated:
         raise error
-    return incident_of(error, went_on, lost_offsets=lost_offsets)
+    return incident_of(error, continuation, lost_offsets=lost_offsets)
 
 
 class Tolerance:
@@ -91,15 +91,15 @@ class Tolerance:
         incidents, self.incidents = tuple(self.incidents), []
         return incidents
 
-    def meet(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> Incident:
+    def meet(self, error: KafkaFlipError, continuation: str, *, lost_offsets: int | None = None) -> Incident:
         """Raises an error, unless it is tolerated.
 
         Args:
             error: The error.
-            went_on: How the run continues, as a sentence.
+            continuation: How the run continues, as a sentence.
             lost_offsets: Maximum number of records lost; None if unknown.
         """
-        incident = tolerate(error, self._tolerated, went_on, lost_offsets=lost_offsets)
+        incident = tolerate(error, self._tolerated, continuation, lost_offsets=lost_offsets)
         self.incidents.append(incident)
         return incident
 

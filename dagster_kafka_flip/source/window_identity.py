@@ -46,7 +46,7 @@ def check_identity(
         ClusterChangedError: The rows belong to another cluster.
         TopicRecreatedError: The rows belong to an earlier topic with the same name.
     """
-    went_on = "The run read the current log and replaced the rows of the windows with its records."
+    continuation = "The run read the current log and replaced the rows of the windows with its records."
     stay = "Nothing was read, and the table's rows are unchanged."
     instead = "To replace the rows of these windows with its current records"
     try:
@@ -55,12 +55,12 @@ def check_identity(
         if not rules.repair:
             ways_on = f"{stay} Correct bootstrap_servers, or use another table. {instead}, tolerate ClusterChangedError"
             error = ClusterChangedError(f"{found(error)} {ways_on}")
-        tolerance.meet(error, went_on)
+        tolerance.meet(error, continuation)
         return frozenset()
     made_again = recreated_topics(known, topics, subscription)
     for topic, error in made_again.items():
         if rules.repair:
-            tolerance.meet(error, went_on)
+            tolerance.meet(error, continuation)
             continue
         if rules.by_offset and None in {known.topic_ids.get(topic), topics[topic].topic_id}:
             msg = (
@@ -69,7 +69,7 @@ def check_identity(
             )
             raise TopicRecreatedError(msg, (topic,))
         ways_on = f"{stay} Write the new topic to another table. {instead}, tolerate TopicRecreatedError"
-        tolerance.meet(TopicRecreatedError(f"{found(error)} {ways_on}", (topic,)), went_on)
+        tolerance.meet(TopicRecreatedError(f"{found(error)} {ways_on}", (topic,)), continuation)
     return frozenset(made_again)
 
 
