@@ -330,8 +330,7 @@ class MaxwellFormat(_JsonValues):
             `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Each is
             a column of that name. Default: nothing.
         on_error: See Format.
-        show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
-            column, 40 characters at most. Default: no, since more people read logs than tables.
+        show_values: See JsonFormat.
 
     Attributes:
         declared: The schema, as it was given.
@@ -411,7 +410,7 @@ class OggFormat(TruncatingFormat, _JsonValues):
             Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
-        show_values: See MaxwellFormat.
+        show_values: See JsonFormat.
 
     Attributes:
         declared: The schema, as it was given.
