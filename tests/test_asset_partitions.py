@@ -42,8 +42,13 @@ def windows_between(partitions_def, start, stop):
 @pytest.mark.parametrize(
     ("partitions_def", "count", "hours"),
     [
-        (HourlyPartitionsDefinition("2013-01-01-00:00"), 24 * 92, [1]),
-        (HourlyPartitionsDefinition("2013-01-01-00:00", minute_offset=30), 24 * 92 - 1, [1]),
+        # Without an end Dagster would name every hour since.
+        (HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-07-01-00:00"), 24 * 92, [1]),
+        (
+            HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-07-01-00:00", minute_offset=30),
+            24 * 92 - 1,
+            [1],
+        ),
         (DailyPartitionsDefinition("2013-01-01"), 92, [24]),
         (DailyPartitionsDefinition("2013-01-01", hour_offset=6), 91, [24]),
         (WeeklyPartitionsDefinition("2013-01-01"), 12, [168]),

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,9 @@ _WITHOUT_DAGSTER = (
 )
 
 
-def _imported(path: Path) -> set[str]:
+# Most tests here ask it of each file of the package.
+@cache
+def _imported(path: Path) -> frozenset[str]:
     """Full names of all modules that a file imports, wherever in it."""
     package = ".".join([_PACKAGE, *path.relative_to(_ROOT).parent.parts])
     found: set[str] = set()
@@ -70,7 +72,7 @@ def _imported(path: Path) -> set[str]:
             base = package.rsplit(".", node.level - 1)[0] if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
             found.update({module, *(f"{module}.{alias.name}" for alias in node.names)})
-    return found
+    return frozenset(found)
 
 
 def _is_in(name: str, package: str) -> bool:
@@ -176,68 +178,64 @@ def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
     assert wrong <= allowed
 
 
-_LOAD = """
-import importlib, pkgutil, sys
-import dagster_kafka_flip
-print(*sorted(name for name in ("dagster", "pyspark", "delta") if name in sys.modules))
-names = [m.name for m in pkgutil.walk_packages(dagster_kafka_flip.__path__, "dagster_kafka_flip.")]
-for name in names:
-    if not name.endswith("__main__"):
-        importlib.import_module(name)
-print(*sorted(name for name in sys.modules if name.partition(".")[0] in {"pyspark", "delta", "py4j"}))
-print(*sorted(name for name in sys.modules if name.startswith(("confluent_kafka.schema_", "authlib"))))
-print(len(names) > 20)
-"""
-
-
 # Airflow would read its settings and set up its logging otherwise.
 _AIRFLOW_AS_A_LIBRARY = {**os.environ, "_AIRFLOW__AS_LIBRARY": "1"}
 
-
-def test_loading_every_module_loads_neither_spark_nor_the_client_of_a_registry():
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD], capture_output=True, text=True, check=False, env=_AIRFLOW_AS_A_LIBRARY
-    )
-    assert done.returncode == 0, done.stderr
-    by_the_package_alone, by_its_modules, of_the_registry, found_modules = done.stdout.splitlines()
-    assert "pyspark" not in by_the_package_alone
-    assert by_its_modules == ""
-    assert of_the_registry == ""
-    assert found_modules == "True"
-
-
-_LOAD_WITHOUT = """
+_BLOCK = """
 import importlib, pkgutil, sys
 
 class Missing:
+    def __init__(self, *blocked):
+        self.blocked = blocked
+
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
+        if name.partition(".")[0] in self.blocked:
             raise ModuleNotFoundError(name)
 
-sys.meta_path.insert(0, Missing())
-for room in ROOMS:
-    package = importlib.import_module(f"dagster_kafka_flip.{room}")
-    for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"dagster_kafka_flip.{room}."):
-        importlib.import_module(module.name)
-import dagster_kafka_flip.airflow.provider
-print(dagster_kafka_flip.airflow.provider.provider_info()["package-name"])
+def load(*rooms):
+    found = []
+    for room in rooms:
+        package = importlib.import_module(f"dagster_kafka_flip.{room}")
+        for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"dagster_kafka_flip.{room}."):
+            if not module.name.endswith("__main__"):
+                found.append(importlib.import_module(module.name))
+    from dagster_kafka_flip.airflow.provider import provider_info
+    print(provider_info()["package-name"], len(found) > 20)
 """
 
 
-@pytest.mark.parametrize(
-    ("blocked", "rooms"),
-    [
-        (_DAGSTER, _WITHOUT_DAGSTER),
-        (("airflow", "pendulum"), [room for room in _ROOMS if room != "airflow"]),
-    ],
-)
-def test_rooms_load_where_another_orchestrator_is_missing(blocked: tuple[str, ...], rooms: Sequence[str]):
-    code = _LOAD_WITHOUT.replace("BLOCKED", repr(blocked)).replace("ROOMS", repr([*rooms]))
+def _printed(code: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=_AIRFLOW_AS_A_LIBRARY
+        [sys.executable, "-c", _BLOCK + code], capture_output=True, text=True, check=False, env=_AIRFLOW_AS_A_LIBRARY
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "dagster-kafka-flip\n"
+    return done.stdout.splitlines()
+
+
+def test_rooms_load_without_dagster():
+    assert _printed(f"sys.meta_path.insert(0, Missing(*{_DAGSTER}))\nload(*{_WITHOUT_DAGSTER})") == [
+        "dagster-kafka-flip True"
+    ]
+
+
+def test_every_module_loads_without_spark_and_a_registrys_client_and_all_but_one_room_without_airflow():
+    rooms = [room for room in _ROOMS if room != "airflow"]
+    code = f"""
+import dagster_kafka_flip
+print(*sorted(name for name in ("dagster", "pyspark", "delta") if name in sys.modules))
+sys.meta_path.insert(0, Missing("airflow", "pendulum"))
+load(*{rooms})
+del sys.meta_path[0]
+load("airflow")
+print(*sorted(name for name in sys.modules if name.partition(".")[0] in {{"pyspark", "delta", "py4j"}}))
+print(*sorted(name for name in sys.modules if name.startswith(("confluent_kafka.schema_", "authlib"))))
+"""
+    by_the_package_alone, without_airflow, airflow, spark, of_the_registry = _printed(code)
+    assert "pyspark" not in by_the_package_alone
+    assert without_airflow == "dagster-kafka-flip True"
+    assert airflow.startswith("dagster-kafka-flip ")
+    assert spark == ""
+    assert of_the_registry == ""
 
 
 def test_only_one_module_imports_dagsters_private_names():
