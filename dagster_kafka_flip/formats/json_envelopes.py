@@ -330,7 +330,8 @@ class MaxwellFormat(_JsonValues):
             `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Each is
             a column of that name. Default: nothing.
         on_error: See Format.
-        show_values: See JsonFormat.
+        show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
+            field, 40 characters at most. Default: no, since more people read logs than tables.
 
     Attributes:
         declared: The schema, as it was given.
@@ -410,7 +411,8 @@ class OggFormat(TruncatingFormat, _JsonValues):
             Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
-        show_values: See JsonFormat.
+        show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
+            field, 40 characters at most. Default: no, since more people read logs than tables.
 
     Attributes:
         declared: The schema, as it was given.
