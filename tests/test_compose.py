@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
+from dagster import DagsterEvent, DagsterEventType, DagsterInstance, DagsterRunStatus
+from dagster._core.test_utils import create_run_for_test
 
 from tests import landed
 from tests.debezium.postgres import Postgres
@@ -108,11 +110,26 @@ def _free_port() -> str:
         return str(free.getsockname()[1])
 
 
+def _leave_a_dead_run(home: Path, pool: str) -> str:
+    """A run that was killed with its container, long enough ago, while it had its table's slot."""
+    with DagsterInstance.from_config(str(home)) as instance:
+        run = create_run_for_test(instance, tags={"dagster/max_runtime": "1"}, status=DagsterRunStatus.STARTING)
+        instance.report_dagster_event(
+            DagsterEvent(event_type_value=DagsterEventType.PIPELINE_START.value, job_name=run.job_name), run.run_id
+        )
+        instance.event_log_storage.set_concurrency_slots(pool, 1)
+        claim = instance.event_log_storage.claim_concurrency_slot(pool, run.run_id, "flights")
+        assert claim.is_claimed
+        return run.run_id
+
+
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_the_commands_of_the_services_land_the_topic(tmp_path: Path, broker: str, kafka: Kafka, named_topic: Any):
+def test_the_commands_of_the_services_land_the_topic_also_behind_a_run_that_was_killed(
+    tmp_path: Path, broker: str, kafka: Kafka, named_topic: Any, monkeypatch: pytest.MonkeyPatch
+):
     named_topic("flights")
     kafka.produce("flights", [(None, f'{{"carrier": "AA", "flight": {number}}}') for number in range(20)])
     for name in ("definitions.py", "workspace.yaml", "dagster.yaml"):
@@ -125,7 +142,8 @@ def test_the_commands_of_the_services_land_the_topic(tmp_path: Path, broker: str
             f"CREATE ROLE dagster LOGIN PASSWORD '{database.password}'", "CREATE DATABASE dagster OWNER dagster"
         )
         settings = tmp_path / "dagster.yaml"
-        settings.write_text(settings.read_text().replace("5432", str(database.port)))
+        text = settings.read_text().replace("5432", str(database.port))
+        settings.write_text(text.replace("run_monitoring:\n", "run_monitoring:\n  poll_interval_seconds: 1\n"))
         environment = {
             **os.environ,
             **_OWN["code"]["environment"],
@@ -136,6 +154,9 @@ def test_the_commands_of_the_services_land_the_topic(tmp_path: Path, broker: str
             "POSTGRES_PASSWORD": database.password,
             "PYSPARK_SUBMIT_ARGS": LIGHT_JVM,
         }
+        for name in ("POSTGRES_HOST", "POSTGRES_PASSWORD"):
+            monkeypatch.setenv(name, environment[name])
+        dead = _leave_a_dead_run(tmp_path, f"delta:{environment['LAKE']}/flights")
         for name in _OWN:
             services.enter_context(_service(name, tmp_path, environment, ports))
         server = Server(f"http://127.0.0.1:{ports['3000']}", broker)
@@ -143,7 +164,7 @@ def test_the_commands_of_the_services_land_the_topic(tmp_path: Path, broker: str
         run = server.launch("flights", location="flights")
         ended = ["SUCCESS", "FAILURE", "CANCELED"]
         wait_until(lambda: bool(server.runs(runIds=[run], statuses=ended)), seconds=900, every=1.0)
-        assert [each["status"] for each in server.runs(runIds=[run])] == ["SUCCESS"]
+        assert [each["status"] for each in server.runs(runIds=[dead, run])] == ["SUCCESS", "FAILURE"]
     rows = landed.rows(tmp_path / "lake" / "flights", "kafka_offset", "carrier", "flight")
     assert rows == [(number, "AA", number) for number in range(20)]
 

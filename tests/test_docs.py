@@ -333,6 +333,10 @@ def test_a_dagster_yaml_limits_pools(block, tmp_path):
     (tmp_path / "dagster.yaml").write_text(block.code, encoding="utf-8")
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+        # Else a run that was killed keeps its table's slot.
+        assert instance.run_monitoring_enabled
+        assert instance.run_monitoring_max_runtime_seconds > 0
+        assert instance.run_monitoring_settings["free_slots_after_run_end_seconds"] > 0
 
 
 @pytest.mark.kafka
