@@ -368,7 +368,7 @@ def test_the_images_command_fills_a_cache_with_jars(block, tmp_path):
     (variable,) = re.findall(r"^ENV (\w+)=\S+$", block.code, re.MULTILINE)
     assert variable == CACHE_VARIABLE
     assert default_cache_dir().joinpath("jars").is_dir()
-    assert archive_options(fetch_jars())
+    assert archive_options(fetch_jars(tuple(re.findall(r"--package (\S+)", command))))
 
 
 def test_the_jars_for_s3_are_those_of_the_tests_and_fit_the_hadoop_of_pyspark():
@@ -376,7 +376,8 @@ def test_the_jars_for_s3_are_those_of_the_tests_and_fit_the_hadoop_of_pyspark():
 
     from tests.stores.jars import S3_PACKAGES
 
-    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    text = document.partition("\n## S3\n")[2].partition("\n## ")[0]
     (hadoop,) = set(re.findall(r"hadoop-aws:([\d.]+)", text))
     assert (Path(pyspark.__file__).parent / "jars" / f"hadoop-client-api-{hadoop}.jar").exists()
     named = re.findall(r'"((?:org\.apache\.hadoop|software\.amazon\.awssdk|com\.amazonaws):\S+)"', text)
