@@ -306,7 +306,7 @@ def test_every_line_of_python_runs(where, line):
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == A_FAILURE_SENSOR], ids=str)
 def test_a_failure_sensor_gets_the_class_of_the_error(block, instance):
-    from dagster import build_run_status_sensor_context, materialize
+    from dagster import DefaultSensorStatus, build_run_status_sensor_context, materialize
 
     from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
 
@@ -323,6 +323,7 @@ def test_a_failure_sensor_gets_the_class_of_the_error(block, instance):
 
     assert "ClusterUnreachableError" in sensor.error_classes(context.for_run_failure())
     assert {name for name in sensor.AT_ONCE if name not in _error_classes()} == set()
+    assert sensor.tell_somebody.default_status == DefaultSensorStatus.RUNNING
     sensor.tell_somebody(context.for_run_failure())
 
 
