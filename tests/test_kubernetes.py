@@ -85,3 +85,8 @@ def test_the_job_that_dagster_makes_of_a_run_is_valid_and_has_what_the_driver_ne
     ports = {str(each["containerPort"]) for each in container["ports"]}
     assert ports == {config["spark.driver.port"], config["spark.driver.blockManager.port"]}
     assert pod["serviceAccountName"] == "dagster-runs"
+
+
+def test_a_run_whose_pod_is_gone_does_not_keep_its_tables_slot():
+    # The chart's own value, 0, never frees it.
+    assert _values()["dagsterDaemon"]["runMonitoring"]["freeSlotsAfterRunEndSeconds"] > 0
