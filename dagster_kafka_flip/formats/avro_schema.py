@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.ddl import MOST_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,8 @@ OWN_NAMES = "dagster_kafka_flip_"
 """Reserved prefix of this package's own type names."""
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+_TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
 
 # Spark's longest DECIMAL.
 _MOST_DIGITS = 38
@@ -39,7 +42,11 @@ def declared_text(declared: Any, owner: str) -> str:
         ConfigurationError: It is neither.
     """
     if isinstance(declared, (Mapping, list)):
-        return json.dumps(declared)
+        try:
+            return json.dumps(declared)
+        except RecursionError:
+            msg = f"invalid Avro schema: {_TOO_DEEP}"
+            raise ConfigurationError(msg) from None
     if not isinstance(declared, str):
         msg = f"an {owner}'s schema is JSON text or a Python object, not {type(declared).__name__}"
         raise ConfigurationError(msg)
@@ -78,6 +85,9 @@ class AvroSchema:
         except ValueError as error:
             msg = f"invalid Avro schema: {error}"
             raise ConfigurationError(msg) from None
+        except RecursionError:
+            msg = f"invalid Avro schema: {_TOO_DEEP}"
+            raise ConfigurationError(msg) from None
         return cls(root)
 
     def check_columns(self, what: str) -> None:
@@ -87,9 +97,10 @@ class AvroSchema:
             what: Name of the schema in an error.
 
         Raises:
-            ConfigurationError: A record contains itself or has no fields, or a decimal has too many digits for Spark.
+            ConfigurationError: A record contains itself or has no fields, a decimal has too many digits for Spark, or
+                the schema is nested too deeply.
         """
-        if (problem := next(_unreadable(self.root, self.named(), ()), None)) is not None:
+        if (problem := next(_unreadable(self.root, self.named(), (), 0), None)) is not None:
             msg = f"{what}: {problem}"
             raise ConfigurationError(msg)
 
@@ -254,8 +265,13 @@ def _collect(avro_type: AvroType, found: dict[str, dict[str, Any]]) -> None:
         _collect(inner, found)
 
 
-def _unreadable(avro_type: AvroType, named: Mapping[str, dict[str, Any]], around: tuple[str, ...]) -> Iterator[str]:
+def _unreadable(
+    avro_type: AvroType, named: Mapping[str, dict[str, Any]], around: tuple[str, ...], levels: int
+) -> Iterator[str]:
     """What Spark can't turn into columns."""
+    if levels > MOST_LEVELS:
+        yield f"{_TOO_DEEP}. Give a reader schema without its innermost fields (schema=)"
+        return
     if isinstance(avro_type, str) and avro_type in around:
         yield (
             f"the record {avro_type} contains itself, and a column can't. Give a reader schema without that field "
@@ -278,7 +294,8 @@ def _unreadable(avro_type: AvroType, named: Mapping[str, dict[str, Any]], around
     for _, inner in inside(defined):
         if inner == "null" and not isinstance(defined, list):
             yield "a part of it is always null, but a column needs a type. Give a reader schema without it (schema=)"
-        yield from _unreadable(inner, named, around)
+        # A union is in its place, not a level.
+        yield from _unreadable(inner, named, around, levels + (not isinstance(defined, list)))
 
 
 def _unreadable_fields(record: dict[str, Any]) -> Iterator[str]:

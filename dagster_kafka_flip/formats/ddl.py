@@ -75,6 +75,8 @@ _OTHER_NAMES = {
     "UUID": "STRING",
 }
 _MOST_DIGITS = 38
+MOST_LEVELS = 100
+"""How deep a type may be nested, as in Protobuf: what reads it calls itself for each level."""
 _DECIMALS = frozenset({"DEC", "DECIMAL", "NUMERIC"})
 _AFTER_A_TYPE = frozenset({"NOT", "NULL", "COMMENT", "COLLATE", "DEFAULT", "GENERATED", "WITH", "WITHOUT"})
 _END = ""
@@ -140,6 +142,7 @@ class _Fields:
         if end != len(text):
             raise _error(f"unexpected {text[end]!r} after {text[:end].strip()[-20:]!r}")
         self._next = 0
+        self._levels = 0
 
     def check(self) -> None:
         # Spark also accepts the struct as a whole.
@@ -233,6 +236,10 @@ class _Fields:
         if self._take() != "<":
             example = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, STRING>", "STRUCT": "STRUCT<a: STRING>"}[name]
             raise _error(f"{field}: {name} needs an element type, such as {example}")
+        self._levels += 1
+        if self._levels > MOST_LEVELS:
+            top = field.removeprefix(f"{_WHOLE}.").partition(".")[0]
+            raise _error(f"{top}: nested more than {MOST_LEVELS} levels deep")
         if name == "STRUCT" and self._seen() != ">":
             self._fields(f"{field}.", ">")
         elif name != "STRUCT":
@@ -243,6 +250,7 @@ class _Fields:
                 self._type(field)
         if self._take() != ">":
             raise _error(f"{field}: missing '>' after {name}<...")
+        self._levels -= 1
 
     @staticmethod
     def _check_numbers(field: str, name: str, inside: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.ddl import check_ddl
+from dagster_kafka_flip.formats.ddl import MOST_LEVELS, check_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -28,7 +28,7 @@ def check_json_types(schema: str | StructType) -> None:
     if isinstance(schema, str):
         check_ddl(schema, _check_type)
     else:
-        _check_inside("", schema)
+        _check_inside("", schema, 0)
 
 
 def _check_type(field: str, name: str, keys: str) -> None:
@@ -43,15 +43,18 @@ def _check_type(field: str, name: str, keys: str) -> None:
         raise ConfigurationError(msg)
 
 
-def _check_inside(path: str, kind: DataType) -> None:
+def _check_inside(path: str, kind: DataType, levels: int) -> None:
+    if levels > MOST_LEVELS:
+        msg = f"schema: {path.partition('.')[0]}: nested more than {MOST_LEVELS} levels deep"
+        raise ConfigurationError(msg)
     # Compares names, because importing pyspark would cost every code location a second.
     name = kind.typeName()
     if name == "struct":
         for field in kind.fields:  # pyright: ignore[reportAttributeAccessIssue]
-            _check_inside(f"{path}.{field.name}".lstrip("."), field.dataType)
+            _check_inside(f"{path}.{field.name}".lstrip("."), field.dataType, levels + 1)
         return
     _check_type(path, name.upper(), kind.keyType.typeName().upper() if name == "map" else "")  # pyright: ignore[reportAttributeAccessIssue]
     if name == "array":
-        _check_inside(path, kind.elementType)  # pyright: ignore[reportAttributeAccessIssue]
+        _check_inside(path, kind.elementType, levels + 1)  # pyright: ignore[reportAttributeAccessIssue]
     elif name == "map":
-        _check_inside(path, kind.valueType)  # pyright: ignore[reportAttributeAccessIssue]
+        _check_inside(path, kind.valueType, levels + 1)  # pyright: ignore[reportAttributeAccessIssue]

@@ -67,7 +67,11 @@ class JsonSchemaSerializer(RegistrySerializer):
         if declared is None:
             return None
         if isinstance(declared, Mapping):
-            declared = json.dumps(declared)
+            try:
+                declared = json.dumps(declared)
+            except RecursionError:
+                msg = "the JsonSchemaSerializer's schema: it is nested too deeply"
+                raise ConfigurationError(msg) from None
         if not isinstance(declared, str):
             msg = f"a JsonSchemaSerializer's schema is JSON text or a mapping, not {type(declared).__name__}"
             raise ConfigurationError(msg)
