@@ -142,15 +142,20 @@ def _progress(value: Any) -> dict[int, tuple[int, int]]:
 
 
 def _extras(asset: Asset) -> Iterator[Mapping[str, Any]]:
-    """The extras of an asset's events, the newest first."""
+    """The extras of an asset's events, the newest first; those of one time may come several times."""
     # Not through the task's inlets: then the DAG would look like a reader of its own table.
-    events = InletEventsAccessors([asset])[asset].ascending(ascending=False).limit(_EVENTS_AT_ONCE)
-    while page := _page(events):
+    events = InletEventsAccessors([asset])[asset].ascending(ascending=False)
+    limit = _EVENTS_AT_ONCE
+    while page := _page(events.limit(limit)):
         yield from (event.extra or {} for event in page)
-        if len(page) < _EVENTS_AT_ONCE or page[0].timestamp == page[-1].timestamp:
+        if len(page) < limit:
             return
-        # Including those of this time.
-        events = events.before(page[-1].timestamp.isoformat())
+        if page[0].timestamp == page[-1].timestamp:
+            # Airflow pages by time alone: what follows is only in a larger page.
+            limit *= 2
+        else:
+            # Including those of this time.
+            events = events.before(page[-1].timestamp.isoformat())
 
 
 def _page(events: InletEventsAccessor) -> list[AssetEventResult]:
