@@ -265,7 +265,9 @@ def _replacement(
         raise TableError(msg)
     _check_reaches(anchor, built.state, table, beside)
     rows = made.rows_at(built.table_version)
-    _check_only_known_columns(spark.table(table.identifier).columns, rows.columns, table)
+    generated = target.generated_columns(anchor.table_version)
+    there = [name for name in spark.table(table.identifier).columns if name not in generated]
+    _check_only_known_columns(there, rows.columns, table)
     target.check_schema(rows.schema)
     _check_only_own(spark, table, offset)
     last = target.last_document(target.history() or ())

@@ -384,6 +384,10 @@ class DeltaTable:
         properties = newest.parameters.get("properties") or ""
         return STREAMS_PROPERTY in properties or WINDOWS_PROPERTY in properties
 
+    def generated_columns(self, version: int) -> frozenset[str]:
+        """The columns that Delta computes from others, at a version."""
+        return self._log().generated_columns(version)
+
     def count_rows(self) -> int:
         """Returns the number of rows, from Delta's statistics if possible."""
         return self._spark.table(self._target.identifier).count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import re
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +28,8 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
 
 _TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
+_SCHEMA = "metaData STRUCT<schemaString: STRING>"
+_GENERATED = "delta.generationExpression"
 _FILE = "path: STRING, deletionVector: STRUCT<storageType: STRING, pathOrInlineDv: STRING, offset: INT>"
 _ADDED = "add STRUCT<path: STRING, partitionValues: MAP<STRING, STRING>, stats: STRING>"
 _FILES = f"add STRUCT<{_FILE}>, remove STRUCT<{_FILE}>"
@@ -63,6 +66,16 @@ class TransactionLog:
         condition = f"startswith(appId, {literal(prefix)})"
         return self._trying(functools.partial(self._transaction_versions, condition, newest))
 
+    def generated_columns(self, newest: int) -> frozenset[str]:
+        """Returns the columns that Delta computes from others, at a table version.
+
+        Spark does not show which these are.
+
+        Raises:
+            TableError: The log can't be read, or is incomplete.
+        """
+        return self._trying(functools.partial(self._generated_columns, newest))
+
     def file_changes(self, versions: Iterable[int], writes: Iterable[int]) -> list[FileChange]:
         """Returns the files that commits added and removed.
 
@@ -94,6 +107,26 @@ class TransactionLog:
             raise TableError(msg) from error
 
     def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
+        found = [
+            (int(row["file_name"][:20]), row["appId"], row["version"])
+            for rows in self._read(self._files(newest), _TRANSACTIONS)
+            for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version").where(condition).collect()
+        ]
+        return {application: version for _, application, version in sorted(found)}
+
+    def _generated_columns(self, newest: int) -> frozenset[str]:
+        found = [
+            (int(row["file_name"][:20]), row["schemaString"])
+            for rows in self._read(self._files(newest), _SCHEMA)
+            for row in rows.where("metaData IS NOT NULL")
+            .selectExpr("_metadata.file_name", "metaData.schemaString")
+            .collect()
+        ]
+        _, text = max(found)
+        return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
+
+    def _files(self, newest: int) -> list[str]:
+        """The last checkpoint up to a version, and the commits after it."""
         commits: dict[int, str] = {}
         checkpoints: dict[tuple[int, int], list[str]] = {}
         for row in self._spark.read.format("binaryFile").load(self._readable).select("path").collect():
@@ -114,13 +147,7 @@ class TransactionLog:
                 f"{missing[0]} nor a later checkpoint, up to version {newest}"
             )
             raise TableError(msg)
-        files = [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
-        found = [
-            (int(row["file_name"][:20]), row["appId"], row["version"])
-            for rows in self._read(files, _TRANSACTIONS)
-            for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version").where(condition).collect()
-        ]
-        return {application: version for _, application, version in sorted(found)}
+        return [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
 
     def _file_changes(self, paths: list[str], writes: frozenset[int]) -> list[FileChange]:
         rows = (
