@@ -434,8 +434,15 @@ class DeltaTable:
         """The table's properties."""
         return dict(details_of(self._spark, self._target).properties)
 
-    def set_properties(self, properties: Mapping[str, str]) -> None:
+    def set_properties(
+        self, properties: Mapping[str, str], look: Callable[[Mapping[str, str]], None] | None = None
+    ) -> None:
         """Sets some of the table's properties; the others stay.
+
+        Args:
+            properties: The new values.
+            look: Called with the table's properties just before, and under the table's lock. If it raises an error,
+                nothing is set.
 
         Raises:
             ForeignConflictError: Another writer changed the table at the same time; nothing was set.
@@ -444,7 +451,11 @@ class DeltaTable:
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         try:
             with store_lock(self.location(), is_remote=self.is_remote):
+                if look is not None:
+                    look(self.properties())
                 self._spark.sql(f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({pairs})")
+        except KafkaFlipError:
+            raise
         except Exception as error:
             if is_conflict(error):
                 raise ForeignConflictError(error_summary(error)) from error

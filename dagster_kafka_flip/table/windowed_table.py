@@ -283,12 +283,24 @@ class WindowedTable:
         """Records the logs of the rows before writing them.
 
         Raises:
-            ForeignConflictError: Another writer changed the table at the same time; nothing was recorded.
+            ForeignConflictError: Another writer changed the table at the same time, or another run has recorded logs
+                of these topics since the look; nothing was recorded.
             TableError: The property can't be set.
         """
         known = look.landed.properties()
-        if changed := {key: value for key, value in landed.properties().items() if known.get(key) != value}:
-            self.delta.set_properties(changed)
+        changed = {key: value for key, value in landed.properties().items() if known.get(key) != value}
+
+        def check_unchanged(properties: Mapping[str, str]) -> None:
+            # Delta sees only what others change while the statement runs.
+            now = LandedLogs.of(properties).properties()
+            for key, value in changed.items():
+                # A repeat of the same attempt finds its own.
+                if now.get(key) not in {known.get(key), value}:
+                    msg = f"another run changed the table property {key}"
+                    raise ForeignConflictError(msg)
+
+        if changed:
+            self.delta.set_properties(changed, check_unchanged)
 
     def has_columns(self, names: Iterable[str]) -> bool:
         """Whether the table has the given columns."""

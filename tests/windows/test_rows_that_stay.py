@@ -113,6 +113,29 @@ def forget(spark, table):
         (log / f"{version:020}.json").unlink(missing_ok=True)
 
 
+def test_runs_at_once_both_record_their_topic_partitions(write, rewrite, topic, table, monkeypatch):
+    write(topic, partitions=3)
+
+    def only(*partitions):
+        source = KafkaSource(partitions=tuple(TopicPartition(topic, partition) for partition in partitions))
+        rewrite(hours(0, 2), source=source)
+
+    only(0)
+    original, done = WindowedTable.keep, []
+
+    def first_somebody_else(windowed, *args):
+        if not done:
+            done.append(True)
+            only(2)
+        return original(windowed, *args)
+
+    monkeypatch.setattr(WindowedTable, "keep", first_somebody_else)
+    only(1)
+    # Whoever does not know of the rows of 2 removes them.
+    only(0, 1)
+    assert Counter(landed.values(table, "kafka_partition")) == {0: 2, 1: 2, 2: 2}
+
+
 def test_without_a_column_that_distinguishes_topics_nothing_is_replaced(write, rewrite, rows, spark, table, topic):
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:
