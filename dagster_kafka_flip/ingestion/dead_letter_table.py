@@ -467,6 +467,7 @@ class DeadLetterTable:
             run_id=self._spec.run_id,
             base_version=anchor.table_version,
             anchor_version=anchor.version,
+            after=anchor.attempt,
             splits=letters.splits if letters.moves_on else (),
             state=furthest(anchor.state, batch.state) if letters.moves_on else anchor.state or batch.state,
             rows_before=anchor.table_rows,

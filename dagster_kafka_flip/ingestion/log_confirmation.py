@@ -126,6 +126,7 @@ class LogConfirmation:
             run_id=self._run_id,
             base_version=committed.version,
             anchor_version=committed.version,
+            after=committed.attempt,
             splits=(),
             state=document.state,
             rows_before=committed.table_rows,

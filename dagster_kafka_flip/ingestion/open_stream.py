@@ -181,6 +181,7 @@ class OpenStream:
             other_streams=planned.anchor.other_streams,
             committed_ms=int(time.time() * 1000),
             transaction_version=planned.anchor.version,
+            attempt=done.committed.attempt,
         )
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:

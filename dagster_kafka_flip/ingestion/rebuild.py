@@ -277,6 +277,7 @@ def _replacement(
         run_id="",
         base_version=anchor.table_version,
         anchor_version=anchor.version,
+        after=anchor.attempt,
         splits=(),
         # The time that runs have reached is theirs: the rebuild has not looked for it.
         state=built.state if anchor.state is None else replace(built.state, watermark=anchor.state.watermark),

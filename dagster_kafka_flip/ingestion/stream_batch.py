@@ -152,6 +152,7 @@ class Landing:
                 run_id=self._spec.run_id,
                 base_version=anchor.table_version,
                 anchor_version=anchor.version,
+                after=anchor.attempt,
                 splits=batch.splits,
                 state=batch.state,
                 rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,

@@ -35,6 +35,7 @@ from dagster_kafka_flip.table.history import (
     WRITES,
     Anchor,
     Commit,
+    back_to,
     check_between,
     check_doubt,
     documented,
@@ -595,6 +596,7 @@ class DeltaTable:
             document.base_version,
             document.attempt,
             look=look,
+            anchor_version=document.anchor_version,
         )
         return self._judge(written, document, None)
 
@@ -669,7 +671,12 @@ class DeltaTable:
             self._check_other_writers(since, document, takes_up)
 
         written = self.written(
-            write, document.base_version, document.attempt, look=look if takes_up else None, session=session
+            write,
+            document.base_version,
+            document.attempt,
+            look=look if takes_up else None,
+            session=session,
+            anchor_version=document.anchor_version,
         )
         return self._judge(written, document, keys)
 
@@ -693,6 +700,7 @@ class DeltaTable:
         attempt: str,
         look: Callable[[list[Commit]], None] | None = None,
         session: SparkSession | None = None,
+        anchor_version: int | None = None,
     ) -> Written:
         """Runs a write and finds its outcome in the table's history.
 
@@ -703,6 +711,7 @@ class DeltaTable:
             look: Called with the commits since then, if there may be any, just before the write and under the table's
                 lock. If it raises an error, nothing is written.
             session: The write's session. Default: the table's.
+            anchor_version: The version of the commit whose position the write continues from. Default: there is none.
 
         Raises:
             CommitUnknownError: History can't be asked.
@@ -711,7 +720,7 @@ class DeltaTable:
         failure: Exception | None = None
         with held(store_lock(self.location(), is_remote=self.is_remote)) as lock:
             if look is not None and (self.is_remote or not is_newest(self.location(), base_version)):
-                look(list(_take_while_after(self.commits(), base_version)))
+                look(list(itertools.takewhile(lambda commit: commit.version > base_version, self.commits())))
             try:
                 run_interruptibly(session or self._spark, write, write_tag(attempt), lock)
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only the history shows whether the commit exists
@@ -719,7 +728,8 @@ class DeltaTable:
                 _logger.info("the write ended with %s; checking whether it was committed", type(error).__name__)
             begin = time.monotonic()
             try:
-                since = list(_take_while_after(self.commits(), base_version, attempt))
+                last = base_version if anchor_version is None else min(base_version, anchor_version)
+                found = list(back_to(last, self.commits()))
             except TableNotThereError as error:
                 raise self._disappeared() from (failure or error)
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
@@ -729,7 +739,9 @@ class DeltaTable:
                     "finds it; otherwise it reads the batch again"
                 )
                 raise CommitUnknownError(msg) from (failure or error)
-            return Written(since, failure, time.monotonic() - begin)
+            since = [commit for commit in found if _is_after(commit, base_version, attempt)]
+            before = [commit for commit in found if not _is_after(commit, base_version, attempt)]
+            return Written(since, before, failure, time.monotonic() - begin)
 
     def _append(self, rows: DataFrame, document: CommitDocument) -> None:
         self._writer(rows, document).append()
@@ -750,9 +762,9 @@ class DeltaTable:
         streams = list(documented(since, document.stream))
         for commit, own in streams:
             if own.attempt == document.attempt:
-                check_between(since, document, commit.version, str(self._target))
+                check_between([*since, *written.before], document, commit.version, str(self._target))
                 check_alone(since, document, commit.version, str(self._target))
-                return committed(commit, written, rows_after(since, commit, document), keys)
+                return committed(commit, written, rows_after(since, commit, document), keys, document.attempt)
         if streams:
             commit, own = streams[0]
             msg = (
@@ -855,10 +867,7 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     return found
 
 
-def _take_while_after(commits: Iterable[Commit], version: int, attempt: str | None = None) -> Iterator[Commit]:
-    """Yields the commits after a version, and that of an attempt: in a table that was created again it is older."""
-    for commit in commits:
-        document = None if attempt is None else commit.document()
-        if commit.version <= version and (document is None or document.attempt != attempt):
-            return
-        yield commit
+def _is_after(commit: Commit, version: int, attempt: str) -> bool:
+    """Whether a commit is after a version, or that of an attempt: in a table that was created again it is older."""
+    document = commit.document()
+    return commit.version > version or (document is not None and document.attempt == attempt)

@@ -35,6 +35,7 @@ class CommitDocument:
         run_id: Id of the run that wrote it.
         base_version: Version of the table at which the position was read.
         anchor_version: Version of the commit that defined that position.
+        after: Attempt of the stream's commit that had that position; None if there is none, or if it is unknown.
         splits: Splits of the batch.
         state: The stream's state after the commit.
         rows_before: Rows of the table at `base_version`.
@@ -70,6 +71,7 @@ class CommitDocument:
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     doubt: str | None = None
     mode: Mode = _APPEND
+    after: str | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -99,6 +101,8 @@ class CommitDocument:
             "state": to_document(STATE_SERIALIZER, self.state),
             "rows_before": self.rows_before,
         }
+        if self.after is not None:
+            document["after"] = self.after
         if self.overrides_start:
             document["overrides_start"] = True
         if self.reason is not None:
@@ -152,4 +156,5 @@ class CommitDocument:
             schemas=document.get("schemas", {}),
             doubt=document.get("doubt"),
             mode=mode_of(tuple(document.get("key", ())), document.get("mode", {})),
+            after=document.get("after"),
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import enum
-import itertools
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
 
 
 _MERGE = "MERGE"
+
+FIRST_PAGE = 10
+"""Number of commits that the first look at a history reads."""
 
 WRITES = frozenset({"WRITE", _MERGE})
 """The operations of a stream's own commits."""
@@ -228,6 +230,7 @@ class Anchor:
         transaction_version: Transaction version of the stream's last commit, if known.
         is_recorded: Whether the position comes from a record instead of history, so it must be committed again.
         undone_start: If a RESTORE undid all commits of the stream, the state in which its first one began; else None.
+        attempt: Attempt of the commit with the position; None if there is none, or if it is unknown.
     """
 
     table_version: int
@@ -242,6 +245,7 @@ class Anchor:
     transaction_version: int | None = None
     is_recorded: bool = False
     undone_start: EnumeratorState | None = None
+    attempt: str | None = None
 
 
 def check_doubt(anchor: Anchor) -> None:
@@ -473,9 +477,14 @@ class _Walk:
             went_on = "The run continued from the position; the deleted rows are not written again."
             # Rows deleted by others are before the position; history does not show how many.
             self._incidents.append(tolerate(TableReplacedError(msg), self._tolerated, went_on))
-        # Stops here: each page of history costs a query, and a table may have thousands of commits.
-        between = list(itertools.takewhile(lambda later: later.version > document.base_version, older))
-        check_between(between, document, commit.version, self._table)
+        # Stops here: each page of history costs a query, and a table may have thousands of commits. An anchor on the
+        # page that was read costs none.
+        newest = commit.version if self._newest is None else self._newest
+        is_read = newest - document.anchor_version < page_with(newest - commit.version)
+        last = min(document.base_version, document.anchor_version) if is_read else document.base_version
+        earlier = list(back_to(last, older))
+        check_between(earlier, document, commit.version, self._table)
+        between = [later for later in earlier if later.version > document.base_version]
         for other in between:
             # A concurrent stream's commit may be before the commit that ends this walk.
             company = other.document()
@@ -520,7 +529,7 @@ class _Walk:
             (None, None),
         )
         # A batch that was planned in an earlier table of this name begins behind what that table had.
-        if version is None or first is None or version <= first.base_version:
+        if version is None or first is None or version <= first.base_version or first.after is not None:
             return None
         starts = {split.topic_partition: split.starting_offset for split in first.splits}
         return replace(first.state, position={**first.state.position, **starts}, watermark=None)
@@ -545,6 +554,7 @@ class _Walk:
             transaction_version=None if document is None or self._restore is not None else document.anchor_version,
             incidents=tuple(self._incidents),
             undone_start=self._undone_start() if document is None else None,
+            attempt=None if document is None else document.attempt,
         )
 
 
@@ -611,11 +621,35 @@ def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, Enumerato
     return found
 
 
+def page_with(number: int) -> int:
+    """Size of the first page of history that has more than so many commits: each is ten times larger than the last."""
+    size = FIRST_PAGE
+    while size <= number:
+        size *= 10
+    return size
+
+
+def back_to(version: int, commits: Iterable[Commit]) -> Iterator[Commit]:
+    """Yields commits down to the first one that is not newer than a version, and reads no more."""
+    for commit in commits:
+        yield commit
+        if commit.version <= version:
+            return
+
+
+def _is_anchor(commit: Commit, document: CommitDocument) -> bool:
+    """Whether a commit of the anchor's version is the anchor, and not one of a later table of this name."""
+    if document.after is None or effect_of(commit) is Effect.RESTORES:
+        return True
+    own = commit.document()
+    return own is not None and own.attempt == document.after
+
+
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
     """Checks that no rows were deleted or duplicated between the reading of the position and the commit.
 
     Args:
-        commits: The commits between the two.
+        commits: The commits between the two, and those from the anchor on, as far as they are known.
         document: The document of the commit.
         version: The commit's version.
         table: The table's name, for the message.
@@ -633,6 +667,15 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         )
         raise TableChangedError(msg)
     for commit in commits:
+        if commit.version == document.anchor_version and not _is_anchor(commit, document):
+            msg = (
+                f"version {version} of the table {table} is a batch of the stream {document.stream!r} that continues "
+                f"from the batch in version {commit.version}, but version {commit.version} is another commit "
+                f"({commit.operation}): the table was dropped and created again, or another one was put in its place, "
+                f"so it lacks what the stream wrote before this batch. RESTORE it to version {version - 1}, which "
+                "removes this batch; or use another table"
+            )
+            raise TableChangedError(msg)
         if commit.version >= version or commit.version <= document.base_version:
             continue
         own = commit.document()

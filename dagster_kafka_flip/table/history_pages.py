@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.runtime.jars import hadoop_version
-from dagster_kafka_flip.table.history import Commit
+from dagster_kafka_flip.table.history import FIRST_PAGE, Commit
 from dagster_kafka_flip.table.local_files import is_local
 from dagster_kafka_flip.table.local_log import is_absent, newest_commits
 from dagster_kafka_flip.table.retries import retries
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
-
-FIRST_PAGE = 10
-"""Number of commits that the first look at a history reads."""
 
 # Hadoop artifact with the file system of each scheme.
 _FILE_SYSTEMS = {

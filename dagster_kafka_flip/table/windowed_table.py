@@ -23,8 +23,8 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.duplicates import RecordColumns, offsets_predicate
-from dagster_kafka_flip.table.history import Effect, commits_that_count, effect_of
-from dagster_kafka_flip.table.history_pages import FIRST_PAGE, TableNotThereError
+from dagster_kafka_flip.table.history import FIRST_PAGE, Effect, commits_that_count, effect_of
+from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import error_summary, is_fenced_out, is_outside_of_predicate

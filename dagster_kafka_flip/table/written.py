@@ -40,6 +40,7 @@ class Committed:
         table_rows: Rows of the table at that version; None if unknown.
         confirm_seconds: Seconds spent on the confirmation.
         merged: What became of the changes; None if rows are appended, or if it is unknown.
+        attempt: Id of the attempt, if it is a stream's commit.
     """
 
     version: int
@@ -48,6 +49,7 @@ class Committed:
     table_rows: int | None
     confirm_seconds: float
     merged: MergedRows | None = None
+    attempt: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,20 @@ class Written:
 
     Attributes:
         since: The commits since its base version, newest first.
+        before: The commits from the anchor to the base version, newest first.
         failure: The error; None if it returned.
         confirm_seconds: Seconds spent on reading the history.
     """
 
     since: list[Commit]
+    before: list[Commit]
     failure: Exception | None
     confirm_seconds: float
 
 
-def committed(commit: Commit, written: Written, table_rows: int | None, keys: int | None = None) -> Committed:
+def committed(
+    commit: Commit, written: Written, table_rows: int | None, keys: int | None = None, attempt: str | None = None
+) -> Committed:
     """Creates the result from a commit in the history.
 
     Args:
@@ -73,6 +79,7 @@ def committed(commit: Commit, written: Written, table_rows: int | None, keys: in
         written: The write that made it.
         table_rows: Rows of the table at that version, if known.
         keys: Number of keys of a batch of changes; None if rows are appended.
+        attempt: Id of the attempt, if it is a stream's commit.
     """
     rows = commit.rows_written
     # A rewrite also counts rows that it only moved between files; an append moves none, and a merge counts them
@@ -86,6 +93,7 @@ def committed(commit: Commit, written: Written, table_rows: int | None, keys: in
         table_rows=table_rows,
         confirm_seconds=written.confirm_seconds,
         merged=None if keys is None else _merged(commit, keys),
+        attempt=attempt,
     )
 
 

@@ -14,11 +14,20 @@ def state_at(version: int) -> EnumeratorState:
 
 
 def document_of(
-    version: int, *, stream: str = "main", base: int | None = None, rows_before: int | None = None
+    version: int,
+    *,
+    stream: str = "main",
+    base: int | None = None,
+    rows_before: int | None = None,
+    anchor: int | None = None,
+    after: str | None = None,
 ) -> CommitDocument:
     """The document of a stream's commit, planned at the version before it unless told otherwise."""
     base = version - 1 if base is None else base
-    return CommitDocument(stream, f"attempt-{version}", "run", base, base, (), state_at(version), rows_before)
+    anchor = base if anchor is None else anchor
+    return CommitDocument(
+        stream, f"attempt-{version}", "run", base, anchor, (), state_at(version), rows_before, after=after
+    )
 
 
 def own(
@@ -29,9 +38,11 @@ def own(
     base: int | None = None,
     rows_before: int | None = None,
     operation: str = "WRITE",
+    anchor: int | None = None,
+    after: str | None = None,
 ) -> Commit:
     """A commit that carries a stream's document."""
-    document = document_of(version, stream=stream, base=base, rows_before=rows_before)
+    document = document_of(version, stream=stream, base=base, rows_before=rows_before, anchor=anchor, after=after)
     return Commit(version, operation, {"mode": "Append"}, {"numOutputRows": str(rows)}, document.to_text())
 
 

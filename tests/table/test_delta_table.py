@@ -68,6 +68,7 @@ def _document(anchor, attempt, *, stream="main", offset=1, topic="t"):
         run_id=f"run of {attempt}",
         base_version=anchor.table_version,
         anchor_version=anchor.version,
+        after=anchor.attempt,
         splits=(),
         state=EnumeratorState({TopicPartition(topic, 0): offset}),
         rows_before=anchor.table_rows,
@@ -392,6 +393,42 @@ def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_
     again = _stream(spark, table)
     again.commit(_rows(spark, 1, 2), _document(again.anchor(), "c", offset=2))
     assert _ids(table) == [1, 2]
+
+
+@pytest.mark.parametrize("others", [1, 3], ids=["as many commits", "more commits"])
+def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_old_one(spark, table, others):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    anchor = stream.anchor()
+    shutil.rmtree(table)
+    for number in range(1 + others):
+        _rows(spark, 100 + number).write.format("delta").mode("append").save(table)
+    version = 1 + others
+    expected = rf"version {version} of the table {table} .* version 1 is another commit \(WRITE\)"
+    with pytest.raises(TableChangedError, match=expected):
+        stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    with pytest.raises(TableChangedError, match=expected):
+        _stream(spark, table).anchor()
+
+    # The way out that the message names: the position of the earlier table does not come back.
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version - 1}")
+    with pytest.raises(ForeignRowsError):
+        _stream(spark, table).anchor()
+    again = DeltaTable(spark, DeltaTarget(table=table), tolerated={ForeignRowsError}).anchor()
+    assert again is not None
+    assert (again.state, again.undone_start) == (None, None)
+
+
+def test_a_restored_position_that_others_built_upon_is_still_the_same_table(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    _rows(spark, 100).write.format("delta").mode("append").save(table)
+    stream.commit(_rows(spark, 2), _document(stream.anchor(), "c", offset=2))
+    last = stream.anchor()
+    assert last is not None
+    assert last.attempt == "c"
 
 
 def test_a_table_that_is_gone_after_the_write_is_named(spark, table):

@@ -401,6 +401,28 @@ def test_harmless_work_while_the_last_commit_was_being_written_is_fine(commit):
     assert _find(create(), own(1), commit, own(3, base=1)).state == state_at(3)
 
 
+@pytest.mark.parametrize("later", [0, 7, 20])
+def test_a_batch_that_continues_from_a_commit_of_an_earlier_table_is_an_error(later):
+    batch = own(4, base=3, anchor=2, after="attempt-2")
+    others = [append(5 + number) for number in range(later)]
+    with pytest.raises(TableChangedError, match=r"version 2 is another commit \(WRITE\)"):
+        _find(create(), append(1), append(2), append(3), batch, *others)
+    # The same batch in its own table.
+    assert _find(create(), append(1), own(2), append(3), batch, *others).state == state_at(4)
+
+
+def test_an_anchor_beyond_the_page_that_was_read_is_not_read():
+    taken: list[int] = []
+
+    def history():
+        for version in range(1000, 0, -1):
+            taken.append(version)
+            yield own(version, base=999, anchor=990, after="attempt-990") if version == 1000 else append(version)
+
+    assert find_anchor(history(), "main", "lake.t").version == 1000
+    assert taken == [1000, 999]
+
+
 def test_commits_before_the_look_or_after_the_commit_are_not_in_between():
     document = document_of(5, base=3)
     check_between([foreign(6, "TRUNCATE"), own(5, base=3), append(4), foreign(3, "TRUNCATE")], document, 5, "lake.t")
