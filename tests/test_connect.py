@@ -89,3 +89,27 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, registry,
     assert framed == [1, None]
     assert plain[0] is None
     assert plain[1].startswith("its first byte is 0x7B")
+
+
+_COMMANDS = """
+import sys
+
+from dagster_kafka_flip.cli.spark_session import command_session
+from dagster_kafka_flip.runtime.session import build_session
+
+with command_session(None, sys.argv[1]) as own:
+    own.range(1).collect()
+assert own.is_stopped
+theirs = build_session(remote=sys.argv[1])
+for _ in range(2):
+    with command_session(None, sys.argv[1]) as joined:
+        assert joined is theirs
+    assert len(theirs.range(3).collect()) == 3
+"""
+
+
+def test_a_command_stops_its_own_session_and_not_that_of_the_definitions(server):
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMANDS, server], capture_output=True, text=True, check=False, cwd=_ROOT, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

@@ -22,12 +22,12 @@ def command_session(master: str | None, remote: str | None) -> Generator[SparkSe
     """
     from dagster_kafka_flip.runtime.session import active_session, build_session, connect_address
 
+    joined = active_session()
     # A server refuses the setting below, which only a session of its own can have.
     remote = connect_address(master, remote)
-    joined = None if remote is not None else active_session()
     spark = build_session(master=master, remote=remote, config={} if remote else {"spark.ui.enabled": "false"})
     try:
         yield spark
     finally:
-        if joined is None:
+        if joined is None or spark is not joined:
             spark.stop()
