@@ -12,16 +12,28 @@ from tests.faults.ingesting import BEFORE_WRITE, PLANNED
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 
+@pytest.fixture
+def schema_of_three(kafka, owner_and_guest, topic, tmp_path):
+    """Makes a schema of the owner, and a topic with three records; returns the schema's folder."""
+    owner, _ = owner_and_guest
+
+    def make(name):
+        kafka.create(topic)
+        _produce(kafka, topic, 3)
+        folder = tmp_path / name
+        owner.do("sql", statements=[f"CREATE SCHEMA {name} LOCATION '{folder.as_uri()}'"])
+        return folder
+
+    return make
+
+
 def _produce(kafka, topic, count):
     kafka.produce(topic, [(None, "x")] * count)
 
 
-def test_processes_of_several_users_share_a_table_by_its_name(kafka, owner_and_guest, topic, tmp_path):
+def test_processes_of_several_users_share_a_table_by_its_name(kafka, owner_and_guest, schema_of_three, topic):
     owner, guest = owner_and_guest
-    kafka.create(topic)
-    _produce(kafka, topic, 3)
-    folder = tmp_path / "open"
-    owner.do("sql", statements=[f"CREATE SCHEMA open LOCATION '{folder.as_uri()}'"])
+    folder = schema_of_three("open")
     folder.chmod(0o777)
     assert guest.do("land", topic=topic, table="open.flights")["rows"] == 3
     _produce(kafka, topic, 2)
@@ -31,13 +43,10 @@ def test_processes_of_several_users_share_a_table_by_its_name(kafka, owner_and_g
 
 
 def test_a_right_that_is_missing_in_a_schema_is_named_and_the_log_that_delta_leaves_is_explained(
-    kafka, owner_and_guest, topic, tmp_path
+    owner_and_guest, schema_of_three, topic
 ):
     owner, guest = owner_and_guest
-    kafka.create(topic)
-    _produce(kafka, topic, 3)
-    folder = tmp_path / "closed"
-    owner.do("sql", statements=[f"CREATE SCHEMA closed LOCATION '{folder.as_uri()}'"])
+    folder = schema_of_three("closed")
     folder.chmod(0o755)
     refused = guest.do("land", topic=topic, table="closed.flights")
     assert refused["error"] == "TableError", refused
@@ -54,13 +63,10 @@ def test_a_right_that_is_missing_in_a_schema_is_named_and_the_log_that_delta_lea
 
 
 def test_a_run_without_the_metastore_ends_and_the_next_one_continues(
-    kafka, metastore, owner_and_guest, topic, tmp_path
+    kafka, metastore, owner_and_guest, schema_of_three, topic
 ):
     owner, _ = owner_and_guest
-    kafka.create(topic)
-    _produce(kafka, topic, 3)
-    folder = tmp_path / "lost"
-    owner.do("sql", statements=[f"CREATE SCHEMA lost LOCATION '{folder.as_uri()}'"])
+    folder = schema_of_three("lost")
     assert owner.do("land", topic=topic, table="lost.flights")["rows"] == 3
     _produce(kafka, topic, 2)
     metastore.end()
@@ -82,14 +88,11 @@ def test_a_run_without_the_metastore_ends_and_the_next_one_continues(
     ],
 )
 def test_a_metastore_that_dies_during_a_run_ends_it_with_what_to_do_and_the_next_one_continues(
-    kafka, metastore, owner_and_guest, topic, tmp_path, step, error, advice
+    kafka, metastore, owner_and_guest, schema_of_three, topic, tmp_path, step, error, advice
 ):
     owner, _ = owner_and_guest
-    kafka.create(topic)
-    _produce(kafka, topic, 3)
     schema = f"dies_{tmp_path.name}".replace("-", "_")
-    folder = tmp_path / "dies"
-    owner.do("sql", statements=[f"CREATE SCHEMA {schema} LOCATION '{folder.as_uri()}'"])
+    folder = schema_of_three(schema)
     order = {"topic": topic, "table": f"{schema}.flights"}
 
     def dying(step):
@@ -114,13 +117,10 @@ def test_a_metastore_that_dies_during_a_run_ends_it_with_what_to_do_and_the_next
 
 
 def test_a_table_whose_folder_was_moved_is_named_and_continues_at_its_new_place(
-    kafka, owner_and_guest, topic, tmp_path
+    kafka, owner_and_guest, schema_of_three, topic, tmp_path
 ):
     owner, _ = owner_and_guest
-    kafka.create(topic)
-    _produce(kafka, topic, 3)
-    folder = tmp_path / "moving"
-    owner.do("sql", statements=[f"CREATE SCHEMA moving LOCATION '{folder.as_uri()}'"])
+    folder = schema_of_three("moving")
     order = {"topic": topic, "table": "moving.flights"}
     assert owner.do("land", **order)["rows"] == 3
     moved = tmp_path / "moved"
