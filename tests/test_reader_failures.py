@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PythonException, SparkRuntimeException
 
-from dagster_kafka_flip.errors import ClusterAccessError, WriteFailedError
+from dagster_kafka_flip.errors import ClusterAccessError, SparkSessionError, WriteFailedError
 from dagster_kafka_flip.ingestion.reader_failures import reader_failures
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -79,3 +79,10 @@ def test_the_brokers_are_asked_after_a_second_failure_of_a_try_that_can_not_have
             _check(SparkRuntimeException(_TIMED_OUT), attempt=attempt, seconds=seconds)
     with pytest.raises(AskedError):
         _check(SparkRuntimeException("ConfigException: No resolvable bootstrap urls given"), attempt=1)
+
+
+def test_a_spark_without_kafkas_jars_is_told_which_ones_it_needs():
+    with pytest.raises(
+        SparkSessionError, match=r"can't read Kafka: its jars are missing\..* org.apache.spark:spark-sql-"
+    ):
+        _check(SparkRuntimeException("Failed to find data source: kafka. Please deploy the application as per the"))

@@ -101,7 +101,7 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
         )
         # One line, and not the server's stack trace.
         assert "spark.ui.enabled" in refused.stdout
-        assert refused.stdout.endswith("check the address, the config and the server\n")
+        assert refused.stdout.endswith("Check the address, the config and the server\n")
         assert "stacktrace" not in refused.stdout
         # Of the table, everybody may see the files who may see those of a session in a run; of the log, nobody.
         assert {path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*") if path.is_file()} == {0}

@@ -1,4 +1,4 @@
-"""Diagnoses failures of Spark's Kafka reader if planning works: missing ACLs or unreachable brokers."""
+"""Diagnoses failures of Spark's Kafka reader if planning works: missing ACLs or jars, or unreachable brokers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ClusterAccessError, ClusterUnreachableError, KafkaFlipError, WriteFailedError
+from dagster_kafka_flip.errors import (
+    ClusterAccessError,
+    ClusterUnreachableError,
+    KafkaFlipError,
+    SparkSessionError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.runtime.spark_jars import jars_advice
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.retries import TRIES, retries
 from dagster_kafka_flip.table.spark_error import error_summary, is_sparks_own
@@ -32,6 +39,7 @@ _TRIES_OF_A_TASK = 4
 _NO_CONNECTION = re.compile(r"\borg\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b")
 # Its messages if it could not even start to connect; a retry does not help.
 _NO_ADDRESS = re.compile(r"\bNo resolvable bootstrap urls\b|\bDNS resolution failed for url\b")
+_NO_READER = re.compile(r"\bFailed to find (?:the )?data source: `?kafka\b")
 _REFUSED = re.compile(
     r"\b(Topic|Group)AuthorizationException\)?:? Not authorized to access (?:topics|group): \[?([^\]\n]*)"
 )
@@ -53,8 +61,8 @@ def reader_failures(
 ) -> Callable[[BaseException, int, float], None]:
     """Returns a check of a failed write before its retry.
 
-    Its arguments are the error, the attempt's number and its duration in seconds. It raises ClusterAccessError or
-    ClusterUnreachableError if it finds a more specific cause that a retry can't fix.
+    Its arguments are the error, the attempt's number and its duration in seconds. It raises ClusterAccessError,
+    ClusterUnreachableError or SparkSessionError if it finds a more specific cause that a retry can't fix.
     """
     partitions = {split.topic_partition for split in splits}
 
@@ -63,6 +71,9 @@ def reader_failures(
         if not isinstance(source, KafkaSource) or cause is None or not partitions or not is_sparks_own(cause):
             return
         text = str(cause)
+        if _NO_READER.search(text):
+            msg = f"Spark can't read Kafka: its jars are missing. Nothing of the batch was written. {jars_advice()}"
+            raise SparkSessionError(msg) from error
         connection = source.required_connection()
         if (refused := _REFUSED.search(text)) is not None:
             kind, name = ("topic", refused[2]) if refused[1] == "Topic" else ("consumer group", refused[2])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.runtime.executor_watch import watch_executors
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
-from dagster_kafka_flip.runtime.session import parallelism
+from dagster_kafka_flip.runtime.session import check_alive, parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
@@ -24,11 +24,16 @@ def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> tuple
     Args:
         spec: The run.
         context: Context of the run; receives the number of parallel tasks.
+
+    Raises:
+        SparkSessionError: The session has ended.
     """
     clock = Clock()
     keep_interrupts()
     spec.log.info("starting Spark")
     session = spec.spark()
+    # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
+    check_alive(session)
     seconds = clock.lap()
     context.current_parallelism = parallelism(session)
     ui = ui_address(session)

@@ -1,7 +1,8 @@
-"""Whether a Spark Connect server does the work."""
+"""Whether a Spark Connect server does the work, and what to do when it has ended."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,3 +15,31 @@ def is_remote(of: SparkSession | DataFrame) -> bool:
     Spark Connect has separate classes, in a module that needs packages which may be missing.
     """
     return "connect" in type(of).__module__
+
+
+# Its client gives up; its address is in the cause. A started server does not know the sessions of the one before.
+_NO_ANSWER = re.compile(r"RETRIES_EXCEEDED|StatusCode\.UNAVAILABLE|failed to connect to all addresses")
+_OTHER_SERVER = re.compile(r"INVALID_HANDLE\.SESSION_(?:NOT_FOUND|CHANGED|CLOSED)|NO_ACTIVE_SESSION")
+_HERE = re.compile(r"(?:ipv[46]:|sc://)(?:127\.|localhost\b|\[::1\]|%5B::1%5D)")
+
+
+def server_advice(error: BaseException, address: str = "") -> str | None:
+    """What to do about an error that means that the Connect server has ended; None for other errors.
+
+    Args:
+        error: Spark's error.
+        address: The server's, where it is known.
+    """
+    text = f"{error} {error.__cause__ or ''}"
+    if _OTHER_SERVER.search(text):
+        return (
+            "The Spark Connect server was started again meanwhile, or has closed this session: run again in a new "
+            "process. If it ends often, look at its log, and give it more memory"
+        )
+    if not _NO_ANSWER.search(text):
+        return None
+    own = " (dagster-kafka-flip spark start --daemon, if it is that one)" if _HERE.search(f"{text} {address}") else ""
+    return (
+        "The Spark Connect server does not answer: check its address and the network to it, and whether it still runs. "
+        f"If it has ended, look at its log (it may need more memory), start it again{own}, and run again"
+    )

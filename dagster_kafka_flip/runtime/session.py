@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, is_credential, redaction_regex
+from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.runtime.session_settings import DELTA_CATALOG, DELTA_EXTENSION, own_settings, session_settings
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages
 from dagster_kafka_flip.settings.hidden import hidden_parameters, without_parameters
@@ -223,7 +224,7 @@ def active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     try:
-        with _dead_jvm_as_error():
+        with _dead_spark_as_error():
             return SparkSession.active()
     except PySparkRuntimeError:
         return None
@@ -233,25 +234,32 @@ def check_alive(session: SparkSession) -> None:
     """Checks that a session still answers.
 
     Raises:
-        SparkSessionError: Its JVM has ended.
+        SparkSessionError: Its JVM, or its Connect server, has ended.
     """
-    with _dead_jvm_as_error():
-        session.version  # noqa: B018 - Spark is asked for it each time
+    with _dead_spark_as_error():
+        # Spark is asked for it each time; a Connect client knows the server's version from before.
+        session.conf.get("spark.sql.session.timeZone")
 
 
 def end_session(session: SparkSession) -> None:
     """Stops a session, unless its JVM has ended."""
-    with contextlib.suppress(SparkSessionError), _dead_jvm_as_error():
+    with contextlib.suppress(SparkSessionError), _dead_spark_as_error():
         session.stop()
 
 
 @contextlib.contextmanager
-def _dead_jvm_as_error() -> Generator[None]:
-    """Translates pyspark's connection errors of a JVM that has ended."""
+def _dead_spark_as_error() -> Generator[None]:
+    """Translates pyspark's connection errors of a JVM, or of a Connect server, that has ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
 
     try:
         yield
+    except PySparkException as error:
+        if (advice := server_advice(error)) is None:
+            raise
+        msg = f"the Spark session of this process (id {os.getpid()}) has ended: {type(error).__name__}. {advice}"
+        raise SparkSessionError(msg) from error
     except (ConnectionError, Py4JError) as error:
         if isinstance(error, Py4JJavaError):
             raise  # the JVM is alive and answered
@@ -296,9 +304,10 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
             msg = f"no Spark Connect session with {hidden_parameters(remote)}: {kind}"
             raise SparkSessionError(msg) from error
         reason = without_parameters(str(error), remote)
+        advice = server_advice(error, remote) or "Check the address, the config and the server"
         msg = (
             f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: "
-            f"{reason.partition(_SERVERS_TRACE)[0].rstrip()}; check the address, the config and the server"
+            f"{reason.partition(_SERVERS_TRACE)[0].rstrip().rstrip('.')}. {advice}"
         )
         if reason != str(error):
             # A traceback would show the cause's text, which repeats the token.

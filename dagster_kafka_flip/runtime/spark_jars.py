@@ -67,6 +67,14 @@ def spark_packages() -> tuple[str, ...]:
     )
 
 
+def jars_advice() -> str:
+    """What to do if Spark lacks one of them."""
+    return (
+        f"Start Spark, or its Connect server, with the packages {', '.join(spark_packages())}. A session whose config "
+        "has spark.jars or spark.jars.packages gets no others: leave these out, or name all jars there"
+    )
+
+
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """Paths of a session's jars, downloaded on the first call and then cached.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
 from dagster_kafka_flip.runtime.executor_watch import watch_executors
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
+from dagster_kafka_flip.runtime.session import check_alive
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
@@ -142,6 +143,8 @@ class _Run:
         self._log.info("starting Spark")
         begun = time.monotonic()
         session = spark()
+        # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
+        check_alive(session)
         spark_seconds = time.monotonic() - begun
         watch_executors(session, self._log)
         versions = TableVersions(session, source)

@@ -1,9 +1,11 @@
-"""Says what to do about errors of object stores, whose clients report little more than an HTTP status."""
+"""Says what to do about errors of object stores and Connect servers, whose clients report little more than a status."""
 
 from __future__ import annotations
 
 import re
 
+from dagster_kafka_flip.runtime.remote import server_advice
+from dagster_kafka_flip.runtime.spark_jars import jars_advice
 from dagster_kafka_flip.table.spark_error import error_summary
 
 # Names and texts of S3's, Hadoop's and Amazon's clients, each with what to do. HEAD requests are answered without a
@@ -34,6 +36,13 @@ _ADVICE = {
         "The host does not exist: check spark.hadoop.fs.s3a.endpoint, and whether the store needs "
         "spark.hadoop.fs.s3a.path.style.access=true"
     ),
+    r"ApiCallTimeoutException|ApiCallAttemptTimeoutException|SocketTimeoutException|Read timed out": (
+        "The store did not answer in time: check whether it runs, spark.hadoop.fs.s3a.endpoint, and the network "
+        "between Spark and store, then run again"
+    ),
+    r"SlowDown|ServiceUnavailable|Service Unavailable|ThrottledException|Status Code: 503\b": (
+        "The store had too much to do, or is down: see what else asks it, then run again"
+    ),
     r"Unable to execute HTTP request": (
         "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint and the network between Spark and store"
     ),
@@ -45,6 +54,9 @@ _ADVICE = {
 CHECK_ACCESS = "Check the table's name and this machine's access to its store and catalog, then run again"
 """What to do if a table can't be reached, and nothing else is known."""
 
+_NO_DELTA = re.compile(
+    r"ClassNotFoundException: (?:io\.delta|org\.apache\.spark\.sql\.delta)\b|plugin class for catalog .*DeltaCatalog"
+)
 _FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")
 
 
@@ -53,14 +65,18 @@ def with_advice(error: BaseException, otherwise: str = "") -> str:
 
     Args:
         error: Spark's error.
-        otherwise: What to do if it is not a known error of an object store.
+        otherwise: What to do if it is not a known error of an object store or a Connect server.
     """
     return ". ".join(filter(None, (error_summary(error).rstrip("."), _advice(error) or otherwise)))
 
 
 def _advice(error: BaseException) -> str | None:
-    """What to do about an error of an object store; None if it is another error."""
+    """What to do about an error of an object store or a Connect server; None if it is another error."""
+    if (advice := server_advice(error)) is not None:
+        return advice
     text = str(error)
+    if _NO_DELTA.search(text):
+        return f"Spark lacks Delta's jars. {jars_advice()}"
     if not _FROM_A_STORE.search(text):
         return None
     return next((advice for pattern, advice in _ADVICE.items() if re.search(pattern, text)), None)

@@ -195,8 +195,12 @@ def test_a_server_that_is_killed_ends_the_run_and_the_next_one_lands_each_record
         _writing(client, broker, topic, table, files)
         server.kill()
         reported = client.answer()
-    assert reported["error"] == "CommitUnknownError", reported
-    assert "Spark may have died. Nothing is lost" in reported["message"]
+        # In the same session, as the next asset of a run has it.
+        client.order(broker, topic, table)
+        next_one = client.answer()
+    for each, error in ((reported, "CommitUnknownError"), (next_one, "SparkSessionError")):
+        assert each["error"] == error, each
+        assert "start it again (dagster-kafka-flip spark start --daemon, if it is that one), and run" in each["message"]
     assert operations() == ["CREATE TABLE"]
 
     (other,) = clients(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.errors import SparkRuntimeException
+from pyspark.errors.exceptions.base import RetriesExceeded
 
 from dagster_kafka_flip.table.store_errors import with_advice
 
@@ -32,6 +33,18 @@ from dagster_kafka_flip.table.store_errors import with_advice
             "The session token of these credentials has expired",
         ),
         (
+            "software.amazon.awssdk.core.exception.ApiCallTimeoutException: Client execution did not complete",
+            "The store did not answer in time: check whether it runs",
+        ),
+        (
+            "org.apache.hadoop.fs.s3a.AWSServiceThrottledException: (Service: S3, Status Code: 503): SlowDown",
+            "The store had too much to do, or is down",
+        ),
+        (
+            "java.lang.ClassNotFoundException: org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "Spark lacks Delta's jars. Start Spark, or its Connect server, with the packages org.apache.spark:",
+        ),
+        (
             "java.lang.NoClassDefFoundError: com/amazonaws/services/dynamodbv2/AmazonDynamoDB",
             "add com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to Spark's packages",
         ),
@@ -42,6 +55,22 @@ def test_an_error_of_a_store_is_followed_by_what_to_do(output, advice):
     assert reported.startswith(f"SparkRuntimeException: {output}. ")
     assert advice in reported
     assert "Run again" not in reported
+
+
+@pytest.mark.parametrize(
+    ("cause", "own"),
+    [
+        ("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:15002: Connection refused", True),
+        ("failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:15002: Connection refused", False),
+    ],
+)
+def test_a_connect_server_that_is_gone_is_to_be_started_again(cause, own):
+    error = RetriesExceeded(errorClass="RETRIES_EXCEEDED", messageParameters={})
+    error.__cause__ = RuntimeError(cause)
+    reported = with_advice(error, "Check the table's name")
+    assert "The Spark Connect server does not answer: check its address" in reported
+    assert ("dagster-kafka-flip spark start" in reported) is own
+    assert "Check the table's name" not in reported
 
 
 def test_another_error_is_passed_on():
