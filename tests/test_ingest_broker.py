@@ -564,7 +564,7 @@ def test_a_change_of_the_table_during_the_write_leads_to_a_new_plan_and_no_row_t
 
 
 @pytest.mark.spark
-def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, landed, topic, table):
+def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, landed, spark, topic, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")])
 
@@ -608,4 +608,9 @@ def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, lan
 
     with pytest.raises(WriteFailedError, match=r"No module named 'no_such_module'\. The Python of Spark's tasks lacks"):
         land(_source(topic), transform=lacking)
+
+    # As PYSPARK_PYTHON names it, which the machines of a cluster may not have.
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/no/such/python")
+    with pytest.raises(WriteFailedError, match=r"can't start the Python .* needs: /no/such/python\. Install it"):
+        land(_source(topic), transform=with_interpreter)
     assert len(landed("interpreter")) == 1

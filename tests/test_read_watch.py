@@ -51,6 +51,22 @@ def test_a_long_read_reports_how_far_it_is_while_its_only_task_runs(
     assert _watchers() == []
 
 
+def test_a_write_that_reads_nothing_for_long_tells_that_it_goes_on(spark):
+    told, lines = threading.Event(), []
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+            told.set()
+
+    log = logging.getLogger(f"{__name__}.silence")
+    log.setLevel(logging.INFO)
+    log.addHandler(Listener())
+    with read_watched(spark, "tag", ReadProgress(1), log, 0.01, silence_seconds=0):
+        assert told.wait(60)
+    assert lines[0].startswith("the write has gone on for 0 s, and has read no record in the last 0 s")
+
+
 def test_a_write_that_fails_leaves_no_thread_that_watches(spark):
     def write() -> None:
         assert _watchers() == ["dagster-kafka-flip-progress"]

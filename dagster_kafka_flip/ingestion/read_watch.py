@@ -1,13 +1,13 @@
-"""Logs the progress of a long read while it runs."""
+"""Logs the progress of a long read while it runs, and that a write goes on in which nothing is read."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.runtime.repeatedly import repeatedly
 from dagster_kafka_flip.runtime.spark_status import records_read
 
 if TYPE_CHECKING:
@@ -21,8 +21,12 @@ _logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
 
-# Seconds to wait for Spark. It usually answers in milliseconds; a hanging call must not block the run.
-_PATIENCE_SECONDS = 5.0
+SILENCE_SECONDS = 60.0
+
+_STILL = (
+    "the write has gone on for {:.0f} s, and has read no record in the last {:.0f} s, as far as is known here: Spark "
+    "sorts, merges or writes the rows, or waits for Kafka, for the table's store or for executors (see Spark's UI)"
+)
 
 
 @contextlib.contextmanager
@@ -32,8 +36,9 @@ def read_watched(
     progress: ReadProgress,
     log: logging.Logger | logging.LoggerAdapter[Any],
     interval_seconds: float = INTERVAL_SECONDS,
+    silence_seconds: float = SILENCE_SECONDS,
 ) -> Generator[None, None, None]:
-    """Logs the progress of a write's read at each interval. Short reads are not logged.
+    """Logs the progress of a write's read at each interval, and that it goes on without any. Short reads have none.
 
     Errors of this log never affect the write.
 
@@ -43,29 +48,25 @@ def read_watched(
         progress: Formats the progress.
         log: The log.
         interval_seconds: Seconds until the first line, and between lines.
+        silence_seconds: Seconds without a line after which the log tells that the write goes on.
     """
-    is_over = threading.Event()
-    begin = time.monotonic()
+    begin = told = time.monotonic()
     records_now = records_read(spark, tag)
 
     def log_progress() -> None:
+        nonlocal told
         try:
             records = records_now()
-            line = None if records is None else progress.line(records, time.monotonic() - begin)
+            now = time.monotonic()
+            line = None if records is None else progress.line(records, now - begin)
+            if line is None and now - told >= silence_seconds:
+                line = _STILL.format(now - begin, now - told)
             if line is not None and not is_over.is_set():
                 log.info("%s", line)
+                told = now
         except Exception as error:  # noqa: BLE001 - whatever it is, the write must not suffer from it
             _logger.debug("could not read Spark's progress: %s: %s", type(error).__name__, error)
 
-    def log_repeatedly() -> None:
-        # The first query is after the first interval, so a short write has none.
-        while not is_over.wait(interval_seconds):
-            log_progress()
-
-    thread = threading.Thread(target=log_repeatedly, daemon=True, name="dagster-kafka-flip-progress")
-    thread.start()
-    try:
+    # The first query is after the first interval, so a short write has none.
+    with repeatedly(log_progress, "dagster-kafka-flip-progress", interval_seconds) as is_over:
         yield
-    finally:
-        is_over.set()
-        thread.join(_PATIENCE_SECONDS)

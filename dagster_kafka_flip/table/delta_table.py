@@ -52,19 +52,18 @@ from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, s
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.several_writers import check_writers
 from dagster_kafka_flip.table.spark_error import (
-    breaks_rule,
     error_summary,
     is_already_there,
     is_conflict,
     is_not_there,
     is_place_taken,
-    lacks_module,
 )
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
 from dagster_kafka_flip.table.store_lock import store_lock
 from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared, overlap
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
@@ -72,6 +71,7 @@ from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitio
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.unavailable import ENDED
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
+from dagster_kafka_flip.table.write_advice import explained
 from dagster_kafka_flip.table.written import Committed, Written, committed, rows_after
 
 if TYPE_CHECKING:
@@ -291,7 +291,8 @@ class DeltaTable:
         try:
             with store_lock(self._location or "catalog:", is_remote=self.is_remote):
                 remove_incomplete_log(self._target.local_path)
-                self._spark.sql(statement)
+                with warned_of_silence(_logger, f"creating {target}"):
+                    self._spark.sql(statement)
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
@@ -451,7 +452,10 @@ class DeltaTable:
         """
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         try:
-            with store_lock(self.location(), is_remote=self.is_remote):
+            with (
+                store_lock(self.location(), is_remote=self.is_remote),
+                warned_of_silence(_logger, f"setting properties of {self._target}"),
+            ):
                 if look is not None:
                     look(self.properties())
                 self._spark.sql(f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({pairs})")
@@ -460,7 +464,7 @@ class DeltaTable:
         except Exception as error:
             if is_conflict(error):
                 raise ForeignConflictError(error_summary(error)) from error
-            msg = f"properties of the table {self._target} can't be set: {error_summary(error)}"
+            msg = f"properties of the table {self._target} can't be set: {with_advice(error, CHECK_ACCESS)}"
             raise TableError(msg) from error
 
     def check_takes_streams(self) -> None:
@@ -792,19 +796,9 @@ class DeltaTable:
             return ForeignConflictError("its columns are not those of before the write")
         if (found := error_of(failure, str(self._target), self._target.key)) is not None:
             return found
-        msg = f"the write to {self._target} failed and nothing of it was committed: {with_advice(failure)}"
-        if breaks_rule(failure):
-            msg = (
-                f"{msg.rstrip('.')}. A row breaks this rule of the table (a tombstone has null in each column of its "
-                "value). Drop or change such rows in the transform, or drop the rule from the table"
-            )
-        if lacks_module(failure):
-            msg = (
-                f"{msg.rstrip('.')}. The Python of Spark's tasks lacks this module, which a transform's function "
-                "needs: send it along with spark.submit.pyFiles, or install it on each machine that runs tasks, for "
-                "the Python that PYSPARK_PYTHON names"
-            )
-        return WriteFailedError(msg)
+        return WriteFailedError(
+            f"the write to {self._target} failed and nothing of it was committed: {explained(failure)}"
+        )
 
     def _has_other_columns(self) -> bool:
         """Whether another writer changed the table's columns since they were checked; no, if they can't be read."""
@@ -848,7 +842,8 @@ def _reason(failure: Exception | None, error: Exception) -> str:
     if failure is None and isinstance(error, TableError):
         return str(error)
     # Where the history ends with a TableError, Spark has answered.
-    return with_advice(failure or error, "Spark may have died")
+    advice = "Spark may have died, usually from too little memory: give its driver more (spark.driver.memory)"
+    return with_advice(failure or error, advice)
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:

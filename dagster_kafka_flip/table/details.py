@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.local_files import is_local
 from dagster_kafka_flip.table.local_log import TableDetails, details_at
-from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.retries import answered
 from dagster_kafka_flip.table.spark_error import is_sparks_own
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
 
@@ -64,7 +64,7 @@ def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
         TableError: Spark's error, and what to do.
     """
     try:
-        return retries(_logger, f"describing {target}")(describe)
+        return answered(_logger, f"describing {target}", describe)
     except Exception as error:
         if not is_sparks_own(error):
             raise

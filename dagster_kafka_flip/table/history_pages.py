@@ -10,7 +10,7 @@ from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.table.history import FIRST_PAGE, Commit
 from dagster_kafka_flip.table.local_files import is_local
 from dagster_kafka_flip.table.local_log import is_absent, newest_commits
-from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.retries import answered
 from dagster_kafka_flip.table.spark_error import is_not_there, is_sparks_own, missing_file_system
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
 
@@ -55,7 +55,7 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
         if found is not None:
             return found
         try:
-            return retries(_logger, f"reading the history of {target}")(_read_page, spark, target, limit)
+            return answered(_logger, f"reading the history of {target}", lambda: _read_page(spark, target, limit))
         except Exception as error:
             if not is_sparks_own(error):
                 raise

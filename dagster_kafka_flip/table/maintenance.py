@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import PositionTooOldError, TableError
+from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.details import detail_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.spark_error import error_summary
+from dagster_kafka_flip.table.store_errors import with_advice
 from dagster_kafka_flip.table.store_lock import store_lock
 
 if TYPE_CHECKING:
@@ -90,12 +91,14 @@ def maintain(
     try:
         with held(store_lock(table.location(), is_remote=table.is_remote)) as lock:
             run_interruptibly(spark, work, write_tag(uuid.uuid4().hex), lock)
-            (detail,) = spark.sql(f"DESCRIBE DETAIL {target.identifier}").collect()
+            detail = detail_of(spark, target, "numFiles", "sizeInBytes")
             newest = next(iter(commits_of(spark, target)))
+    except KafkaFlipError:
+        raise
     except Exception as error:
         msg = (
-            f"the table {target} can't be maintained: {error_summary(error)}. Its rows and its position are unchanged. "
-            "Run the maintenance again when no other run changes the table"
+            f"the table {target} can't be maintained, its rows and its position are unchanged: "
+            f"{with_advice(error, 'Run the maintenance again when no other run changes the table')}"
         )
         raise TableError(msg) from error
     is_vacuum = vacuum_after is not None and newest.operation == "VACUUM END"

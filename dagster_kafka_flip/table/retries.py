@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tenacity
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, WriteFailedError
+from dagster_kafka_flip.runtime.repeatedly import repeatedly
 from dagster_kafka_flip.table.spark_error import error_summary, is_transient
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+
+_T = TypeVar("_T")
 
 TRIES = 5
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 15.0
+
+# An answer takes a second, or some on a busy machine. The clients of stores wait and retry for minutes, some for hours,
+# and don't say so.
+_SILENCE_SECONDS = 60.0
 
 
 def retries(
@@ -67,6 +75,42 @@ def retries(
         before_sleep=log_retry,
         reraise=True,
     )
+
+
+def answered(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
+    """Asks a table's store or catalog, again after transient errors, and warns as long as there is no answer.
+
+    Args:
+        log: The log.
+        what: Name of the operation, for the log.
+        ask: Asks.
+    """
+    with warned_of_silence(log, what):
+        return retries(log, what)(ask)
+
+
+@contextlib.contextmanager
+def warned_of_silence(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> Generator[None]:
+    """Warns, again and again, as long as a request to a table's store or catalog has no answer.
+
+    Args:
+        log: The log.
+        what: Name of the operation.
+    """
+    begin = time.monotonic()
+
+    def warn() -> None:
+        log.warning(
+            "%s has had no answer for %.0f s: Spark waits for the table's store or catalog, which may be down, slow "
+            "or out of reach, or for executors. The run continues when there is an answer, and nothing is lost "
+            "if you cancel it. If there is none, check the address and the network; the time-outs of the store's "
+            "client decide when the run ends",
+            what,
+            time.monotonic() - begin,
+        )
+
+    with repeatedly(warn, "dagster-kafka-flip-answers", _SILENCE_SECONDS):
+        yield
 
 
 def _may_pass(error: BaseException) -> bool:

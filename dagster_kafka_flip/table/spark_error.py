@@ -89,6 +89,10 @@ _NO_FILE_SYSTEM = re.compile(
 _BROKEN_RULE = re.compile(
     r"\[DELTA_(?:NOT_NULL_CONSTRAINT_VIOLATED|VIOLATE_CONSTRAINT_WITH_VALUES|EXCEED_CHAR_VARCHAR_LIMIT)\b"
 )
+# A JVM's own error; what an executor's JVM ends with after it; and how containers and the system end a process.
+_NO_MEMORY = re.compile(
+    r"\bOutOfMemoryError\b|\bexited with code (?:52|137)\b|exceeding (?:physical |virtual )?memory limits|\bOOMKilled\b"
+)
 _USERS_OWN = "PythonException"
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: ", re.MULTILINE)
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
@@ -145,6 +149,11 @@ def breaks_rule(error: BaseException) -> bool:
 def lacks_module(error: BaseException) -> bool:
     """Whether a user's Python function lacks a module where Spark runs it."""
     return type(error).__name__ == _USERS_OWN and _NO_MODULE.search(str(error)) is not None
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether a JVM of Spark, or a task's Python, had too little memory."""
+    return _NO_MEMORY.search(str(error)) is not None
 
 
 def is_transient(error: BaseException | None) -> bool:

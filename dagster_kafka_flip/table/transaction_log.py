@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.restored import FileChange
-from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.spark_error import error_summary
+from dagster_kafka_flip.table.retries import answered
 from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -99,11 +99,12 @@ class TransactionLog:
 
     def _trying(self, read: Callable[[], _T]) -> _T:
         try:
-            return retries(_logger, f"reading the log of {self._table}")(read)
+            return answered(_logger, f"reading the log of {self._table}", read)
         except TableError:
             raise
         except Exception as error:
-            msg = f"the log of the table {self._table} ({self._folder}) can't be read: {error_summary(error)}"
+            what = f"the log of the table {self._table} ({self._folder})"
+            msg = f"{what} can't be read: {with_advice(error, CHECK_ACCESS)}"
             raise TableError(msg) from error
 
     def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:

@@ -335,3 +335,12 @@ def test_another_stream_with_a_lost_position_stops_a_run_until_it_is_set_as_the_
     assert done.exit_code == 0, done.output
     assert land_more().rows == 1
     assert land().is_idle
+
+
+@pytest.mark.spark
+def test_a_log_that_can_not_be_read_says_what_to_check(spark):
+    # A store that this session has no file system for.
+    log = TransactionLog(spark, "s3a://nowhere/t", "t")
+    with pytest.raises(TableError, match=r"the log of the table t \(s3a://nowhere/t/_delta_log\) can't be read: ") as e:
+        log.transaction_version("a", 0)
+    assert "Check the table's name and this machine's access to its store" in str(e.value)

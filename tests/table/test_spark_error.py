@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -10,8 +11,8 @@ from pyspark.errors import AnalysisException, PythonException, SparkRuntimeExcep
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, RecordsRejectedError, WriteFailedError
 from dagster_kafka_flip.table import retries as retries_module
-from dagster_kafka_flip.table.retries import TRIES, retries
-from dagster_kafka_flip.table.spark_error import breaks_rule, error_summary, is_conflict, is_transient
+from dagster_kafka_flip.table.retries import TRIES, answered, retries
+from dagster_kafka_flip.table.spark_error import breaks_rule, error_summary, is_conflict, is_transient, lacks_memory
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
@@ -155,6 +156,23 @@ def test_permanent_failures_are_not_retried(error):
     assert len(tries) == 1
 
 
+def test_a_store_that_does_not_answer_is_waited_for_and_not_in_silence(monkeypatch):
+    monkeypatch.setattr(retries_module, "_SILENCE_SECONDS", 0.01)
+    told, lines = threading.Event(), []
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+            if len(lines) > 1:
+                told.set()
+
+    log = logging.getLogger(f"{__name__}.silence")
+    log.addHandler(Listener())
+    # A store that answers once the log has told twice that there is no answer.
+    assert answered(log, "reading the history of t", lambda: told.wait(60))
+    assert all(line.startswith("reading the history of t has had no answer for 0 s: Spark waits") for line in lines)
+
+
 def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch):
     monkeypatch.setattr(retries_module, "_FIRST_WAIT_SECONDS", 0.0)
     answers = iter([ClusterUnreachableError("no broker answered"), ClusterUnreachableError("no broker answered"), None])
@@ -182,3 +200,19 @@ def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch
 )
 def test_a_row_that_breaks_a_rule_of_the_table_is_distinguished_from_other_failures(text, wanted):
     assert breaks_rule(SparkRuntimeException(text)) is wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("An error occurred while calling o1.append.\n: java.lang.OutOfMemoryError: Java heap space", True),
+        (
+            "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Command exited with code 52",
+            True,
+        ),
+        ("ExecutorLostFailure (executor 0 exited) Reason: Worker shutting down", False),
+        (_FROM_JAVA, False),
+    ],
+)
+def test_too_little_memory_is_distinguished_from_other_failures(text, wanted):
+    assert lacks_memory(SparkRuntimeException(text)) is wanted

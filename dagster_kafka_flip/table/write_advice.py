@@ -1,0 +1,51 @@
+"""Says what to do about failed writes whose cause is the rows, or the machines that run Spark's tasks."""
+
+from __future__ import annotations
+
+import re
+
+from dagster_kafka_flip.table.spark_error import breaks_rule, is_sparks_own, lacks_memory, lacks_module
+from dagster_kafka_flip.table.store_errors import with_advice
+
+_NO_PROGRAM = re.compile(r'\bCannot run program "([^"\n]+)"')
+_OTHER_PYTHON = "[PYTHON_VERSION_MISMATCH]"
+
+
+def explained(failure: BaseException) -> str:
+    """The line that explains why a write failed, and what to do.
+
+    Args:
+        failure: Spark's error.
+    """
+    return ". ".join(filter(None, (with_advice(failure).rstrip("."), _advice(failure))))
+
+
+def _advice(failure: BaseException) -> str | None:
+    if breaks_rule(failure):
+        return (
+            "A row breaks this rule of the table (a tombstone has null in each column of its value). Drop or change "
+            "such rows in the transform, or drop the rule from the table"
+        )
+    if lacks_module(failure):
+        return (
+            "The Python of Spark's tasks lacks this module, which a transform's function needs: send it along with "
+            "spark.submit.pyFiles, or install it on each machine that runs tasks, for the Python that PYSPARK_PYTHON "
+            "names"
+        )
+    if is_sparks_own(failure) and (program := _NO_PROGRAM.search(str(failure))) is not None:
+        return (
+            f"Spark's tasks can't start the Python that a format or a function needs: {program[1]}. Install it on each "
+            "machine that runs tasks, or name another one with PYSPARK_PYTHON in the environment of Spark's driver"
+        )
+    if _OTHER_PYTHON in str(failure):
+        return (
+            "Name a Python of the driver's minor version, which each machine that runs tasks has, with PYSPARK_PYTHON "
+            "in the environment of Spark's driver"
+        )
+    if lacks_memory(failure):
+        return (
+            "Where Spark's tasks run there is too little memory: give an executor more (spark.executor.memory on a "
+            "cluster, otherwise spark.driver.memory; for Python functions spark.executor.memoryOverhead), or make the "
+            "batches smaller (max_records_per_batch), and run again"
+        )
+    return None
