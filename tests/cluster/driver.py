@@ -29,6 +29,7 @@ from dagster_kafka_flip import (
     kafka_delta_asset,
 )
 from tests.cluster.standalone import EXECUTORS
+from tests.faults.ingesting import DELETES, SLOTS
 from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
 from tests.processes import LIGHT_SPARK, Process, all_processes, kill_all
 
@@ -196,6 +197,19 @@ def _assets(order: dict[str, Any]) -> list[AssetsDefinition]:
     if order["what"] == "everything":
         return everything(topic, folder)
     transform = stopping(*order["stop"]) if "stop" in order else _as_they_are
+    if order["what"] == "keyed":
+
+        @kafka_delta_asset(
+            source=KafkaSource(topics=(topic,)),
+            table=DeltaTarget(table=f"{folder}/keyed", mode=Upsert(key=("kafka_partition", "slot"))),
+        )
+        def keyed(records):
+            from pyspark.sql import functions as f
+
+            number = f.col("kafka_offset")
+            return transform(records.withColumns({"slot": number % SLOTS, "kafka_deleted": number % DELETES == 0}))
+
+        return [keyed]
 
     @kafka_delta_asset(source=KafkaSource(topics=(topic,)), table=f"{folder}/stream")
     def stream(records):

@@ -19,6 +19,7 @@ from tests.cluster.driver import Driver
 from tests.cluster.filled import COLUMNS, EVERYTHING, PARTITIONS, RECORDS, fill, fill_for_everything, records
 from tests.cluster.standalone import EXECUTORS, StandaloneCluster
 from tests.connect_server import ConnectServer
+from tests.faults.ingesting import DELETES, SLOTS
 from tests.faults.ordered_process import PATIENCE_SECONDS
 from tests.processes import LIGHT_SPARK, descendants, wait_until
 
@@ -101,6 +102,22 @@ def test_a_worker_that_is_killed_costs_a_run_no_record(cluster, driver_on, kafka
     assert driver.answer() == {"rows": {"stream": PARTITIONS * RECORDS}, "errors": {}}
     assert _all_there(tmp_path)
     assert landed.operations(tmp_path / "stream") == ["CREATE TABLE", "WRITE"]
+
+
+def test_a_worker_that_is_killed_in_a_merge_costs_a_table_with_a_key_no_change(
+    cluster, driver_on, kafka, topic, tmp_path, stop
+):
+    driver = driver_on(cluster.url)
+    fill(kafka, topic)
+    driver.order("keyed", topic, tmp_path, stop=stop.at(RECORDS - 10))
+    cluster.kill_worker_of(stop.wait(driver)[0])
+    stop.release.touch()
+    assert driver.answer()["errors"] == {}
+    # What a loop makes of the records, one after the other.
+    rows = {(partition, offset % SLOTS): offset for partition in range(PARTITIONS) for offset in range(RECORDS)}
+    left = sorted((*key, offset) for key, offset in rows.items() if offset % DELETES)
+    assert landed.rows(tmp_path / "keyed", "kafka_partition", "slot", "kafka_offset") == left
+    assert landed.operations(tmp_path / "keyed") == ["CREATE TABLE", "MERGE"]
 
 
 def test_a_driver_that_is_killed_leaves_nothing_and_the_next_run_lands_all(

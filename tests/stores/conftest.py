@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.faults.network import Network
 from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
 from tests.stores.jars import s3_jars
 from tests.stores.metastore import Metastore
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUCKET = "lake"
+FAR = "far"
+"""A bucket whose requests go through a network of its own."""
 
 
 class S3(OrderedProcess):
-    """`tests.stores.s3`, with an empty bucket.
+    """`tests.stores.s3`, with two empty buckets.
 
     Args:
         folder: For its log.
@@ -45,15 +48,23 @@ class S3(OrderedProcess):
             aws_access_key_id=ACCESS_KEY,
             aws_secret_access_key=SECRET_KEY,
         )
-        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+        for bucket in (BUCKET, FAR):
+            client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
 
     @property
     def requests(self) -> int:
-        """How many it has accepted."""
-        self._write({})
+        """How many it has had."""
+        return self._told({})["requests"]
+
+    def be_busy(self, is_busy: bool) -> None:
+        """Has it answer each request, from now on, that it has too much to do; or as before."""
+        self._told({"is_busy": is_busy})
+
+    def _told(self, order: dict[str, Any]) -> dict[str, Any]:
+        self._write(order)
         reported = self._answers.get(timeout=PATIENCE_SECONDS)
         assert reported is not None, self._log.read_text(errors="replace")
-        return reported["requests"]
+        return reported
 
     def end(self) -> None:
         """Ends it in any case."""
@@ -136,7 +147,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 
 @pytest.fixture(scope="module")
-def landers(s3: S3, broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lander, Lander]]:
+def far(s3: S3) -> Iterator[Network]:
+    """What is between the landers and the server where the bucket is FAR."""
+    with Network(int(s3.endpoint.rpartition(":")[2])) as network:
+        yield network
+
+
+@pytest.fixture(scope="module")
+def landers(
+    s3: S3, far: Network, broker: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Lander, Lander]]:
     """Two of them, each with a JVM; the first has a Hive metastore in a folder."""
     folder = tmp_path_factory.mktemp("landers")
     settings = {
@@ -146,8 +166,12 @@ def landers(s3: S3, broker: str, tmp_path_factory: pytest.TempPathFactory) -> It
         "spark.hadoop.fs.s3a.bucket.wrong-key.access.key": "wrong",
         "spark.hadoop.fs.s3a.bucket.wrong-region.endpoint.region": "us-west-2",
         "spark.hadoop.fs.s3a.bucket.elsewhere.endpoint": "http://127.0.0.1:1",
-        "spark.hadoop.fs.s3a.bucket.elsewhere.attempts.maximum": "1",
-        "spark.hadoop.fs.s3a.bucket.elsewhere.retry.limit": "1",
+        f"spark.hadoop.fs.s3a.bucket.{FAR}.endpoint": f"http://127.0.0.1:{far.port}",
+        **{
+            f"spark.hadoop.fs.s3a.bucket.{bucket}.{limit}": "1"
+            for bucket in ("elsewhere", FAR)
+            for limit in ("attempts.maximum", "retry.limit")
+        },
     }
     catalog = {
         "spark.sql.catalogImplementation": "hive",

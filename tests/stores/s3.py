@@ -1,7 +1,8 @@
 """A server that speaks S3's and DynamoDB's protocols (moto), and checks signatures as they do.
 
 A process of its own, because clients that are not Python's keep Python from answering while they wait. It says where it
-is, and for each line of standard input how many requests it has accepted. The end of standard input ends it.
+is. Its orders are lines of JSON in standard input, and may have `is_busy`: whether it answers from then on that it has
+too much to do. It answers each with how many requests it has had. The end of standard input ends it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _REFUSED = {
     EXPIRED: ("400 Bad Request", "ExpiredToken", "The provided token has expired."),
 }
 
+_BUSY = ("503 Slow Down", "SlowDown", "Please reduce your request rate.")
+
 _Environ = dict[str, Any]
 
 
@@ -45,11 +48,13 @@ class _Server:
     """The server.
 
     Attributes:
-        requests: How many it has accepted.
+        requests: How many it has had.
+        is_busy: Whether it has too much to do for any.
     """
 
     def __init__(self) -> None:
         self.requests = 0
+        self.is_busy = False
         self._moto: Any = DomainDispatcherApplication(create_backend_app)
         self._one_at_a_time = threading.Lock()
 
@@ -62,13 +67,13 @@ class _Server:
         return f"http://127.0.0.1:{server.server_port}"
 
     def _answer(self, environ: _Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        refusal = _refusal(environ)
+        self.requests += 1
+        refusal = _BUSY if self.is_busy else _refusal(environ)
         if refusal is not None:
             status, code, message = refusal
             start_response(status, [("Content-Type", "application/xml")])
             text = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>1</RequestId></Error>"
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [text.encode()]
-        self.requests += 1
         if "HTTP_X_AMZ_TARGET" not in environ:
             return self._moto(environ, start_response)
         # DynamoDB checks and changes an item in one step, and moto in two.
@@ -149,7 +154,8 @@ def main() -> None:
     """Serves until the end of standard input."""
     server = _Server()
     print(f"@{json.dumps({'endpoint': server.start()})}", flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        server.is_busy = json.loads(line).get("is_busy", server.is_busy)
         print(f"@{json.dumps({'requests': server.requests})}", flush=True)
 
 

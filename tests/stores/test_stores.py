@@ -24,6 +24,8 @@ from tests.faults.ingesting import (
     WINDOWS,
     WRITING,
 )
+from tests.faults.ordered_process import PATIENCE_SECONDS
+from tests.processes import wait_until
 from tests.stores.s3 import EXPIRED, SECRET_KEY, SKEWED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
@@ -118,6 +120,50 @@ def test_a_run_that_dies_at_any_step_leaves_all_or_nothing_and_the_next_one_land
         reported = first.do("land", **order)
         assert reported["rows"] == (0 if step in (COMMITTED, CONFIRMED) else 4), reported
     assert _offsets(table) == _records(10)
+
+
+def _at(step, lander, **order):
+    """Orders a run, and waits until it is at a step."""
+    lander.order("land", **order)
+    wait_until(lambda: step in (lander.folder / "step").read_text(encoding="ascii"), seconds=PATIENCE_SECONDS)
+
+
+def test_a_store_that_is_too_busy_for_a_while_costs_a_run_no_record(kafka, s3, first, topic):
+    kafka.create(topic, partitions=2)
+    order = {"topic": topic, "table": f"s3a://lake/{topic}", "single_writer": True}
+    _produce(kafka, topic, 0, 2)
+    assert first.do("land", **order)["rows"] == 4
+    _produce(kafka, topic, 2, 4)
+    _at(WRITING, first, **order)
+    s3.be_busy(True)
+    # Several tries of several requests.
+    before = s3.requests
+    wait_until(lambda: s3.requests > before + 10, seconds=PATIENCE_SECONDS)
+    s3.be_busy(False)
+    reported = first.answer()
+    assert (reported["error"], reported["rows"]) == (None, 4), reported
+    assert _offsets(order["table"]) == _records(4)
+
+
+def test_a_store_that_dies_during_a_write_ends_the_run_with_what_to_do_and_the_next_one_continues(
+    kafka, far, first, topic
+):
+    kafka.create(topic, partitions=2)
+    order = {"topic": topic, "table": f"s3a://far/{topic}", "single_writer": True}
+    _produce(kafka, topic, 0, 2)
+    assert first.do("land", **order)["rows"] == 4
+    _produce(kafka, topic, 2, 4)
+    _at(WRITING, first, **order)
+    far.cut()
+    try:
+        reported = first.answer()
+    finally:
+        far.heal()
+    assert reported["error"] == "CommitUnknownError", reported
+    assert "Nothing answers at this endpoint" in reported["message"]
+    assert "the next run finds it; otherwise it reads the batch again" in reported["message"]
+    assert first.do("land", **order)["rows"] in (0, 4)
+    assert _offsets(order["table"]) == _records(4)
 
 
 def test_without_a_coordinator_in_the_table_itself_two_writers_are_refused(kafka, first, topic):
