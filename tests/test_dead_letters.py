@@ -774,6 +774,26 @@ def test_a_dead_letter_table_that_was_set_back_is_noticed(kafka, land, whole, to
     assert land().incidents == ()
 
 
+def test_an_older_copy_of_the_table_loses_no_dead_letter(kafka, land, spark, topic, whole, table, dead, tmp_path):
+    """Its next batches have versions whose rejected records seem to be in the dead-letter table."""
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+    land()
+    backup = shutil.copytree(table, tmp_path / "backup")
+    for _ in range(2):
+        kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+        land()
+    shutil.rmtree(table)
+    shutil.copytree(backup, table)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+    expected = r"is at version 1, but the dead-letter table .* up to version 3: an older copy of the table has replaced"
+    with pytest.raises(ConfigurationError, match=expected):
+        land()
+    land(dead_letter=DeadLetters(table=dead, stream="copy-dead-letters"))
+    assert whole() == [(0, 0), (0, 2), (0, 4), (0, 6)]
+
+
 def test_a_dead_letter_table_that_is_not_found_settles_nothing(
     kafka, land, crash, whole, topic, dead, table, versions, tmp_path, offsets
 ):

@@ -174,6 +174,33 @@ def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_tar
         raise ConfigurationError(msg)
 
 
+def check_is_no_older_copy(
+    settles: TableVersion, main: DeltaTable, target: DeltaTarget, main_target: DeltaTarget
+) -> None:
+    """Checks that the stream's table still has the version that is settled; a RESTORE only adds versions.
+
+    Otherwise new batches would have versions that count as settled, and their rejected records would be lost.
+
+    Args:
+        settles: The version up to which everything is settled.
+        main: The stream's own table.
+        target: The dead-letter table and the stream in it.
+        main_target: The target of the stream's own table.
+
+    Raises:
+        ConfigurationError: The table was replaced with an older copy.
+    """
+    newest = next(main.commits()).version
+    if newest < settles.version:
+        msg = (
+            f"the table {main_target} is at version {newest}, but the dead-letter table {target} has its rejected "
+            f"records up to version {settles.version}: an older copy of the table has replaced it. Nothing was "
+            "written. Put the newer table back; or continue with the copy and a new stream for its dead letters, "
+            "DeadLetters(table=..., stream=...), which leaves out records that the dead-letter table already has"
+        )
+        raise ConfigurationError(msg)
+
+
 def pending_splits(anchor: Anchor, batch: RoutedBatch) -> tuple[KafkaPartitionSplit, ...]:
     """A batch's pending splits: all of its splits, except those written off by moving the position."""
     document, moved = anchor.document, anchor.state

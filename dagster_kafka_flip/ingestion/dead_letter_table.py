@@ -25,6 +25,7 @@ from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
     check_belongs_to,
+    check_is_no_older_copy,
     check_nothing_pending,
     furthest,
     is_set_back,
@@ -402,6 +403,8 @@ class DeadLetterTable:
             incident = self._tolerance.meet(error, NOT_AGAIN)
             anchor = replace(anchor, incidents=(*anchor.incidents, incident))
         settles = settlement(anchor)
+        if settles is not None and (batch is None or settles.version > batch.version):
+            check_is_no_older_copy(settles, self._main, self.target, self._spec.target)
         self._settled = None if settles is None else settles.version
         self._is_open = True
         return anchor
