@@ -74,6 +74,8 @@ fi
 say "installing pinned packages into $venv (Spark alone is 400 MB the first time)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
   -c constraints.txt -c constraints-airflow.txt -e ".[$extras]"
+# Processes that may not write bytecode (PYTHONDONTWRITEBYTECODE, as in many images) would each compile the package.
+"$venv/bin/python" -m compileall -q dagster_kafka_flip examples assets definitions.py
 if [ "$purpose" != demo ]; then
   say "making a class archive, so that the many Sparks of the tests start sooner"
   "$venv/bin/dagster-kafka-flip" spark prepare >&2 || say "there is no class archive; the tests start Spark without it"
