@@ -22,6 +22,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
@@ -53,7 +54,7 @@ def conflicts(monkeypatch):
     """Lets the first writes of each batch meet somebody else's change; gives the number of those that did."""
 
     def meet(times, *, also=lambda: None):
-        original, met = DeltaTable._append, dict[object, int]()
+        original, met = TableWriter._append, dict[object, int]()
 
         def append(self, rows, document):
             batch = tuple(document.splits)
@@ -64,7 +65,7 @@ def conflicts(monkeypatch):
                 raise PySparkException(msg)
             original(self, rows, document)
 
-        monkeypatch.setattr(DeltaTable, "_append", append)
+        monkeypatch.setattr(TableWriter, "_append", append)
         return lambda: sum(met.values())
 
     return meet
@@ -125,7 +126,7 @@ def test_any_failure_after_the_commit_is_reported_with_the_unknown_values(
     options = {"value_format": JsonFormat(schema="n BIGINT"), "dead_letter": f"{table}-dead"}
     land(**options)
     kafka.produce(topic, [(None, '{"n": 2}')])
-    original = DeltaTable._append
+    original = TableWriter._append
 
     def append(self, rows, document):
         original(self, rows, document)
@@ -144,7 +145,7 @@ def test_any_failure_after_the_commit_is_reported_with_the_unknown_values(
         ):
             monkeypatch.setattr(kind, name, fail)
 
-    monkeypatch.setattr(DeltaTable, "_append", append)
+    monkeypatch.setattr(TableWriter, "_append", append)
     # Dead letters are looked for where nothing is known of the batch; that is no telling, and may fail.
     monkeypatch.setattr(DeadLetterTable, "settle", lambda *_: None)
     result = land(**options)

@@ -46,8 +46,8 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed as read_back
 
@@ -119,7 +119,7 @@ def crash(monkeypatch):
     """Lets the next append to the main table or to the dead-letter table die before or after it."""
 
     def arm(which, when):
-        original = DeltaTable._append
+        original = TableWriter._append
         armed = [True]
 
         def append(self, rows, document):
@@ -132,7 +132,7 @@ def crash(monkeypatch):
                 armed.clear()
                 raise Crash
 
-        monkeypatch.setattr(DeltaTable, "_append", append)
+        monkeypatch.setattr(TableWriter, "_append", append)
 
     return arm
 
@@ -274,7 +274,7 @@ def test_failing_to_record_that_no_dead_letters_are_missing_does_not_fail_the_ru
 ):
     kafka.create(topic)
     kafka.produce(topic, [(None, _GOOD)] * 2)
-    original = DeltaTable.commit
+    original = TableWriter.commit
 
     def commit(self, rows, document, *more):
         if document.stream == "main-dead-letters":
@@ -283,7 +283,7 @@ def test_failing_to_record_that_no_dead_letters_are_missing_does_not_fail_the_ru
         return original(self, rows, document, *more)
 
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
-        patched.setattr(DeltaTable, "commit", commit)
+        patched.setattr(TableWriter, "commit", commit)
         result = land()
     assert result.known.dead_letters_pending
     assert "could not be recorded there; the next run checks again: by hand" in caplog.text
@@ -372,14 +372,14 @@ def owing(kafka, land, crash, topic, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [(None, value) for value in (_GOOD, _BAD, _GOOD, '{"n": "x"}', _GOOD)])
     with monkeypatch.context() as patched:
-        original = DeltaTable._append
+        original = TableWriter._append
 
         def append(self, rows, document):
             if document.stream != "main":
                 raise Crash
             original(self, rows, document)
 
-        patched.setattr(DeltaTable, "_append", append)
+        patched.setattr(TableWriter, "_append", append)
         with pytest.raises(Crash):
             land()
 
@@ -827,7 +827,7 @@ def test_a_dead_letter_table_recreated_during_a_run_still_gets_the_missing_dead_
 ):
     kafka.create(topic)
     kafka.produce(topic, [(None, _BAD), (None, _GOOD)] * 2)
-    original = DeltaTable._append
+    original = TableWriter._append
 
     def append(self, rows, document):
         original(self, rows, document)
@@ -835,7 +835,7 @@ def test_a_dead_letter_table_recreated_during_a_run_still_gets_the_missing_dead_
             shutil.rmtree(dead)
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaTable, "_append", append)
+        patched.setattr(TableWriter, "_append", append)
         with pytest.raises(DeadLetterTableMissingError):
             land(limits=Limits(max_records_per_batch=2))
     assert land(tolerate=[DeadLetterTableMissingError]).dead_letters == 1
@@ -867,7 +867,7 @@ def test_a_debt_of_a_recreated_topic_does_not_stick(way, kafka, connection, land
 def test_the_second_try_of_a_dead_letter_commit_is_the_same_attempt(kafka, land, whole, topic, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-    original, tries = DeltaTable._append, []
+    original, tries = TableWriter._append, []
 
     def append(self, rows, document):
         if document.stream != "main-dead-letters":
@@ -881,7 +881,7 @@ def test_the_second_try_of_a_dead_letter_commit_is_the_same_attempt(kafka, land,
         original(self, *tries[0])
         original(self, rows, document)
 
-    monkeypatch.setattr(DeltaTable, "_append", append)
+    monkeypatch.setattr(TableWriter, "_append", append)
     assert land().dead_letters == 1
     assert len({document.attempt for _, document in tries}) == 1
     assert len(tries) == 2

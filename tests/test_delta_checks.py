@@ -47,6 +47,7 @@ from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -147,7 +148,7 @@ def commit_by_hand(spark, table, topic, start, stop):
         splits=(KafkaPartitionSplit(tp, start, stop),),
         state=type(anchor.state)({**anchor.state.position, tp: stop}, anchor.state.cluster_id, anchor.state.topic_ids),
     )
-    return delta.commit(delta.no_rows(), document).version
+    return TableWriter(delta).commit(delta.no_rows(), document).version
 
 
 @needs_both

@@ -18,7 +18,7 @@ from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed as read_back
 
@@ -327,7 +327,7 @@ def test_a_topic_recreated_while_dead_letters_are_read_is_reported_and_the_print
             **options,
         )
 
-    original = DeltaTable._append
+    original = TableWriter._append
 
     def append(self, rows, document):
         if document.stream == "main-dead-letters" and document.splits:
@@ -338,7 +338,7 @@ def test_a_topic_recreated_while_dead_letters_are_read_is_reported_and_the_print
         return [bytes(row["kafka_value"]) for row in spark.read.format("delta").load(dead).collect()]
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaTable, "_append", append)
+        patched.setattr(TableWriter, "_append", append)
         with pytest.raises(LogChangedError) as stopped:
             land()
     message = str(stopped.value)

@@ -48,6 +48,7 @@ from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBa
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.table_version import TableVersion
+from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -476,7 +477,7 @@ class DeadLetterTable:
             rows_before=anchor.table_rows,
             settles=TableVersion(str(self._spec.target), self._main_id, settles),
         )
-        committed = self._table.commit(rows, document)
+        committed = TableWriter(self._table).commit(rows, document)
         self._settled = settles
         self.landed = total((self.landed, committed.rows))
         if letters.splits:

@@ -15,6 +15,7 @@ from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
     import logging
@@ -136,7 +137,7 @@ class LogConfirmation:
             mode=document.mode,
         )
         try:
-            self._table.commit(self._table.no_rows(), mark)
+            TableWriter(self._table).commit(self._table.no_rows(), mark)
         except KafkaFlipError as failure:
             self._log.warning("the change of a log could not be recorded: %s", failure)
 

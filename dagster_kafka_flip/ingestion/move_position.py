@@ -28,6 +28,7 @@ from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import find_anchor
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
+from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -202,4 +203,4 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
         settles=move.settles,
         mode=move.mode,
     )
-    return table.commit(table.no_rows(), document)
+    return TableWriter(table).commit(table.no_rows(), document)

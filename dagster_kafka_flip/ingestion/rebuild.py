@@ -31,6 +31,7 @@ from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictErro
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -172,7 +173,7 @@ def rebuild(
     while True:
         rows, document = _replacement(spark, target, made, table, beside, change_columns(decoder.columns).offset)
         try:
-            committed = target.replace(rows, document)
+            committed = TableWriter(target).replace(rows, document)
         except ForeignConflictError as conflict:
             conflicts.met(conflict, "the rebuilt rows")
         else:

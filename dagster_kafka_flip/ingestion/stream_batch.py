@@ -33,6 +33,7 @@ from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.spark_error import error_summary
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
@@ -254,7 +255,7 @@ class Landing:
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:
             with read_watched(self._session, write_tag(document.attempt), progress, self._spec.log):
-                return self._table.commit(batch, document, takes_up), watch
+                return TableWriter(self._table).commit(batch, document, takes_up), watch
         except WriteFailedError as error:
             if is_rejection(error):
                 raise rejected_records(self._records(assignment), self._spec.decoder) from None

@@ -29,6 +29,7 @@ from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import error_summary, is_fenced_out, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY, WindowsDocument
 from dagster_kafka_flip.table.written import committed
@@ -342,7 +343,7 @@ class WindowedTable:
             writer = writer.option("txnVersion", replacement.fence)
         if self._target.schema_evolution:
             writer = writer.option("mergeSchema", "true")
-        written = self.delta.written(
+        written = TableWriter(self.delta).written(
             lambda: writer.overwrite(f.expr(replacement.predicate)), document.base_version, document.attempt
         )
         return self._judge(written, document, replacement)
@@ -365,7 +366,7 @@ class WindowedTable:
                 "offset unchanged, also in aggregated rows; put changed values into other columns"
             )
             raise ConfigurationError(msg) from written.failure
-        raise self.delta.failed(written.failure) from written.failure
+        raise TableWriter(self.delta).failed(written.failure) from written.failure
 
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement

@@ -44,6 +44,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Append, Upsert
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.processes import LIGHT_SPARK, QUICK_JVM_OPTIONS, descendants
 
@@ -151,12 +152,12 @@ class Steps:
         self.wrap(KafkaSourceEnumerator, "start", after=PLANNED)
         self.wrap(DeltaTable, "create", after=TABLE_MADE)
         for write in ("_append", "_merge"):
-            self.wrap(DeltaTable, write, before=(BEFORE_WRITE, WRITING), after=COMMITTED)
-        self.wrap(DeltaTable, "commit", after=CONFIRMED)
+            self.wrap(TableWriter, write, before=(BEFORE_WRITE, WRITING), after=COMMITTED)
+        self.wrap(TableWriter, "commit", after=CONFIRMED)
         self.wrap(Lane, "open", after=LANES_OWNED)
         self.wrap(Lane, "write", after=RECORD_WRITTEN)
         self.wrap(Lane, "commit", after=LANE_COMMITTED)
-        self.wrap(DeltaTable, "replace", before=(REPLACING,), after=REPLACED)
+        self.wrap(TableWriter, "replace", before=(REPLACING,), after=REPLACED)
 
 
 def killing(table: Path, pid: int) -> Callable[[DataFrame], DataFrame]:

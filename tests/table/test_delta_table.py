@@ -35,6 +35,7 @@ from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import names_and_types
 from dagster_kafka_flip.table.statistics import statistics_columns
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
@@ -140,7 +141,7 @@ def test_a_table_that_is_appended_to_has_statistics_of_numbers_times_and_cluster
         stream.create(schema)
         anchor = stream.anchor()
         assert anchor is not None
-        stream.commit(rows, _document(anchor, "a"))
+        TableWriter(stream).commit(rows, _document(anchor, "a"))
         (added,) = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True)).to_pylist()
         assert added["num_records"] == 1
         return {name.removeprefix("max.") for name, value in added.items() if name[:4] == "max." and value is not None}
@@ -209,7 +210,7 @@ def test_a_clustered_table_in_the_catalog_is_landed_in_and_none_is_made_in_a_cat
         spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING delta CLUSTER BY (id)")
         anchor = first.anchor()
         assert anchor is not None
-        first.commit(_rows(spark, 1, 2), _document(anchor, "a"))
+        TableWriter(first).commit(_rows(spark, 1, 2), _document(anchor, "a"))
         seen = second.anchor()
         assert seen is not None
         assert seen.state == EnumeratorState({_T0: 1})
@@ -228,7 +229,7 @@ def test_a_clustered_table_in_the_catalog_is_landed_in_and_none_is_made_in_a_cat
 def test_the_loser_of_a_race_for_a_path_changes_nothing(spark, table):
     winner = _stream(spark, table)
     anchor = winner.anchor()
-    winner.commit(_rows(spark, 1), _document(anchor, "a"))
+    TableWriter(winner).commit(_rows(spark, 1), _document(anchor, "a"))
     winner.create(_struct(_SCHEMA))
     assert (_ids(table), landed.version(table)) == ([1], 1)
 
@@ -273,7 +274,7 @@ def test_times_in_partition_columns_are_stored_as_they_are_or_not_at_all(spark, 
     time_zones()
     anchor = stream.made(kept)
     stream.check_schema(kept)
-    stream.commit(rows, _document(anchor, "a"))
+    TableWriter(stream).commit(rows, _document(anchor, "a"))
     assert [each.timestamp() for each in landed.values(table, "hour")] == [1762061400, 1762065000]
     time_zones(jvm="America/New_York")
     with pytest.raises(SparkSessionError, match=r"partitioned by the TIMESTAMP hour, in which Delta would store wrong"):
@@ -314,16 +315,16 @@ def test_one_of_two_batches_from_one_anchor_wins_and_a_known_attempt_is_found_ag
     one, two = _stream(spark, table), _stream(spark, table)
     anchor = one.anchor()
     assert two.anchor() == anchor
-    done = one.commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
+    done = TableWriter(one).commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
     assert (done.version, done.rows, done.table_rows, bool(done.bytes)) == (1, 2, 2, True)
 
     with pytest.raises(ConcurrentIngestionError) as error:
-        two.commit(_rows(spark, 1, 2), _document(anchor, "b", offset=2))
+        TableWriter(two).commit(_rows(spark, 1, 2), _document(anchor, "b", offset=2))
     assert str(error.value) == (
         f"another run (run of a) committed version 1 to the stream 'main' of {table} first; this batch was planned at "
         "version 0 and was not written. Nothing is lost: the next run continues from there"
     )
-    again = two.commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
+    again = TableWriter(two).commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
     assert (again.version, again.rows) == (1, 2), "the same attempt is the same commit"
     assert (_ids(table), landed.version(table)) == ([1, 2], 1)
 
@@ -335,16 +336,16 @@ def test_one_of_two_batches_from_one_anchor_wins_and_a_known_attempt_is_found_ag
         EnumeratorState({_T0: 2}),
         2,
     )
-    assert two.commit(_rows(spark, 3), _document(later, "c", offset=3)).version == 2
+    assert TableWriter(two).commit(_rows(spark, 3), _document(later, "c", offset=3)).version == 2
     assert _ids(table) == [1, 2, 3]
 
 
 def test_an_append_by_another_writer_between_look_and_write_is_fine_and_counted(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
     _rows(spark, 100, 101).write.format("delta").mode("append").save(table)
-    done = stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    done = TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
     assert (done.version, done.rows, done.table_rows) == (3, 1, None)
     after = stream.anchor()
     assert after is not None
@@ -354,7 +355,7 @@ def test_an_append_by_another_writer_between_look_and_write_is_fine_and_counted(
 
 def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_it(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
     expected = (
@@ -363,7 +364,7 @@ def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_
         "version 2 or earlier, from which the next run continues"
     )
     with pytest.raises(TableChangedError) as error:
-        stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
     assert str(error.value) == expected
     with pytest.raises(TableChangedError) as error:
         stream.anchor()
@@ -373,32 +374,32 @@ def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_
     restored = stream.anchor()
     assert restored is not None
     assert (restored.state, restored.version, restored.table_rows) == (None, 4, None)
-    stream.commit(_rows(spark, 1, 2), _document(replace(restored, table_rows=0), "c", offset=2))
+    TableWriter(stream).commit(_rows(spark, 1, 2), _document(replace(restored, table_rows=0), "c", offset=2))
     assert _ids(table) == [1, 2]
 
 
 def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_without_its_rows(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
     shutil.rmtree(table)
     again = _stream(spark, table)
     expected = rf"version 1 of the table {table} is a batch .* planned at version 1: the table was dropped and created"
     with pytest.raises(TableChangedError, match=expected):
-        stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
     with pytest.raises(TableChangedError, match=expected):
         again.anchor()
 
     shutil.rmtree(table)
     again = _stream(spark, table)
-    again.commit(_rows(spark, 1, 2), _document(again.anchor(), "c", offset=2))
+    TableWriter(again).commit(_rows(spark, 1, 2), _document(again.anchor(), "c", offset=2))
     assert _ids(table) == [1, 2]
 
 
 @pytest.mark.parametrize("others", [1, 3], ids=["as many commits", "more commits"])
 def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_old_one(spark, table, others):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
     shutil.rmtree(table)
     for number in range(1 + others):
@@ -406,7 +407,7 @@ def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_
     version = 1 + others
     expected = rf"version {version} of the table {table} .* version 1 is another commit \(WRITE\)"
     with pytest.raises(TableChangedError, match=expected):
-        stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
     with pytest.raises(TableChangedError, match=expected):
         _stream(spark, table).anchor()
 
@@ -421,11 +422,11 @@ def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_
 
 def test_a_restored_position_that_others_built_upon_is_still_the_same_table(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
     _rows(spark, 100).write.format("delta").mode("append").save(table)
-    stream.commit(_rows(spark, 2), _document(stream.anchor(), "c", offset=2))
+    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "c", offset=2))
     last = stream.anchor()
     assert last is not None
     assert last.attempt == "c"
@@ -435,20 +436,20 @@ def test_a_table_that_is_gone_after_the_write_is_named(spark, table):
     stream = _stream(spark, table)
     document = _document(stream.anchor(), "a")
     with pytest.raises(TableError, match=r"disappeared during the run\. Nothing of this batch was written"):
-        stream.written(lambda: shutil.rmtree(table), document.base_version, document.attempt)
+        TableWriter(stream).written(lambda: shutil.rmtree(table), document.base_version, document.attempt)
 
 
 def test_rows_undone_by_a_restore_are_written_again_each_time(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
-    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
+    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
     for number in range(2):
         spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
         anchor = stream.anchor()
         assert anchor is not None
         assert anchor.state == EnumeratorState({_T0: 1})
         assert anchor.version == landed.version(table)
-        stream.commit(_rows(spark, 2), _document(anchor, f"again {number}", offset=2))
+        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, f"again {number}", offset=2))
         assert _ids(table) == [1, 2]
 
 
@@ -465,9 +466,9 @@ def _restore_to_the_time_of(spark, path, version):
 
 def test_a_restore_to_a_time_is_followed_by_the_files_it_left(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
     _rows(spark, 100).write.format("delta").mode("append").save(table)
-    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = '1')")
     _rows(spark, 101).write.format("delta").mode("append").save(table)
     # Before the first rows, between a foreign append and an own commit, after an own one whose files a later version
@@ -478,9 +479,9 @@ def test_a_restore_to_a_time_is_followed_by_the_files_it_left(spark, table):
         assert anchor is not None
         assert anchor.state == (None if offset is None else EnumeratorState({_T0: offset}))
         assert (anchor.version, _ids(table)) == (landed.version(table), ids)
-    stream.commit(_rows(spark, 3), _document(stream.anchor(), "c", offset=3))
+    TableWriter(stream).commit(_rows(spark, 3), _document(stream.anchor(), "c", offset=3))
     _restore_to_the_time_of(spark, table, 1)
-    stream.commit(_rows(spark, 2), _document(stream.anchor(), "d", offset=2))
+    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "d", offset=2))
     assert _ids(table) == [1, 2]
     last = stream.anchor()
     assert last is not None
@@ -489,9 +490,9 @@ def test_a_restore_to_a_time_is_followed_by_the_files_it_left(spark, table):
 
 def test_a_restore_to_the_time_of_an_empty_commit_stops(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
-    stream.commit(_rows(spark), _document(stream.anchor(), "moved", offset=0))
-    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
+    TableWriter(stream).commit(_rows(spark), _document(stream.anchor(), "moved", offset=0))
+    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
     _restore_to_the_time_of(spark, table, 2)
     with pytest.raises(PositionLostError, match=r"more than one version, including 2 and 1, in which"):
         stream.anchor()
@@ -500,7 +501,7 @@ def test_a_restore_to_the_time_of_an_empty_commit_stops(spark, table):
 def test_a_restore_to_a_time_of_a_log_that_is_not_whole_stops(spark, table):
     stream = _stream(spark, table)
     for offset in (1, 2):
-        stream.commit(_rows(spark, offset), _document(stream.anchor(), f"a{offset}", offset=offset))
+        TableWriter(stream).commit(_rows(spark, offset), _document(stream.anchor(), f"a{offset}", offset=offset))
     _restore_to_the_time_of(spark, table, 1)
     # History is asked first, and the log then: in between, Delta may have cleaned it.
     history = stream.history()
@@ -513,7 +514,7 @@ def test_a_restore_to_a_time_of_a_log_that_is_not_whole_stops(spark, table):
 def test_maintenance_leaves_the_position_where_it_is(spark, table):
     stream = _stream(spark, table)
     for number in (1, 2):
-        stream.commit(_rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number))
+        TableWriter(stream).commit(_rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number))
     spark.sql(f"OPTIMIZE delta.`{table}`")
     spark.sql(f"VACUUM delta.`{table}`")
     spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (note STRING)")
@@ -526,7 +527,7 @@ def test_maintenance_leaves_the_position_where_it_is(spark, table):
     anchor = stream.anchor()
     assert anchor is not None
     assert (anchor.state, anchor.version) == (EnumeratorState({_T0: 2}), 2)
-    stream.commit(_rows(spark, 3), _document(replace(anchor, table_rows=1), "b", offset=3))
+    TableWriter(stream).commit(_rows(spark, 3), _document(replace(anchor, table_rows=1), "b", offset=3))
     assert _ids(table) == [2, 3]
     assert spark.read.format("delta").load(table).where("note IS NOT NULL").count() == 0
 
@@ -536,7 +537,9 @@ def test_an_optimize_right_behind_the_write_does_not_hide_it(spark, table):
     spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
     try:
         for number in (1, 2, 3):
-            done = stream.commit(_rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number))
+            done = TableWriter(stream).commit(
+                _rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number)
+            )
             assert done.rows == 1
     finally:
         spark.conf.unset("spark.databricks.delta.autoCompact.minNumFiles")
@@ -550,7 +553,7 @@ def test_an_optimize_right_behind_the_write_does_not_hide_it(spark, table):
 
 def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     for version, wipe, shown in (
         (2, "DELETE FROM {table}", 'a DELETE {"predicate": "[\\"true\\"]"}, after version 1'),
         (3, "INSERT OVERWRITE {table} VALUES (9, 'x')", 'a WRITE {"mode": "Overwrite"'),
@@ -596,7 +599,7 @@ def test_a_write_that_is_skipped_without_a_reason_is_reported(spark, table):
         "txnVersion", 5
     ).append()
     with pytest.raises(PositionLostError) as error:
-        stream.commit(_rows(spark, 1), _document(anchor, "a"))
+        TableWriter(stream).commit(_rows(spark, 1), _document(anchor, "a"))
     assert str(error.value).startswith(
         f"Delta skipped the write to {table} without an error, and no commit of the stream 'main' explains it: its "
         "transaction version is at or above 0. "
@@ -608,7 +611,7 @@ def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
     stream = _stream(spark, table)
     failing = _rows(spark, 1).selectExpr("id", "CAST(1 DIV (id - 1) AS STRING) AS name")
     with pytest.raises(WriteFailedError) as error:
-        stream.commit(failing, _document(stream.anchor(), "a"))
+        TableWriter(stream).commit(failing, _document(stream.anchor(), "a"))
     message = str(error.value)
     assert message.startswith(f"the write to {table} failed and nothing of it was committed: ")
     assert "Division by zero" in message
@@ -616,7 +619,7 @@ def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
     assert (_ids(table), landed.version(table)) == ([], 0)
     spark.sql(f"ALTER TABLE delta.`{table}` ADD CONSTRAINT positive CHECK (id > 0)")
     with pytest.raises(WriteFailedError, match=r"CHECK constraint positive .*A row breaks this rule of the table"):
-        stream.commit(_rows(spark, -1), _document(stream.anchor(), "b"))
+        TableWriter(stream).commit(_rows(spark, -1), _document(stream.anchor(), "b"))
 
 
 # --- two streams --------------------------------------------------------------------------------------------------
@@ -625,15 +628,15 @@ def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
 def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
     one, two = _stream(spark, table), _stream(spark, table, stream="two")
     begin_one, begin_two = one.anchor(), two.anchor()
-    one.commit(_rows(spark, 1), _document(begin_one, "a"))
-    assert two.commit(_rows(spark, 2), _document(begin_two, "b", stream="two", topic="u")).version == 2
+    TableWriter(one).commit(_rows(spark, 1), _document(begin_one, "a"))
+    assert TableWriter(two).commit(_rows(spark, 2), _document(begin_two, "b", stream="two", topic="u")).version == 2
     anchor_one, anchor_two = one.anchor(), two.anchor()
     assert anchor_one is not None
     assert anchor_two is not None
     state_one, state_two = EnumeratorState({_T0: 1}), EnumeratorState({TopicPartition("u", 0): 1})
     assert (anchor_one.version, anchor_one.state, anchor_one.other_streams) == (1, state_one, {"two": state_two})
     assert (anchor_two.version, anchor_two.state) == (2, state_two)
-    assert one.commit(_rows(spark, 3), _document(anchor_one, "c", offset=2)).version == 3
+    assert TableWriter(one).commit(_rows(spark, 3), _document(anchor_one, "c", offset=2)).version == 3
     assert _ids(table) == [1, 2, 3]
 
     one.check_overlap(anchor_one, make_plan({0: (0, 1)}))
@@ -651,18 +654,18 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
 def test_the_second_of_two_new_streams_finds_the_first_before_it_writes(spark, table):
     one, two = _stream(spark, table), _stream(spark, table, stream="two")
     begin_one, begin_two = one.anchor(), two.anchor()
-    one.commit(_rows(spark, 1), _document(begin_one, "a"), [_T0])
+    TableWriter(one).commit(_rows(spark, 1), _document(begin_one, "a"), [_T0])
     with pytest.raises(StreamOverlapError, match=r"t-0: the stream 'main' of .* reads it since version 1"):
-        two.commit(_rows(spark, 1), _document(begin_two, "b", stream="two"), [_T0])
+        TableWriter(two).commit(_rows(spark, 1), _document(begin_two, "b", stream="two"), [_T0])
     assert _ids(table) == [1]
     # Where no lock keeps them apart, the read-back finds it.
     with pytest.raises(TableChangedError, match=r"versions 1 .* and 2 .* both contain t-0"):
-        two.commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
+        TableWriter(two).commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
 
 
 def test_a_stream_whose_commits_are_gone_from_history_is_not_taken_for_a_new_one(spark, table):
     one, two = _stream(spark, table), _stream(spark, table, stream="two")
-    one.commit(_rows(spark, 1), _document(one.anchor(), "a"))
+    TableWriter(one).commit(_rows(spark, 1), _document(one.anchor(), "a"))
     anchor = two.anchor()
     assert anchor is not None
     commits = [commit for commit in one.commits() if commit.version > 0]
@@ -677,7 +680,7 @@ def test_a_table_of_a_stream_takes_no_windows_even_while_it_is_empty(spark, tabl
         stream.check_takes_windows()
     spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('dagster-kafka-flip.streams')")
     stream.check_takes_windows()
-    stream.commit(stream.no_rows(), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(stream.no_rows(), _document(stream.anchor(), "a"))
     with pytest.raises(WindowsChangedError, match=r"the stream 'main' wrote to it \(version 2\)"):
         stream.check_takes_windows()
 
@@ -689,7 +692,7 @@ def test_a_table_that_delta_rs_filled_is_not_new(spark, table, tmp_path):
     empty = str(tmp_path / "empty")
     deltalake.DeltaTable.create(empty, pa.schema([("id", pa.int64()), ("name", pa.string())]))
     stream = _stream(spark, empty)
-    done = stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    done = TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     assert (done.rows, done.table_rows) == (1, 1)
     deltalake.write_deltalake(empty, pa.table({"id": [5], "name": ["x"]}), mode="append")
     anchor = stream.anchor()
@@ -701,7 +704,7 @@ def test_rows_that_spark_does_not_count_are_unknown_and_still_foreign(spark, tab
     spark.conf.set("spark.databricks.delta.history.metricsEnabled", "false")
     try:
         stream = _stream(spark, table)
-        done = stream.commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
+        done = TableWriter(stream).commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
         assert (done.rows, done.bytes, done.table_rows) == (None, None, None)
         other = f"{table}-other"
         _rows(spark, 7).write.format("delta").save(other)
@@ -727,14 +730,14 @@ def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
     (tmp_path / "ab").mkdir()
     path = str(tmp_path / "a[b]{c}*?")
     stream = _stream(spark, path)
-    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     assert TransactionLog(spark, path, path).transaction_version("dagster-kafka-flip/main", 1) == 0
     assert _ids(path) == [1]
 
 
 def test_the_log_shows_without_spark_whether_a_position_is_still_valid(spark, table, tmp_path):
     stream = _stream(spark, table)
-    stream.commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
     state = EnumeratorState({_T0: 1})
     assert version_if_still_valid(table, "main", state, 1, 1, 2) == (1, 2)
     assert version_if_still_valid(table, "main", EnumeratorState({_T0: 9}), 1, 1, 2) is None
@@ -850,7 +853,7 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reporte
     stream = DeltaTable(spark, DeltaTarget(table=table, schema_evolution=True))
     narrow = spark.sql("SELECT 1 id, named_struct('f', 1.5F, 'd', 2.25BD) s, array(3S) l, map('k', 4Y) m, 'x' name")
     narrow = narrow.withColumn("s", narrow.s.cast("struct<f: float, d: decimal(10, 2)>"))
-    stream.commit(narrow, _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(narrow, _document(stream.anchor(), "a"))
     wide = spark.sql(
         "SELECT 4294967296 id, named_struct('f', 1.1D, 'd', 2.1234BD) s, array(70000) l, map('k', 5000000000) m, 'y' "
         "name, 7 n"
@@ -865,7 +868,7 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reporte
         "m{} tinyint -> bigint",
         "+ n int",
     )
-    stream.commit(wide, _document(stream.anchor(), "b", offset=2))
+    TableWriter(stream).commit(wide, _document(stream.anchor(), "b", offset=2))
     now = spark.table(f"delta.`{table}`")
     assert now.schema.simpleString() == _struct(_WIDE).simpleString() == columns.struct.simpleString()
     assert {row["id"]: (row["s"]["f"], str(row["s"]["d"]), row["l"], row["m"], row["n"]) for row in now.collect()} == {
@@ -923,7 +926,7 @@ def test_columns_of_a_first_run_that_landed_nothing_bind_no_later_one(spark, tab
     assert names_and_types(again.check_schema(other)) == (("id", "int"), ("name", "string"))
 
     # Once there is a commit, there may be rows, and nobody is told to remove them.
-    again.commit(spark.createDataFrame([], other), _document(again.anchor(), "a"))
+    TableWriter(again).commit(spark.createDataFrame([], other), _document(again.anchor(), "a"))
     with pytest.raises(SchemaMismatchError) as error:
         again.check_schema(_struct(_SCHEMA))
     assert "An earlier run" not in str(error.value)
@@ -933,7 +936,7 @@ def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not
     stream = _stream(spark, table)
     rows = _rows(spark, 1).selectExpr("id AS ID")
     assert names_and_types(stream.check_schema(rows.schema)) == (("id", "bigint"), ("name", "string"))
-    stream.commit(rows, _document(stream.anchor(), "a"))
+    TableWriter(stream).commit(rows, _document(stream.anchor(), "a"))
     assert landed.rows(table, "id", "name") == [(1, None)]
 
 
@@ -946,12 +949,12 @@ def test_schema_evolution_adds_columns_and_keeps_document_and_fence(spark, table
         ("name", "string"),
         ("added", "struct<a:int>"),
     )
-    stream.commit(rows, _document(anchor, "a"))
+    TableWriter(stream).commit(rows, _document(anchor, "a"))
     wider = _rows(spark, 2).selectExpr("id", "name", "named_struct('a', 2, 'b', 3) AS added")
     stream.check_schema(wider.schema)
-    stream.commit(wider, _document(stream.anchor(), "b", offset=2))
+    TableWriter(stream).commit(wider, _document(stream.anchor(), "b", offset=2))
     with pytest.raises(ConcurrentIngestionError):
-        stream.commit(wider, _document(anchor, "c", offset=2))
+        TableWriter(stream).commit(wider, _document(anchor, "c", offset=2))
     found = stream.anchor()
     assert found is not None
     assert (found.state, found.version, found.table_rows) == (EnumeratorState({_T0: 2}), 2, 2)

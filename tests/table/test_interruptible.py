@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from dagster_kafka_flip.table import interruptible
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.interruptible import held
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.processes import wait_until
@@ -40,7 +41,7 @@ def test_the_lock_is_kept_until_an_interrupted_write_has_ended(spark, table, mon
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        DeltaTable(spark, DeltaTarget(table=table)).written(write, 0, "an attempt")
+        TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(write, 0, "an attempt")
     assert "may be committed. The table stays locked for other runs until the write ends" in caplog.text
     with pytest.raises(Timeout):
         lock.acquire(timeout=0)
@@ -67,7 +68,7 @@ def test_an_interrupt_stops_the_spark_job_of_another_thread(spark, table, tmp_pa
     threading.Thread(target=interrupt).start()
     rows = spark.range(1, 3).where(slow("id"))
     with pytest.raises(KeyboardInterrupt):
-        DeltaTable(spark, DeltaTarget(table=table)).written(
+        TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(
             lambda: rows.write.format("delta").mode("append").save(table), 0, "an attempt"
         )
     assert "stopping the Spark jobs" in caplog.text

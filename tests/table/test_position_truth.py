@@ -19,6 +19,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
@@ -60,7 +61,7 @@ def _land(spark, stream, attempt, *ids, offset, anchor=None):
         splits=(),
         state=_at(offset),
     )
-    return stream.commit(_rows(spark, *ids), document)
+    return TableWriter(stream).commit(_rows(spark, *ids), document)
 
 
 def _ids(path):

@@ -23,6 +23,7 @@ from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
 from dagster_kafka_flip.table.retention import DEFAULT_LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 
@@ -261,7 +262,7 @@ def test_a_forgotten_position_is_taken_from_a_record_that_delta_confirms(land, s
     assert (run.known.anchor_version, run.known.transaction_version) == (run.batches[0].committed.version, 1)
     for anchor in (first, later):
         with pytest.raises(ConcurrentIngestionError):
-            one.commit(one.no_rows(), _document(anchor))
+            TableWriter(one).commit(one.no_rows(), _document(anchor))
     assert land(known=None).is_idle
     assert spark.read.format("delta").load(table).count() == 5
 

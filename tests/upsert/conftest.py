@@ -10,8 +10,8 @@ import pytest
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 
 KEY = JsonFormat(schema="id BIGINT")
@@ -47,14 +47,14 @@ def around_the_merge(monkeypatch):
     """Does something before or after the next merge."""
 
     def install(before=lambda: None, after=lambda: None):
-        original = DeltaTable._merge
+        original = TableWriter._merge
 
         def merge(self, *arguments):
-            monkeypatch.setattr(DeltaTable, "_merge", original)
+            monkeypatch.setattr(TableWriter, "_merge", original)
             before()
             original(self, *arguments)
             after()
 
-        monkeypatch.setattr(DeltaTable, "_merge", merge)
+        monkeypatch.setattr(TableWriter, "_merge", merge)
 
     return install

@@ -22,8 +22,8 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
@@ -55,13 +55,13 @@ def test_a_run_that_dies_before_or_behind_delta_s_commit_is_gone_on_with(
         follow(limits=Limits(max_records_per_batch=2))
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
 
-    original = DeltaTable.commit
+    original = TableWriter.commit
 
     def commit(self, *arguments):
         original(self, *arguments)
         _die()
 
-    monkeypatch.setattr(DeltaTable, "commit", commit)
+    monkeypatch.setattr(TableWriter, "commit", commit)
     with pytest.raises(_DiedError):
         follow(reported=-1)
     monkeypatch.undo()
@@ -121,14 +121,14 @@ def test_a_column_that_is_renamed_just_before_the_write_is_named(
     kafka.produce(topic, [change(1, "a")])
     follow(target=target)
     kafka.produce(topic, [change(1, "b")])
-    original = getattr(DeltaTable, write)
+    original = getattr(TableWriter, write)
 
     def renaming(self, *arguments):
-        monkeypatch.setattr(DeltaTable, write, original)
+        monkeypatch.setattr(TableWriter, write, original)
         spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN name TO title")
         original(self, *arguments)
 
-    monkeypatch.setattr(DeltaTable, write, renaming)
+    monkeypatch.setattr(TableWriter, write, renaming)
     with pytest.raises(SchemaMismatchError, match=r"has no column name \(string\).*title is that column, renamed"):
         follow(target=target)
     spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN title TO name")
@@ -144,15 +144,15 @@ def test_a_column_that_is_dropped_while_a_history_is_read_leads_to_a_new_plan(
     follow(target=target)
     spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN note STRING")
     kafka.produce(topic, [change(1, "b")])
-    original = DeltaTable._rows_before
+    original = TableWriter._rows_before
 
     def dropping(self, *arguments):
-        monkeypatch.setattr(DeltaTable, "_rows_before", original)
+        monkeypatch.setattr(TableWriter, "_rows_before", original)
         rows = original(self, *arguments)
         spark.sql(f"ALTER TABLE delta.`{table}` DROP COLUMN note")
         return rows
 
-    monkeypatch.setattr(DeltaTable, "_rows_before", dropping)
+    monkeypatch.setattr(TableWriter, "_rows_before", dropping)
     assert follow(target=target).merged == MergedRows(1, 1, 0, 0)
     assert landed.rows(table, "name", "is_current") == [("a", False), ("b", True)]
 
@@ -170,7 +170,7 @@ def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, aro
         thread.join()
 
     # As on a store without locks: it is the fence that keeps the two apart.
-    monkeypatch.setattr("dagster_kafka_flip.table.delta_table.store_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("dagster_kafka_flip.table.table_writer.store_lock", lambda *_, **__: contextlib.nullcontext())
     around_the_merge(before=other)
     with pytest.raises(ConcurrentIngestionError, match=r"committed version 2 to the stream 'main' of .* first"):
         follow()
@@ -195,7 +195,7 @@ def test_kills_double_runs_and_other_writers_leave_the_other_modes_correct(
     assert follow(target=target).is_idle
     spark.sql(f"OPTIMIZE delta.`{table}`")
     kafka.produce(topic, [change(1, "c"), change(2), change(3, "d")])
-    monkeypatch.setattr("dagster_kafka_flip.table.delta_table.store_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("dagster_kafka_flip.table.table_writer.store_lock", lambda *_, **__: contextlib.nullcontext())
     around_the_merge(before=lambda: follow(target=target))
     with pytest.raises(ConcurrentIngestionError):
         follow(target=target)

@@ -31,8 +31,8 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.upsert.conftest import KEY, VALUE, change
@@ -121,7 +121,7 @@ def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
         decoder = Decoder.of(KEY, VALUE, None)
         return rebuild(source, target, f"{table}-{number}", spark=spark, connection=connection, decoder=decoder)
 
-    replace = DeltaTable.replace
+    replace = TableWriter.replace
     for before, rows in ((True, old), (False, new)):
 
         def dying(self, *arguments, before=before):
@@ -129,11 +129,11 @@ def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
                 replace(self, *arguments)
             raise _DiedError
 
-        monkeypatch.setattr(DeltaTable, "replace", dying)
+        monkeypatch.setattr(TableWriter, "replace", dying)
         with pytest.raises(_DiedError):
             build()
         assert landed.rows(table, "id", "name") == rows
-    monkeypatch.setattr(DeltaTable, "replace", replace)
+    monkeypatch.setattr(TableWriter, "replace", replace)
     with pytest.raises(ConfigurationError, match="already replaced the rows of"):
         build()
     assert follow(target={"mode": mode}).is_idle
@@ -143,10 +143,10 @@ def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
         follow(target={"mode": mode})
         return replace(self, *arguments)
 
-    monkeypatch.setattr(DeltaTable, "replace", overtaken)
+    monkeypatch.setattr(TableWriter, "replace", overtaken)
     with pytest.raises(ConcurrentIngestionError):
         build(2)
-    monkeypatch.setattr(DeltaTable, "replace", replace)
+    monkeypatch.setattr(TableWriter, "replace", replace)
     assert landed.rows(table, "id", "name") == [*new, (3, "c")]
     build(2)
     assert landed.rows(table, "id", "name") == [*new, (3, "c")]
@@ -234,7 +234,7 @@ def test_a_staging_table_is_for_one_table(kafka, follow, build, topic, table, mo
         raise _DiedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "replace", dying)
+        patch.setattr(TableWriter, "replace", dying)
         with pytest.raises(_DiedError):
             build(staging)
     with pytest.raises(ConfigurationError, match=r"staging was not created to rebuild .*table-other, so it may have"):
@@ -267,15 +267,15 @@ def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b")])
     follow(transform=_wrong)
-    replace = DeltaTable.replace
+    replace = TableWriter.replace
 
     def after(statement):
         def replacing(self, *arguments):
-            monkeypatch.setattr(DeltaTable, "replace", replace)
+            monkeypatch.setattr(TableWriter, "replace", replace)
             spark.sql(statement)
             return replace(self, *arguments)
 
-        monkeypatch.setattr(DeltaTable, "replace", replacing)
+        monkeypatch.setattr(TableWriter, "replace", replacing)
 
     after(f"INSERT INTO delta.`{table}` (id, name) VALUES (7, 'first load')")
     with pytest.raises(ForeignRowsError, match=r"1 rows of .* have no offset"):
@@ -352,7 +352,7 @@ def test_each_rebuild_lands_its_rejected_records_once(kafka, follow, build, topi
         raise _DiedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "replace", dying)
+        patch.setattr(TableWriter, "replace", dying)
         with pytest.raises(_DiedError):
             build(f"{table}-1", dead_letters=letters)
     for number in (1, 2):

@@ -11,7 +11,7 @@ from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.windowed_table import RepairedTable
 from tests import landed
 from tests.windows.conftest import HOUR, START
@@ -149,7 +149,7 @@ def test_in_every_order_of_plan_append_and_rewrite_each_record_is_landed_once(
     for number, order in enumerate(ORDERS, 1):
         write(2)
         with monkeypatch.context() as patch:
-            stream = Actor(patch, DeltaTable, "commit", append)
+            stream = Actor(patch, TableWriter, "commit", append)
             repair = Actor(patch, RepairedTable, "rewrite", lambda: rewrite([DAY], rules=REPAIR))
             steps = {"S": stream.plan, "A": stream.write, "p": repair.plan, "r": repair.write}
             for step in order:

@@ -1,0 +1,342 @@
+"""TableWriter: writes to a table in one commit, and finds in the table's history whether it was committed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    CommitUnknownError,
+    ConcurrentIngestionError,
+    KafkaFlipError,
+    PositionLostError,
+    TableError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.table.change_errors import error_of
+from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
+from dagster_kafka_flip.table.delta_table import ForeignConflictError
+from dagster_kafka_flip.table.history import Commit, back_to, check_between, documented
+from dagster_kafka_flip.table.history_pages import TableNotThereError
+from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
+from dagster_kafka_flip.table.local_log import is_newest
+from dagster_kafka_flip.table.merge import merging, read
+from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
+from dagster_kafka_flip.table.spark_error import error_summary, is_conflict
+from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.store_lock import store_lock
+from dagster_kafka_flip.table.stream_overlap import overlap
+from dagster_kafka_flip.table.unavailable import ENDED
+from dagster_kafka_flip.table.write_advice import explained
+from dagster_kafka_flip.table.written import Committed, Written, committed, rows_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.merge import LatestChanges
+
+_logger = logging.getLogger(__name__)
+
+
+class TableWriter:
+    """Writes what a stream, or a run of windows, has for a table.
+
+    Args:
+        table: The table.
+    """
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+
+    def commit(
+        self, rows: DataFrame | Changes, document: CommitDocument, takes_up: Collection[TopicPartition] = ()
+    ) -> Committed:
+        """Appends or merges a batch, with its document, in one commit, and confirms it in the table's history.
+
+        However the write ends, the table's history shows whether it was committed.
+
+        Args:
+            rows: The batch. Rows to append are read at most once if they are committed, and not at all if the fence
+                holds; changes are read once before the write.
+            document: The batch's document.
+            takes_up: Topic partitions that the stream had no position of before. Just before the write, the history is
+                searched for another writer that has begun to land them since the plan was made.
+
+        An interrupt stops the Spark job. The commit may or may not exist then; the next run finds out.
+
+        Raises:
+            ConcurrentIngestionError: Another run of the stream committed first.
+            StreamOverlapError: Another stream began to land the same meanwhile; nothing was written.
+            WindowsChangedError: The table became one of windows meanwhile; nothing was written.
+            TableChangedError: The table was restored or replaced meanwhile, or the fence did not hold, or another
+                stream landed the same in between.
+            ForeignConflictError: Somebody else's change came in between; nothing was written.
+            NullKeyError: A change has no key; nothing was written.
+            KeyOrderUnknownError: Which change of a key is the last is not known; nothing was written.
+            UnavailableValueError: A connector left out a value that is not there; nothing was written.
+            SchemaMismatchError: A key's fields have another order than the table's; nothing was written.
+            WriteFailedError: The write failed, and the table's history shows no commit of it.
+            CommitUnknownError: History can't be asked.
+        """
+        if isinstance(rows, Changes):
+            return self._commit_changes(rows, document, takes_up)
+        return self._commit_by(lambda: self._append(rows, document), document, takes_up)
+
+    def replace(self, rows: DataFrame, document: CommitDocument) -> Committed:
+        """Replaces all rows in one commit, with its document; see `commit`.
+
+        Raises:
+            ConcurrentIngestionError: A run of the stream committed first.
+            ForeignConflictError: Another writer committed since the document's base version; nothing was written.
+            KafkaFlipError: See `commit`.
+        """
+        from pyspark.sql import functions as f
+
+        def look(since: list[Commit]) -> None:
+            # Delta compares with the rows at the start of the write, and not with those that were looked at. The fence
+            # keeps away from the stream's own commits.
+            if since and not any(documented(since, document.stream)):
+                msg = f"version {since[0].version} ({since[0].operation})"
+                raise ForeignConflictError(msg)
+
+        written = self.written(
+            lambda: self._writer(rows, document).overwrite(f.lit(True)),
+            document.base_version,
+            document.attempt,
+            look=look,
+            anchor_version=document.anchor_version,
+        )
+        return self._judge(written, document, None)
+
+    def _commit_changes(
+        self, changes: Changes, document: CommitDocument, takes_up: Collection[TopicPartition]
+    ) -> Committed:
+        settings = {
+            "spark.databricks.delta.write.txnAppId": self._table.target.transaction_id,
+            "spark.databricks.delta.write.txnVersion": str(document.anchor_version),
+            "spark.databricks.delta.commitInfo.userMetadata": document.to_text(),
+        }
+        table = self._table
+        schema = table.checked or table.schema()
+        changes = changes.fitted(schema, lambda: table.partition_columns, str(table.target))
+        latest = self._read(changes, document)
+        if not latest.keys:
+            # Only the position moves, and an append conflicts with no other writer.
+            return self._commit_by(lambda: self._append(changes.landed.limit(0), document), document, takes_up, keys=0)
+        with merging(self._table.spark, self._table.target, changes, latest, settings) as (session, statement):
+            return self._commit_by(
+                lambda: self._merge(session, statement, changes), document, takes_up, keys=latest.keys, session=session
+            )
+
+    def _merge(self, session: SparkSession, statement: str, changes: Changes) -> None:
+        if self._table.target.schema_evolution:
+            # A MERGE would add all columns of the changes, including the one that marks deletes.
+            self._evolve(changes.landed)
+        session.sql(statement).collect()
+
+    def _read(self, changes: Changes, document: CommitDocument) -> LatestChanges:
+        """Reads a batch of changes. Nothing is written yet, so the table's lock isn't needed."""
+        found: list[LatestChanges] = []
+        try:
+            with held(contextlib.nullcontext()) as nothing:
+                run_interruptibly(
+                    self._table.spark,
+                    lambda: found.append(read(changes, lambda: self._rows_before(changes))),
+                    write_tag(document.attempt),
+                    nothing,
+                )
+        except KafkaFlipError:
+            raise
+        except Exception as error:
+            raise self.failed(error) from error
+        return found[0]
+
+    def _rows_before(self, changes: Changes) -> DataFrame:
+        """The table's rows, with whether a row was deleted and is kept."""
+        from pyspark.sql import functions as f
+
+        rows = self._table.spark.table(self._table.target.identifier)
+        ended = f.lit(False)
+        if changes.keeps_deleted:
+            ended = f.coalesce(f.col(quoted(changes.columns.deleted)), ended)
+        elif changes.is_history:
+            ended = ~f.coalesce(f.col(IS_CURRENT), ended)
+        return rows.withColumn(ENDED, ended)
+
+    def _evolve(self, rows: DataFrame) -> None:
+        """Adds new columns to the table, and widens types, in a commit without rows."""
+        if self._table.check_schema(rows.schema).changes:
+            rows.limit(0).writeTo(self._table.target.identifier).option("mergeSchema", "true").append()
+            self._table.checked = self._table.schema()
+
+    def _commit_by(
+        self,
+        write: Callable[[], None],
+        document: CommitDocument,
+        takes_up: Collection[TopicPartition],
+        keys: int | None = None,
+        session: SparkSession | None = None,
+    ) -> Committed:
+        def look(since: list[Commit]) -> None:
+            self._check_other_writers(since, document, takes_up)
+
+        written = self.written(
+            write,
+            document.base_version,
+            document.attempt,
+            look=look if takes_up else None,
+            session=session,
+            anchor_version=document.anchor_version,
+        )
+        return self._judge(written, document, keys)
+
+    def _check_other_writers(
+        self, since: list[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
+    ) -> None:
+        """Refuses to write if another stream, or windows, began to write the same since the plan was made."""
+        for commit in since:
+            other = commit.document()
+            if other is not None and other.stream != document.stream:
+                both = sorted(tp for tp in shared_logs(document, other) if tp in takes_up)
+                if both:
+                    raise overlap(self._table.target, both, other.stream, f"since version {commit.version}")
+            if makes_windows(commit):
+                raise self._table.is_of_windows(f" since version {commit.version}")
+
+    def written(
+        self,
+        write: Callable[[], None],
+        base_version: int,
+        attempt: str,
+        look: Callable[[list[Commit]], None] | None = None,
+        session: SparkSession | None = None,
+        anchor_version: int | None = None,
+    ) -> Written:
+        """Runs a write and finds its outcome in the table's history.
+
+        Args:
+            write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
+            base_version: The version that the write rests on.
+            attempt: Id of the attempt, in the tag of its Spark jobs.
+            look: Called with the commits since then, if there may be any, just before the write and under the table's
+                lock. If it raises an error, nothing is written.
+            session: The write's session. Default: the table's.
+            anchor_version: The version of the commit whose position the write continues from. Default: there is none.
+
+        Raises:
+            CommitUnknownError: History can't be asked.
+            TableError: The table disappeared.
+        """
+        failure: Exception | None = None
+        with held(store_lock(self._table.location(), is_remote=self._table.is_remote)) as lock:
+            if look is not None and (self._table.is_remote or not is_newest(self._table.location(), base_version)):
+                look(list(itertools.takewhile(lambda commit: commit.version > base_version, self._table.commits())))
+            try:
+                run_interruptibly(session or self._table.spark, write, write_tag(attempt), lock)
+            except Exception as error:  # noqa: BLE001 - whatever went wrong, only the history shows whether the commit exists
+                failure = error
+                _logger.info("the write ended with %s; checking whether it was committed", type(error).__name__)
+            begin = time.monotonic()
+            try:
+                last = base_version if anchor_version is None else min(base_version, anchor_version)
+                found = list(back_to(last, self._table.commits()))
+            except TableNotThereError as error:
+                raise self._table.disappeared() from (failure or error)
+            except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
+                msg = (
+                    f"the write to {self._table.target} ended, but its history can't be read to check whether it was "
+                    f"committed: {_reason(failure, error)}. Nothing is lost: if the batch was committed, the next run "
+                    "finds it; otherwise it reads the batch again"
+                )
+                raise CommitUnknownError(msg) from (failure or error)
+            since = [commit for commit in found if _is_after(commit, base_version, attempt)]
+            before = [commit for commit in found if not _is_after(commit, base_version, attempt)]
+            return Written(since, before, failure, time.monotonic() - begin)
+
+    def _append(self, rows: DataFrame, document: CommitDocument) -> None:
+        self._writer(rows, document).append()
+
+    def _writer(self, rows: DataFrame, document: CommitDocument) -> DataFrameWriterV2:
+        writer = (
+            rows.writeTo(self._table.target.identifier)
+            .option("txnAppId", self._table.target.transaction_id)
+            .option("txnVersion", document.anchor_version)
+            .option("userMetadata", document.to_text())
+        )
+        if self._table.target.schema_evolution:
+            writer = writer.option("mergeSchema", "true")
+        return writer
+
+    def _judge(self, written: Written, document: CommitDocument, keys: int | None) -> Committed:
+        since, failure = written.since, written.failure
+        streams = list(documented(since, document.stream))
+        for commit, own in streams:
+            if own.attempt == document.attempt:
+                check_between([*since, *written.before], document, commit.version, str(self._table.target))
+                check_alone(since, document, commit.version, str(self._table.target))
+                return committed(commit, written, rows_after(since, commit, document), keys, document.attempt)
+        if streams:
+            commit, own = streams[0]
+            msg = (
+                f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to the stream "
+                f"{document.stream!r} of {self._table.target} first; this batch was planned at version "
+                f"{document.base_version} and was not written. Nothing is lost: the next run continues from there"
+            )
+            raise ConcurrentIngestionError(msg) from failure
+        if failure is None:
+            msg = (
+                f"Delta skipped the write to {self._table.target} without an error, and no commit of the stream "
+                f"{document.stream!r} explains it: its transaction version is at or above {document.anchor_version}. "
+                "It was set manually, or the table was restored or created again meanwhile; nothing was written. Run "
+                "again"
+            )
+            raise PositionLostError(msg)
+        raise self.failed(failure) from failure
+
+    def failed(self, failure: Exception) -> KafkaFlipError:
+        """Returns the error for a write that failed without a commit in history."""
+        if is_conflict(failure):
+            return ForeignConflictError(error_summary(failure))
+        if self._has_other_columns():
+            # Delta has an error for each kind of statement then, and none that says so. The next plan's check does.
+            return ForeignConflictError("its columns are not those of before the write")
+        if (found := error_of(failure, str(self._table.target), self._table.target.key)) is not None:
+            return found
+        return WriteFailedError(
+            f"the write to {self._table.target} failed and nothing of it was committed: {explained(failure)}"
+        )
+
+    def _has_other_columns(self) -> bool:
+        """Whether another writer changed the table's columns since they were checked; no, if they can't be read."""
+        with contextlib.suppress(Exception):
+            return self._table.checked is not None and self._table.schema() != self._table.checked
+        return False
+
+
+def _reason(failure: Exception | None, error: Exception) -> str:
+    """Why a write's outcome is unknown, and what to do.
+
+    Args:
+        failure: What the write ended with, if it failed.
+        error: What the look at the table's history ended with.
+    """
+    if failure is None and isinstance(error, TableError):
+        return str(error)
+    # Where the history ends with a TableError, Spark has answered.
+    advice = "Spark may have died, usually from too little memory: give its driver more (spark.driver.memory)"
+    return with_advice(failure or error, advice)
+
+
+def _is_after(commit: Commit, version: int, attempt: str) -> bool:
+    """Whether a commit is after a version, or that of an attempt: in a table that was created again it is older."""
+    document = commit.document()
+    return commit.version > version or (document is not None and document.attempt == attempt)
