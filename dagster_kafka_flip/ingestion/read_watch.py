@@ -1,4 +1,4 @@
-"""Logs the progress of a long read while it runs, and that a write goes on in which nothing is read."""
+"""Logs the progress of a long read, and each minute that a write which reads nothing is still running."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_watched(
     interval_seconds: float = INTERVAL_SECONDS,
     silence_seconds: float = SILENCE_SECONDS,
 ) -> Generator[None, None, None]:
-    """Logs the progress of a write's read at each interval, and that it goes on without any. Short reads have none.
+    """Logs a write's progress at each interval, or that it is still running. Short writes log nothing.
 
     Errors of this log never affect the write.
 
@@ -48,22 +48,22 @@ def read_watched(
         progress: Formats the progress.
         log: The log.
         interval_seconds: Seconds until the first line, and between lines.
-        silence_seconds: Seconds without a line after which the log tells that the write goes on.
+        silence_seconds: Seconds without a line after which it logs that the write is still running.
     """
-    begin = told = time.monotonic()
+    begin = logged_at = time.monotonic()
     records_now = records_read(spark, tag)
 
     def log_progress() -> None:
-        nonlocal told
+        nonlocal logged_at
         try:
             records = records_now()
             now = time.monotonic()
             line = None if records is None else progress.line(records, now - begin)
-            if line is None and now - told >= silence_seconds:
-                line = _STILL.format(now - begin, now - told)
+            if line is None and now - logged_at >= silence_seconds:
+                line = _STILL.format(now - begin, now - logged_at)
             if line is not None and not is_over.is_set():
                 log.info("%s", line)
-                told = now
+                logged_at = now
         except Exception as error:  # noqa: BLE001 - whatever it is, the write must not suffer from it
             _logger.debug("could not read Spark's progress: %s: %s", type(error).__name__, error)
 
