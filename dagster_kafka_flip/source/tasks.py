@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MIN_RECORDS_PER_TASK = 50_000
 # Above this, a failed task repeats too much, and the last task delays the rest.
 MAX_RECORDS_PER_TASK = 2_000_000
+# Spark closes a task's consumers when the task ends, and each keeps the metadata of all partitions of its topic: of a
+# thousand, 0.7 MB.
+MAX_SPLITS_PER_TASK = 100
 # Each task prefetches records of the next task at the end of its range, so more tasks cost more.
 _TASKS_PER_CORE = 1
 
@@ -70,7 +73,8 @@ def plan_tasks(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskP
 
 def _groups(thin: Sequence[KafkaPartitionSplit], records_per_task: int, parallelism: int) -> int:
     by_size = -(-sum(split.offset_span for split in thin) // records_per_task)
-    return min(len(thin), max(by_size, parallelism))
+    by_number = -(-len(thin) // MAX_SPLITS_PER_TASK)
+    return min(len(thin), max(by_size, by_number, parallelism))
 
 
 def _neighbours(splits: Sequence[KafkaPartitionSplit], groups: int) -> tuple[tuple[KafkaPartitionSplit, ...], ...]:

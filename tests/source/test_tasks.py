@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.tasks import MAX_RECORDS_PER_TASK, MIN_RECORDS_PER_TASK, plan_tasks
+from dagster_kafka_flip.source.tasks import (
+    MAX_RECORDS_PER_TASK,
+    MAX_SPLITS_PER_TASK,
+    MIN_RECORDS_PER_TASK,
+    plan_tasks,
+)
 
 
 def _splits(*spans, first=7):
@@ -48,14 +53,19 @@ def test_one_topic_partition_with_nearly_all_records_keeps_every_core_busy():
 
 
 def test_thousands_of_thin_topic_partitions_are_read_by_few_tasks():
-    plan = plan_tasks(_splits(*[10] * 5000), 8)
+    plan = plan_tasks(_splits(*[10] * 800), 8)
     assert plan.divided == ()
     assert len(plan.tasks) == 8
-    assert set(_spans(plan.tasks)) == {6250}
+    assert set(_spans(plan.tasks)) == {1000}
+
+
+def test_no_task_opens_so_many_consumers_that_they_fill_the_heap():
+    plan = plan_tasks(_splits(*[10] * 5000), 8)
+    assert [len(task) for task in plan.tasks] == [MAX_SPLITS_PER_TASK] * 50
 
 
 def test_thin_ones_are_as_many_tasks_as_their_records_are_worth():
-    plan = plan_tasks(_splits(*[1000] * 1000), 2)
+    plan = plan_tasks(_splits(*[5000] * 200), 2)
     assert _spans(plan.tasks) == [500_000] * 2
 
 
