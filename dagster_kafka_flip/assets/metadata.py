@@ -20,6 +20,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.serializer import to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
-    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -177,9 +177,9 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
         metadata["kafka/low_watermark"] = timestamp_value(result.state.watermark)
         metadata["kafka/paused_offsets"] = sum(result.plan.paused.values())
     if result.plan.discovered:
-        metadata["kafka/discovered"] = _some(result.plan.discovered)
+        metadata["kafka/discovered"] = first_few(result.plan.discovered, _NAMED_PARTITIONS)
     if result.plan.removed:
-        metadata["kafka/removed"] = _some(result.plan.removed)
+        metadata["kafka/removed"] = first_few(result.plan.removed, _NAMED_PARTITIONS)
     if result.dead_letter_table is not None:
         if result.dead_letters is not None:
             metadata["kafka/dead_letters"] = result.dead_letters
@@ -241,12 +241,6 @@ def timestamp_value(milliseconds: float) -> TimestampMetadataValue | TextMetadat
 def per_second(records: int, seconds: float) -> float:
     """Records per second; 0 if no time passed."""
     return round(records / seconds, 3) if seconds > 0 else 0.0
-
-
-def _some(partitions: Sequence[TopicPartition]) -> str:
-    more = len(partitions) - _NAMED_PARTITIONS
-    named = ", ".join(map(str, partitions[:_NAMED_PARTITIONS]))
-    return f"{named} and {more} more" if more > 0 else named
 
 
 def known_position(materialization: AssetMaterialization | None) -> KnownPosition | None:

@@ -19,19 +19,19 @@ from dagster import (
 from dagster_kafka_flip.assets.metadata import UNKNOWN, timestamp_value
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_materializations
 from dagster_kafka_flip.assets.window_metadata import of_run
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from dagster import AssetKey, DagsterInstance, EventLogRecord
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.stream_status import LogStatus
 
 LAG_BELOW = "lag_below"
@@ -40,7 +40,6 @@ SAME_LOG = "same_log"
 NO_RECORDS_REJECTED_LATELY = "no_records_rejected_lately"
 
 _SHOWN_PARTITIONS = 20
-_NAMED_PARTITIONS = 5
 
 # Tolerated clock difference.
 _CLOCK_SKEW_SECONDS = 300.0
@@ -142,7 +141,7 @@ class LogChecks:
         if held_back:
             description += f". Open transactions hold back {held_back} more offsets, which are not counted"
         if status.gone:
-            description += f". {_named(status.gone)}: no longer exist; their lag is unknown and not counted"
+            description += f". {first_few(status.gone)}: no longer exist; their lag is unknown and not counted"
         if status.changed:
             description += f". Logs that changed or do not exist are not counted: {len(status.changed)}; see {SAME_LOG}"
         metadata: dict[str, Any] = {
@@ -284,13 +283,6 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
         if isinstance(watermark, (int, float)) and watermark <= record.timestamp + _CLOCK_SKEW_SECONDS:
             return float(watermark)
     return None
-
-
-def _named(partitions: Sequence[TopicPartition]) -> str:
-    """Formats some topic partitions and the number of others."""
-    shown = ", ".join(map(str, partitions[:_NAMED_PARTITIONS]))
-    more = len(partitions) - _NAMED_PARTITIONS
-    return shown if more <= 0 else f"{shown} and {more} more"
 
 
 def _lag_table(status: LogStatus, known: KnownPosition) -> Any:

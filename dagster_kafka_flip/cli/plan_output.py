@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.cli.output import console, iso, print_fields, print_table, utc
+from dagster_kafka_flip.settings.names import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from dagster_kafka_flip.cli.plan_request import PlanRequest
     from dagster_kafka_flip.cli.planned_run import PlannedRun
@@ -145,18 +146,15 @@ def _summary(run: PlannedRun) -> dict[str, object]:
     }
     plan = run.plan
     if plan.held_back:
-        shown["held back"] = f"{totals['held_back']:,} offsets, by open transactions ({_named(plan.held_back)})"
+        shown["held back"] = (
+            f"{totals['held_back']:,} offsets, by open transactions ({first_few(sorted(plan.held_back))})"
+        )
     if plan.paused:
         shown["paused"] = f"{totals['paused']:,} offsets, ahead of the slowest by more than the maximum drift"
     if plan.discovered:
-        shown["new"] = f"{len(plan.discovered):,}: {_named(plan.discovered)}"
+        shown["new"] = f"{len(plan.discovered):,}: {first_few(sorted(plan.discovered))}"
     if plan.removed:
-        shown["removed"] = f"{len(plan.removed):,}: {_named(plan.removed)}; their position is kept"
+        shown["removed"] = f"{len(plan.removed):,}: {first_few(sorted(plan.removed))}; their position is kept"
     if plan.incidents:
         shown["tolerated"] = "\n".join(incident.message for incident in plan.incidents)
     return shown
-
-
-def _named(partitions: Iterable[TopicPartition], most: int = 5) -> str:
-    names = sorted(partitions)
-    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster_kafka_flip.errors import RecordsRejectedError
 from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
+from dagster_kafka_flip.settings.names import first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
@@ -59,7 +60,7 @@ def knowing_schemas(
                 log.info(
                     "reading the batch again, because its %ss have schemas that were not yet requested: %s",
                     side,
-                    _named(frames),
+                    first_few(map(schema_id, frames), _NAMED),
                 )
 
 
@@ -95,8 +96,3 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
         if learned := form.book.learn(digits for (digits,) in found):
             new[side] = learned
     return new
-
-
-def _named(frames: Sequence[str]) -> str:
-    more = f" and {len(frames) - _NAMED} more" if len(frames) > _NAMED else ""
-    return ", ".join(str(schema_id(digits)) for digits in frames[:_NAMED]) + more

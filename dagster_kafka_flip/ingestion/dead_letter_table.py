@@ -37,11 +37,12 @@ from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     write_off,
 )
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
-from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, shown
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import observed_metrics
 from dagster_kafka_flip.ingestion.pending_dead_letters import UNREADABLE, PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.set_aside import set_aside
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.incident import Tolerance, found
 from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
@@ -365,8 +366,8 @@ class DeadLetterTable:
         def message_for(error: KafkaFlipError) -> str:
             return (
                 f"{found(error)} This happened while the dead letters of version {batch.version} of "
-                f"{self._spec.target} ({shown(plan.splits)}) were read and written in version {committed.version} of "
-                f"{self.target}: they may come from either log. Nothing more was read, and all runs of the stream "
+                f"{self._spec.target} ({first_few(plan.splits)}) were read and written in version {committed.version} "
+                f"of {self.target}: they may come from either log. Nothing more was read, and all runs of the stream "
                 f"stop until you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
                 f"{committed.version - 1} removes the rows of that commit. Skip it only if you know that they come "
                 "from the old log, which can't be read again. 2. " + write_off(self.target, plan.splits, "earliest")

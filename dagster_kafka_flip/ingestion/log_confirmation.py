@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -19,18 +20,15 @@ from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.written import Committed
 
     Ask: TypeAlias = Callable[[], None]
     MessageFor: TypeAlias = Callable[[KafkaFlipError], str]
-
-_SHOWN_SPLITS = 5
 
 
 class LogConfirmation:
@@ -142,12 +140,6 @@ class LogConfirmation:
             self._log.warning("the change of a log could not be recorded: %s", failure)
 
 
-def shown(splits: Sequence[KafkaPartitionSplit]) -> str:
-    """The first few splits, and the number of the others."""
-    more = len(splits) - _SHOWN_SPLITS
-    return ", ".join(map(str, splits[:_SHOWN_SPLITS])) + (f" and {more} more" if more > 0 else "")
-
-
 def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:
     """Message about a commit whose rows may come from two logs."""
     recreated = isinstance(error, TopicRecreatedError)
@@ -160,9 +152,9 @@ def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: 
     )
     return (
         f"{found(error)} This happened while version {committed.version} of {target} was read and written. Its rows "
-        f"of {shown(splits)} may come from either log. The commit stays; nothing more was read, and all runs of the "
-        f"stream stop until you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} "
-        "removes the rows of that commit. Skip it only if you know that they come from the old log, which can't be "
-        "read again. 2. Make the next run read the new log from the beginning: "
+        f"of {first_few(splits)} may come from either log. The commit stays; nothing more was read, and all runs of "
+        f"the stream stop until you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF "
+        f"{committed.version - 1} removes the rows of that commit. Skip it only if you know that they come from the "
+        "old log, which can't be read again. 2. Make the next run read the new log from the beginning: "
         f"{set_position(str(target), target.stream, to=start)}"
     )

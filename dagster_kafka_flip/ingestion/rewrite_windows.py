@@ -25,6 +25,7 @@ from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import PlannedLogsGoneError, WindowLanding
 from dagster_kafka_flip.settings.arguments import check_options, expect
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -259,7 +260,7 @@ class _Run:
                 "other writers appended rows to %s since the last windows were written (versions %s); a window that "
                 "is written again replaces such rows",
                 self.spec.target,
-                ", ".join(map(str, sorted(look.foreign))),
+                first_few(sorted(look.foreign)),
             )
         check_keys(windows, look.windows, str(self.spec.target))
         plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
@@ -216,7 +217,7 @@ class StreamPlanner:
             log.warning(
                 "%s: no longer read, because they no longer exist or the source no longer lists them; their position "
                 "is kept",
-                ", ".join(map(str, plan.removed)),
+                first_few(plan.removed),
             )
         log_with_fields(
             log,

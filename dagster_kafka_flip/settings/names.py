@@ -1,4 +1,4 @@
-"""Checks lists of column names, and suggests names for a misspelled one."""
+"""Checks lists of column names, suggests names for a misspelled one, and shortens lists for messages."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def check_column_names(option: str, names: Sequence[str]) -> None:
     if duplicates:
         msg = f"{option}: duplicate column {duplicates[0]!r}"
         raise ValueError(msg)
+
+
+def first_few(things: Iterable[object], most: int = 5) -> str:
+    """The first things, and the number of the others.
+
+    Args:
+        things: Such as topic partitions.
+        most: How many to name.
+    """
+    listed = list(things)
+    return ", ".join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
 
 
 def near_names(name: str, names: Collection[str]) -> str:

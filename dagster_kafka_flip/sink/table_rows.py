@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, check_key, serialized, struct_of, type_of
 from dagster_kafka_flip.sink.serializers import json_of
 from dagster_kafka_flip.table.sql import quoted
@@ -182,8 +183,7 @@ class SegmentRows:
             return changes if self._sink.deletes == "tombstone" else changes.where(kind != "update_preimage")
         changed = [row[0] for row in changes.where(kind != "insert").select(COMMIT_VERSION).distinct().collect()]
         if changed and not self._source.skip_change_commits:
-            which = ", ".join(map(str, sorted(changed)[:5])) + (" ..." if len(changed) > 5 else "")  # noqa: PLR2004
-            versions = f"version{'s' * (len(changed) > 1)} {which}"
+            versions = f"version{'s' * (len(changed) > 1)} {first_few(sorted(changed))}"
             msg = (
                 f"{versions} of the table {self._source} updated or deleted rows, but the sink publishes only "
                 'appended rows. Nothing of the versions was published. Set content="changes" of the DeltaSource to '
