@@ -100,9 +100,10 @@ def missing(
     found = "does not exist" if there is None else f"is now another table (id {there})"
     msg = (
         f"the dead-letter table {target} (id {known.table_id}) {found}, so it is unknown whether it has the rejected "
-        f"records of version {batch.version} of {main_target}. Nothing was written. If it is unreachable (an "
-        f"unmounted volume, another host, another catalog), make {known.table} reachable again; if it was moved, set "
-        "its new location in dead_letter; if it was dropped on purpose, tolerate DeadLetterTableMissingError in one run"
+        f"records of version {batch.version} of {main_target}. Nothing was written after that version. If it is "
+        f"unreachable (an unmounted volume, another host, another catalog), make {known.table} reachable again; if it "
+        "was moved, set its new location in dead_letter; if it was dropped on purpose, tolerate "
+        "DeadLetterTableMissingError in one run"
     )
     return DeadLetterTableMissingError(msg)
 

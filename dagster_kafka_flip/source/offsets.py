@@ -170,8 +170,9 @@ class OffsetsInitializer(Settings):
         """Parses the form used in run config and on the command line.
 
         Args:
-            text: `earliest`, `latest`, `committed`, `committed:earliest`, `timestamp:2026-01-31T00:00:00Z`,
-                `timestamp:1769817600000`, or `offsets:{"topic": {"0": 17}}`.
+            text: `earliest`, `latest`, `committed`, `committed:earliest`, `committed:latest`,
+                `timestamp:2026-01-31T00:00:00Z`, `timestamp:1769817600000` (epoch milliseconds), or
+                `offsets:{"topic": {"0": 17}}`.
 
         Raises:
             ConfigurationError: The text has none of these forms.
