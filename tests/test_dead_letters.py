@@ -836,7 +836,7 @@ def test_a_dead_letter_table_recreated_during_a_run_still_gets_the_missing_dead_
 
     with monkeypatch.context() as patched:
         patched.setattr(TableWriter, "_append", append)
-        with pytest.raises(DeadLetterTableMissingError):
+        with pytest.raises(DeadLetterTableMissingError, match="Nothing was written after that version"):
             land(limits=Limits(max_records_per_batch=2))
     assert land(tolerate=[DeadLetterTableMissingError]).dead_letters == 1
     assert offsets(dead) == [(0, 2)]
