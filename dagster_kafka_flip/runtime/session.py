@@ -19,7 +19,13 @@ from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, is_credential, redaction_regex
 from dagster_kafka_flip.runtime.remote import server_advice
-from dagster_kafka_flip.runtime.session_settings import DELTA_CATALOG, DELTA_EXTENSION, own_settings, session_settings
+from dagster_kafka_flip.runtime.session_settings import (
+    DELTA_CATALOG,
+    DELTA_EXTENSION,
+    PARQUET_SETTINGS,
+    own_settings,
+    session_settings,
+)
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages
 from dagster_kafka_flip.settings.hidden import hidden_parameters, without_parameters
 
@@ -98,7 +104,7 @@ def build_session(
     _say_errors_once()
     remote = connect_address(master, remote)
     if remote is not None:
-        return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
+        return _connect(remote, {**session_settings(), **PARQUET_SETTINGS, **_CONNECT_SETTINGS, **(config or {})})
 
     active = active_session()
     if active is not None:

@@ -15,6 +15,11 @@ _KAFKA_SETTINGS = {
 }
 
 
+# Parquet looks at the size of what it has buffered after a hundred rows at the earliest: half a gigabyte, if each has
+# five megabytes.
+PARQUET_SETTINGS = {"parquet.page.size.row.check.min": "1", "parquet.block.size.row.check.min": "1"}
+
+
 def session_settings() -> dict[str, str]:
     """Settings that a running session accepts: UTC, the faster Kafka source, cheap times and small commits."""
     return {
@@ -34,6 +39,7 @@ def own_settings() -> dict[str, str]:
     return {
         **session_settings(),
         **_KAFKA_SETTINGS,
+        **{f"spark.hadoop.{name}": value for name, value in PARQUET_SETTINGS.items()},
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         # Otherwise each operation on a column asks the JVM several more times, to note its line for errors.
