@@ -13,8 +13,8 @@
 # make test-newest  the core tests on the newest Spark and Delta
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  retakes the documents' pictures of Dagster's pages
-# make bench   measures on a broker of its own: bench-throughput, bench-growth, bench-memory, bench-planning, bench-tasks, bench-backfills,
-#              bench-merges, bench-publishing
+# make bench   measures on brokers of its own, and writes docs/benchmarks.md: bench-throughput, bench-starts, bench-growth,
+#              bench-memory, bench-planning, bench-tasks, bench-backfills, bench-merges, bench-publishing
 # make soak    kills runs for ten minutes, and counts lost and doubled records
 # make soak-cluster  a run of 20 million records on a cluster that loses workers, compared record by record
 # make clean   removes what the others made, the virtual environment included
@@ -28,7 +28,10 @@ WORKERS ?= 3
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
+RESULTS := benchmarks/results
+FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned" --rounds 2
+
+.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-throughput bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +45,9 @@ $(VENV)/.ready-test: pyproject.toml constraints.txt constraints-airflow.txt scri
 
 $(VENV)/.ready-nightly: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
 	@scripts/bootstrap.sh nightly $(VENV)
+
+$(VENV)/.ready-bench: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
+	@scripts/bootstrap.sh bench $(VENV)
 
 demo: $(VENV)/.ready-demo
 	@$(BIN)/python -m examples.demo
@@ -103,16 +109,24 @@ screenshots: $(VENV)/.ready-nightly
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
-bench: bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing
+bench: bench-throughput bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing
+	@$(BIN)/python -m benchmarks.document
 
-bench-throughput: $(VENV)/.ready-test
-	@$(BIN)/python -m benchmarks.throughput
+# The alternatives, then what the result depends on: garbage collector, larger records, records that repeat.
+bench-throughput: $(VENV)/.ready-bench
+	@$(BIN)/python -m benchmarks.throughput --json $(RESULTS)/throughput.json
+	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --collector G1GC --json $(RESULTS)/throughput-g1.json
+	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --note-digits 850 --records 500000 --json $(RESULTS)/throughput-large.json
+	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --repeating --json $(RESULTS)/throughput-repeating.json
 
-bench-growth: $(VENV)/.ready-test
-	@$(BIN)/python -m benchmarks.growth
+bench-starts: $(VENV)/.ready-bench
+	@$(BIN)/python -m benchmarks.starts --json $(RESULTS)/starts.json
 
-bench-memory: $(VENV)/.ready-demo
-	@$(BIN)/python -m benchmarks.memory
+bench-growth: $(VENV)/.ready-bench
+	@$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
+
+bench-memory: $(VENV)/.ready-bench
+	@$(BIN)/python -m benchmarks.memory --json $(RESULTS)/memory.json
 
 bench-planning: $(VENV)/.ready-demo
 	@$(BIN)/python -m benchmarks.planning

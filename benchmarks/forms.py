@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip import Format
 
 _TEXTS = 10_000
+_REPEATED = 100
+_NOTE_DIGITS = 40
 
 JSON_SCHEMA = (
     "number BIGINT NOT NULL, carrier STRING, origin STRING, delay DOUBLE, distance INT, tail STRING, at TIMESTAMP, "
@@ -70,11 +72,14 @@ def forms() -> dict[str, Form]:
     return {form.name: form for form in made}
 
 
-def records(count: int) -> Iterator[dict[str, Any]]:
-    """Records that hardly repeat, so that a dictionary holds nothing; the same in every run.
+def records(count: int, note_digits: int = _NOTE_DIGITS, *, repeating: bool = False) -> Iterator[dict[str, Any]]:
+    """Records, the same in every run.
 
     Args:
         count: How many.
+        note_digits: Length of their longest field, less eight.
+        repeating: Whether each field but the number has at most a hundred values. Default: notes never repeat, so that
+            a dictionary does not hold them.
     """
     numbers = random.Random(27)  # noqa: S311 - no secret depends on it, and every run is to be alike
     few = [
@@ -85,13 +90,13 @@ def records(count: int) -> Iterator[dict[str, Any]]:
             "distance": numbers.randrange(10**4),
             "tail": f"{numbers.getrandbits(48):012x}",
             "at": datetime(2026, 3, numbers.randrange(1, 29), 12, 34, 56, tzinfo=timezone.utc),
-            "note": f"{numbers.getrandbits(160):040x}",
+            "note": f"{numbers.getrandbits(4 * note_digits):0{note_digits}x}",
         }
-        for _ in range(_TEXTS)
+        for _ in range(_REPEATED if repeating else _TEXTS)
     ]
     for number in range(count):
-        one = few[number % _TEXTS]
-        yield {"number": number, **one, "note": f"{one['note']}{number:08x}"}
+        one = few[number % len(few)]
+        yield {"number": number, **one, "note": f"{one['note']}{number % len(few) if repeating else number:08x}"}
 
 
 def _json(record: Mapping[str, Any]) -> bytes:

@@ -48,6 +48,8 @@ _FIRST_MS = 1_700_000_000_000
 _DAY_MS = 86_400_000
 _PARTITIONS_PER_TOPIC = 1_000
 _FEW = 100
+# What takes longer is timed only once.
+_LONGEST_SECONDS = 10
 _DRIVER_MEMORY = "4g"
 # Thousands of topic partitions need room for their metadata, and indexes that are not made at their full size at once.
 _BROKER_JVM = ("-Xmx2g",)
@@ -87,7 +89,7 @@ class Measurement:
         size: How much of it there is.
         what: What was timed.
         seconds: Median.
-        all_seconds: Of each round.
+        all_seconds: Of each round; of those that began within ten seconds.
     """
 
     curve: str
@@ -139,7 +141,7 @@ class Growth:
     def _records(self, size: int) -> dict[str, list[float]]:
         source = self._topic(4, size)
         seconds: list[float] = []
-        for _ in range(self._rounds):
+        for _ in self._repeats():
             with self._table() as table:
                 seconds.append(self._run(source, table, size))
         return {"into a new table": seconds}
@@ -148,7 +150,7 @@ class Growth:
         source = self._topic(size, size)
         first = _first_of(source)
         found: dict[str, list[float]] = {"one record in each": [], "one record in one of them": [], "nothing new": []}
-        for produced in range(size, size + self._rounds):
+        for produced in map(size.__add__, self._repeats()):
             with self._table() as table:
                 found["one record in each"].append(self._run(source, table, produced))
                 produce(self._servers, [(first, b"x", _FIRST_MS)])
@@ -163,7 +165,7 @@ class Growth:
         with self._table() as table:
             self._run(source, table, _FEW)
             self._commit_elsewhere(table, size)
-            for _ in range(self._rounds):
+            for _ in self._repeats():
                 produce(self._servers, more)
                 seconds.append(self._run(source, table, _FEW))
         return {f"{_FEW} records, after commits of others": seconds}
@@ -181,7 +183,7 @@ class Growth:
 
             rewrite()
             self._commit_elsewhere(table, size)
-            seconds = [_seconds(rewrite) for _ in range(self._rounds)]
+            seconds = [_seconds(rewrite) for _ in self._repeats()]
         return {f"a window of {_FEW} records, after commits of others": seconds}
 
     def _columns(self, size: int) -> dict[str, list[float]]:
@@ -190,7 +192,7 @@ class Growth:
         source = self._topic(4, 10_000, value)
         schema = ", ".join(f"{name} BIGINT" for name in names)
         seconds: list[float] = []
-        for _ in range(self._rounds):
+        for _ in self._repeats():
             with self._table() as table:
                 seconds.append(self._run(source, table, 10_000, value_format=JsonFormat(schema)))
         return {"10,000 records of JSON": seconds}
@@ -198,7 +200,7 @@ class Growth:
     def _batches(self, size: int) -> dict[str, list[float]]:
         source = self._topic(4, size * _FEW)
         seconds: list[float] = []
-        for _ in range(self._rounds):
+        for _ in self._repeats():
             with self._table() as table:
                 limits = Limits(max_records_per_batch=_FEW)
                 seconds.append(self._run(source, table, size * _FEW, limits=limits))
@@ -206,8 +208,16 @@ class Growth:
 
     def _tables(self, size: int) -> dict[str, list[float]]:
         command = [sys.executable, "-c", _CODE_LOCATION.format(count=size)]
-        times = [_seconds(lambda: subprocess.run(command, check=True)) for _ in range(self._rounds)]
+        times = [_seconds(lambda: subprocess.run(command, check=True)) for _ in self._repeats()]
         return {"a code location loads, in a new process": times}
+
+    def _repeats(self) -> Iterator[int]:
+        """Numbers the rounds: all of them, or those that begin within some seconds."""
+        begin = time.monotonic()
+        for number in range(self._rounds):
+            if number and time.monotonic() - begin > _LONGEST_SECONDS:
+                return
+            yield number
 
     def _topic(self, partitions: int, records: int, value: bytes = b"x" * 100) -> KafkaSource:
         name = f"growth-{next(self._numbers)}"
@@ -262,15 +272,23 @@ def _seconds(action: Callable[[], object]) -> float:
     return time.monotonic() - begin
 
 
+def table_of(curve: str, measured: Sequence[Measurement]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The heads and the rows of the table of a curve.
+
+    Args:
+        curve: Its name.
+        measured: Everything that was measured.
+    """
+    found = [each for each in measured if each.curve == curve]
+    sizes = sorted({each.size for each in found})
+    seconds = {(each.what, each.size): each.seconds for each in found}
+    rows = [[what, *(f"{seconds[what, size]:.2f}" for size in sizes)] for what in dict.fromkeys(e.what for e in found)]
+    return [curve, *(f"{size:,}" for size in sizes)], rows
+
+
 def _tell(console: Console, measured: Sequence[Measurement]) -> None:
     for curve in dict.fromkeys(each.curve for each in measured):
-        found = [each for each in measured if each.curve == curve]
-        sizes = sorted({each.size for each in found})
-        seconds = {(each.what, each.size): each.seconds for each in found}
-        rows = [
-            [what, *(f"{seconds[what, size]:.2f}" for size in sizes)] for what in dict.fromkeys(e.what for e in found)
-        ]
-        print_table(console, f"Seconds, median, by {curve}", [curve, *(f"{size:,}" for size in sizes)], rows)
+        print_table(console, f"Seconds, median, by {curve}", *table_of(curve, measured))
 
 
 @click.command()
@@ -303,9 +321,9 @@ def main(curves: tuple[str, ...], up_to: int | None, rounds: int, json_path: Pat
                         measured += growth.measure(curve, sizes)
             finally:
                 spark.stop()
-    console.print(f"\n{os.cpu_count()} cores, {platform.machine()}, medians of {rounds} rounds")
+    console.print(f"\n{os.cpu_count()} cores, {platform.machine()}, medians of up to {rounds} rounds")
     _tell(console, measured)
-    write_json(json_path, {"runs": measured})
+    write_json(json_path, {"runs": measured}, rounds=rounds)
 
 
 if __name__ == "__main__":

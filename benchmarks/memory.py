@@ -24,7 +24,6 @@ from examples.progress import busy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.console import Console
 
 _PARTITIONS = 4
 _FIRST_MS = 1_700_000_000_000
@@ -106,7 +105,8 @@ def _values(topic: str, records: int, record_bytes: int) -> Iterator[tuple[Topic
         yield TopicPartition(topic, number % _PARTITIONS), value, _FIRST_MS + number
 
 
-def _tell(console: Console, measured: Sequence[Measurement]) -> None:
+def table_of(measured: Sequence[Measurement]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The heads and the rows of a table of measurements."""
     head = ("records", "bytes each", "heap", "rows", "batches", "peak of Python, MB", "peak of the JVM, MB")
     rows = [
         (
@@ -120,7 +120,7 @@ def _tell(console: Console, measured: Sequence[Measurement]) -> None:
         )
         for each in measured
     ]
-    print_table(console, "One run in a process of its own", head, rows)
+    return head, rows
 
 
 @click.command()
@@ -151,8 +151,8 @@ def main(heap: str, topics: tuple[tuple[int, int], ...], json_path: Path | None)
                     msg = f"{found.rows} rows instead of {records}"
                     raise click.ClickException(msg)
                 measured.append(found)
-    _tell(console, measured)
-    write_json(json_path, {"runs": measured})
+    print_table(console, "One run in a process of its own", *table_of(measured))
+    write_json(json_path, {"runs": measured}, heap=heap)
 
 
 if __name__ == "__main__":

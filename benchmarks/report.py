@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import platform
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -33,8 +36,36 @@ def print_table(console: Console, title: str, names: Sequence[str], rows: Iterab
     console.print(f"\n{title}", table)
 
 
-def write_json(path: Path | None, results: Mapping[str, Sequence[Any]]) -> None:
-    """Writes measurements to a file, one object for each; does nothing without a path."""
+def markdown(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, for a document."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (names, ["---"] * len(names), *rows))
+
+
+def write_json(path: Path | None, results: Mapping[str, Sequence[Any]], **settings: Any) -> None:
+    """Writes measurements to a file, one object for each, with the machine; does nothing without a path.
+
+    Args:
+        path: The file.
+        results: The measurements by name.
+        settings: What they were measured with.
+    """
     if path is not None:
-        document = {name: [dataclasses.asdict(each) for each in rows] for name, rows in results.items()}
+        document: dict[str, Any] = {name: [dataclasses.asdict(each) for each in rows] for name, rows in results.items()}
+        document |= {"settings": settings, "machine": _machine()}
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _machine() -> dict[str, Any]:
+    """What it was measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    packages = ("pyspark", "delta-spark", "confluent-kafka", "dagster")
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / (1 << 30), 1),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+        # Of the minute before the end: what else the machine had to do.
+        "load": round(os.getloadavg()[0], 2),
+    }

@@ -2,9 +2,9 @@
 
 The same records as JSON, landed raw and decoded, as Avro and as Protobuf. Each way lands its topic whole, in turn, in
 one warm session and each time in a new table: `ingest()`; Structured Streaming's AvailableNow with Spark's defaults and
-tuned; and a plain batch read and write, which keeps no position. A loop of confluent-kafka, pyarrow and deltalake runs
-in a process of its own, its start included, and so does Flink if `--flink` names a Python that has it. Two floors tell
-what reading and parsing cost alone.
+tuned; and a plain batch read and write, which keeps no position. Each in a process of its own, its start included, run
+a loop of confluent-kafka, pyarrow and deltalake, `ingest()` once more and, if `--flink` names a Python that has it,
+Flink. Two floors tell what reading and parsing cost alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dagster_kafka_flip.runtime.jars import retrieve
 from examples.progress import busy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
@@ -64,7 +64,18 @@ AVAILABLE_NOW_TUNED = "AvailableNow, tuned"
 BATCH = "plain batch, tuned"
 FLOOR = "reading (and parsing) alone"
 LOOP = "a Python loop, start included"
+OURS_PROCESS = "ingest(), start included"
 FLINK = "Flink into Parquet, start included"
+
+_PROCESS = """
+import sys
+from benchmarks.forms import JSON_SCHEMA
+from dagster_kafka_flip import JsonFormat, KafkaSource, build_session, ingest
+
+servers, topic, table = sys.argv[1:]
+source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
+ingest(source, table, spark=build_session, value_format=JsonFormat(JSON_SCHEMA))
+"""
 
 _FLINK_JARS = (
     "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2",
@@ -134,6 +145,7 @@ class Ways:
         }
         if form.name == "json":
             ways[LOOP] = functools.partial(self._loop, form)
+            ways[OURS_PROCESS] = functools.partial(self._ingest_in_a_process, form)
         if self._flink_python is not None and form.name in ("raw", "json"):
             ways[FLINK] = functools.partial(self._flink, form)
         return ways
@@ -220,6 +232,10 @@ class Ways:
     def _loop(self, form: Form, table: str) -> None:
         subprocess.run([sys.executable, "-m", "benchmarks.python_loop", self._servers, _topic(form), table], check=True)
 
+    def _ingest_in_a_process(self, form: Form, table: str) -> None:
+        command = [sys.executable, "-c", _PROCESS, self._servers, _topic(form), table]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
     def _flink(self, form: Form, table: str) -> None:
         program = Path(__file__).with_name("flink_sql.py")
         options = (self._servers, form.name, _topic(form), table, str(os.cpu_count()), json.dumps(self._flink_jars))
@@ -259,9 +275,9 @@ def compare(ways: Ways, form: Form, wanted: Sequence[str], rounds: int, warm_up:
     ]
 
 
-def _values(form: Form, count: int) -> Iterator[tuple[TopicPartition, bytes, int]]:
+def _values(form: Form, records: Iterable[dict[str, Any]]) -> Iterator[tuple[TopicPartition, bytes, int]]:
     partitions = [TopicPartition(_topic(form), number) for number in range(_PARTITIONS)]
-    for number, record in enumerate(records_of(count)):
+    for number, record in enumerate(records):
         yield partitions[number % _PARTITIONS], form.encode(record), _FIRST_MS + number
 
 
@@ -269,22 +285,30 @@ def _topic(form: Form) -> str:
     return f"flights-{form.name}"
 
 
+def table_of(form: str, measured: Sequence[Measurement]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The heads and the rows of the table of a form.
+
+    Args:
+        form: Its name.
+        measured: Everything that was measured.
+    """
+    rows = [
+        (
+            each.way,
+            f"{each.seconds:.2f}",
+            f"{min(each.all_seconds):.2f} {max(each.all_seconds):.2f}",
+            f"{each.cpu_seconds:.1f}" if each.cpu_seconds > 1 else "",
+            f"{each.ratio:.2f}",
+        )
+        for each in measured
+        if each.form == form
+    ]
+    return (form, "seconds", "from to", "CPU", "times ingest()"), rows
+
+
 def _tell(console: Console, measured: Sequence[Measurement]) -> None:
-    head = ("", "seconds", "from to", "CPU", "times ingest()", "rows")
     for form in dict.fromkeys(each.form for each in measured):
-        rows = [
-            (
-                each.way,
-                f"{each.seconds:.2f}",
-                f"{min(each.all_seconds):.2f} {max(each.all_seconds):.2f}",
-                f"{each.cpu_seconds:.1f}",
-                f"{each.ratio:.2f}",
-                f"{each.rows:,}",
-            )
-            for each in measured
-            if each.form == form
-        ]
-        print_table(console, f"Landing {form}, medians", head, rows)
+        print_table(console, f"Landing {form}, medians", *table_of(form, measured))
 
 
 @click.command()
@@ -294,6 +318,8 @@ def _tell(console: Console, measured: Sequence[Measurement]) -> None:
 @click.option("--form", "names", type=click.Choice(list(_FORMS)), multiple=True, help="Default: all.")
 @click.option("--way", "wanted", multiple=True, help="A way to compare with; may be given several times. Default: all.")
 @click.option("--flink", type=click.Path(path_type=Path, exists=True), help="A Python that has apache-flink 2.2.")
+@click.option("--note-digits", type=click.IntRange(min=1), default=40, show_default=True, help="Makes records longer.")
+@click.option("--repeating", is_flag=True, help="Records of which each field but one has at most a hundred values.")
 @click.option("--collector", default="ParallelGC", show_default=True, help="Java's garbage collector.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the measurements to this file too.")
 def main(
@@ -303,12 +329,15 @@ def main(
     names: tuple[str, ...],
     wanted: tuple[str, ...],
     flink: Path | None,
+    note_digits: int,
+    repeating: bool,
     collector: str,
     json_path: Path | None,
 ) -> None:
     """Measure how long it takes to get a topic into Delta, beside the alternatives."""
     console = make_console()
     measured: list[Measurement] = []
+    made = functools.partial(records_of, note_digits=note_digits, repeating=repeating)
     chosen = [form for name, form in forms().items() if name in (names or _FORMS)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -316,7 +345,7 @@ def main(
             with busy(console, f"Writing {records:,} records"):
                 create_topics(broker.bootstrap_servers, [(_topic(form), _PARTITIONS) for form in chosen])
                 for form in chosen:
-                    produce(broker.bootstrap_servers, _values(form, records))
+                    produce(broker.bootstrap_servers, _values(form, made(records)))
             spark = build_session(
                 config={
                     "spark.ui.enabled": "false",
@@ -335,12 +364,14 @@ def main(
     if wrong := [each for each in measured if each.rows not in ((0,) if each.way == FLOOR else (records,))]:
         msg = f"not {records} rows: {[(each.form, each.way, each.rows) for each in wrong]}"
         raise click.ClickException(msg)
-    sizes = ", ".join(f"{form.name} {len(next(_values(form, 1))[1])}" for form in chosen)
+    sizes = {form.name: len(next(_values(form, made(1)))[1]) for form in chosen}
+    first = ", ".join(f"{name} {size}" for name, size in sizes.items())
     console.print(
-        f"\n{records:,} records, bytes of the first: {sizes}; {os.cpu_count()} cores, {platform.machine()}, {collector}"
+        f"\n{records:,} records, bytes of the first: {first}; {os.cpu_count()} cores, {platform.machine()}, {collector}"
     )
     _tell(console, measured)
-    write_json(json_path, {"landings": measured})
+    settings = {"records": records, "bytes": sizes, "repeating": repeating, "collector": collector, "rounds": rounds}
+    write_json(json_path, {"landings": measured}, **settings)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,10 @@ for name, options in json.loads(sys.argv[1]).items():
 _SMALL = {
     "throughput": ("--records", "400", "--rounds", "1", "--warm-up", "0"),
     "tasks": ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0"),
+    "starts": ("--rounds", "1"),
     "growth": ("--up-to", "1", "--rounds", "1"),
-    "memory": ("--topic", "40", "100"),
+    # Without the settings of a session, Parquet would buffer the large ones in a heap that is too small.
+    "memory": ("--topic", "40", "100", "--topic", "200", str(5 << 20)),
     "merges": ("--rows", "800", "--share", "1", "--share", "100", "--rounds", "1", "--warm-up", "0"),
     "publishing": ("--rows", "200", "--rounds", "1", "--warm-up", "0"),
     # No two records of a topic partition are an hour apart: planning would take a closer look at such gaps.
@@ -95,7 +97,7 @@ def test_every_way_to_get_a_topic_into_delta_lands_all_of_it(on_spark: dict[str,
     output, results = on_spark["throughput"]
 
     ways = {"ingest()", "AvailableNow", "AvailableNow, tuned", "plain batch, tuned", "reading (and parsing) alone"}
-    only_json = {'ingest(), on_error="null"', "a Python loop, start included"}
+    only_json = {'ingest(), on_error="null"', "a Python loop, start included", "ingest(), start included"}
     rows = {(each["form"], each["way"]): each["rows"] for each in results["landings"]}
     both = {("avro", way) for way in ways} | {("protobuf", "ingest()")}
     assert rows.keys() == {("raw", way) for way in ways} | {("json", way) for way in ways | only_json} | both
@@ -151,12 +153,25 @@ def test_each_curve_of_growth_is_measured(on_spark: dict[str, Any]):
 
 
 @pytest.mark.spark
+def test_small_runs_are_measured_with_their_start(on_spark: dict[str, Any]):
+    output, results = on_spark["starts"]
+
+    found = {(each["way"], each["what"]): each for each in results["runs"]}
+    whats = ("the first records, a new table", "100 more records", "nothing new", "nothing new, as in an asset")
+    assert found.keys() == {(way, what) for way in ("local session", "warm server") for what in whats}
+    assert all(f"{way}: {what}" in output for way, what in found)
+    assert all(each["ingest_seconds"] < each["seconds"] for each in found.values())
+
+
+@pytest.mark.spark
 def test_the_peak_of_memory_is_measured(on_spark: dict[str, Any]):
     _, results = on_spark["memory"]
 
-    (found,) = results["runs"]
-    assert (found["rows"], found["batches"], found["heap"]) == (40, 1, "1g")
-    assert 0 < found["python_bytes"] < found["jvm_bytes"]
+    assert [(each["rows"], each["batches"], each["heap"]) for each in results["runs"]] == [
+        (40, 1, "1g"),
+        (200, 1, "1g"),
+    ]
+    assert all(0 < each["python_bytes"] < each["jvm_bytes"] for each in results["runs"])
 
 
 @pytest.mark.spark

@@ -1,0 +1,182 @@
+"""What small runs cost, start included: `python -m benchmarks.starts`.
+
+Each run is a process of its own that lands 100 records in a table which exists, or finds nothing new: with a local
+session, which starts a JVM, and with a warm server of `dagster-kafka-flip spark start`. The session starts from a class
+archive if `dagster-kafka-flip spark prepare` has made one. An asset knows the position from Dagster's record of its
+last run, and needs no Spark to find nothing new.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from benchmarks.report import make_console, print_table, write_json
+from benchmarks.topics import create_topics, produce
+from dagster_kafka_flip import LocalBroker, TopicPartition
+from dagster_kafka_flip.runtime.spark_server import SparkServer
+from examples.progress import busy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FIRST_MS = 1_700_000_000_000
+_RECORDS = 100
+_TOPIC = "starts"
+
+# One run in a new process: it prints its rows, and the seconds of `ingest()` without the import before it.
+_RUN = """
+import json, pickle, sys, time
+from pathlib import Path
+from dagster_kafka_flip import KafkaSource, build_session, ingest
+
+servers, topic, table, is_recorded = sys.argv[1:]
+# What an asset finds in Dagster's record of its last run.
+record = Path(f"{table}.known")
+known = pickle.loads(record.read_bytes()) if is_recorded == "yes" else None
+source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
+begin = time.monotonic()
+result = ingest(source, table, spark=build_session, known=known)
+print(json.dumps([result.rows, time.monotonic() - begin]))
+record.write_bytes(pickle.dumps(result.known))
+"""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Runs of one kind.
+
+    Attributes:
+        way: What runs Spark.
+        what: What the run finds.
+        seconds: From the start of the process to its end, median.
+        all_seconds: Of each round.
+        ingest_seconds: Of `ingest()` alone, median.
+    """
+
+    way: str
+    what: str
+    seconds: float
+    all_seconds: tuple[float, ...]
+    ingest_seconds: float
+
+
+def measure(way: str, bootstrap_servers: str, table: Path, rounds: int, remote: str | None) -> list[Measurement]:
+    """Lands records in a table again and again.
+
+    Args:
+        way: What runs Spark.
+        bootstrap_servers: The broker.
+        table: Where the table is made.
+        rounds: How often each run is timed.
+        remote: The address of a server; None for a local session.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    if remote is not None:
+        environment["SPARK_REMOTE"] = remote
+
+    def run(expected: int, is_recorded: str = "no") -> tuple[float, float]:
+        begin = time.monotonic()
+        command = [sys.executable, "-c", _RUN, bootstrap_servers, _TOPIC, str(table), is_recorded]
+        finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - begin
+        if finished.returncode:
+            raise click.ClickException(finished.stderr[-2000:])
+        rows, of_ingest = json.loads(finished.stdout.splitlines()[-1])
+        if rows != expected:
+            msg = f"{rows} rows instead of {expected}"
+            raise click.ClickException(msg)
+        return seconds, of_ingest
+
+    found: dict[str, list[tuple[float, float]]] = {
+        "the first records, a new table": [],
+        f"{_RECORDS} more records": [],
+        "nothing new": [],
+        "nothing new, as in an asset": [],
+    }
+    first, more, nothing, recorded = found.values()
+    records = [(TopicPartition(_TOPIC, number % 4), b"x" * 100, _FIRST_MS + number) for number in range(_RECORDS)]
+    first.append(run(_landed(bootstrap_servers)))
+    for _ in range(rounds):
+        produce(bootstrap_servers, records)
+        more.append(run(_RECORDS))
+        nothing.append(run(0))
+        recorded.append(run(0, is_recorded="yes"))
+    return [
+        Measurement(
+            way,
+            what,
+            statistics.median(seconds for seconds, _ in runs),
+            tuple(round(seconds, 3) for seconds, _ in runs),
+            statistics.median(of_ingest for _, of_ingest in runs),
+        )
+        for what, runs in found.items()
+    ]
+
+
+def _landed(bootstrap_servers: str) -> int:
+    """How many records the topic has."""
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Partition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": _TOPIC})
+    try:
+        return sum(consumer.get_watermark_offsets(Partition(_TOPIC, number))[1] for number in range(4))
+    finally:
+        consumer.close()
+
+
+def table_of(measured: Sequence[Measurement]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The heads and the rows of a table of measurements."""
+    rows = [
+        (
+            f"{each.way}: {each.what}",
+            f"{each.seconds:.2f}",
+            f"{min(each.all_seconds):.2f} {max(each.all_seconds):.2f}",
+            f"{each.ingest_seconds:.2f}",
+        )
+        for each in measured
+    ]
+    return ("one process", "seconds", "from to", "of `ingest()`"), rows
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is timed.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the measurements to this file too.")
+def main(rounds: int, json_path: Path | None) -> None:
+    """Measure what small runs cost, start included."""
+    console = make_console()
+    measured: list[Measurement] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with LocalBroker(folder / "kafka") as broker:
+            servers = broker.bootstrap_servers
+            create_topics(servers, [(_TOPIC, 4)])
+            produce(servers, [(TopicPartition(_TOPIC, 0), b"x" * 100, _FIRST_MS)] * _RECORDS)
+            with busy(console, "Landing with local sessions"):
+                measured += measure("local session", servers, folder / "local", rounds, None)
+            server = SparkServer(folder / "spark")
+            try:
+                remote = server.start().remote
+                with busy(console, "Landing with a server"):
+                    # What starts first on a server also loads its classes.
+                    measure("cold", servers, folder / "cold", 1, remote)
+                    measured += measure("warm server", servers, folder / "server", rounds, remote)
+            finally:
+                server.stop()
+    print_table(console, f"\n{os.cpu_count()} cores, medians of {rounds} rounds", *table_of(measured))
+    write_json(json_path, {"runs": measured}, rounds=rounds)
+
+
+if __name__ == "__main__":
+    main()
