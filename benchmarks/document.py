@@ -59,13 +59,13 @@ def draw() -> None:
     mpl.rcParams["svg.hashsalt"] = "throughput"
     results = _read("throughput")
     landings = [throughput.Measurement(**each) for each in results["landings"]]
-    figure, axes = plt.subplots(2, 1, figsize=(8, 5.2), height_ratios=(4, 6), layout="constrained")
+    figure, axes = plt.subplots(2, 1, figsize=(8, 5.4), height_ratios=(5, 7), layout="constrained")
     for axis, form in zip(axes, ("raw", "json"), strict=True):
-        found = [each for each in landings if each.form == form and not each.way.startswith(throughput.OURS + ",")]
+        found = [each for each in landings if each.form == form and each.way != throughput.OURS_NULL]
         bars = axis.barh(
             [each.way for each in found],
             [each.seconds for each in found],
-            color=["#2f6db5" if each.way == throughput.OURS else "#b9c4d0" for each in found],
+            color=["#2f6db5" if each.way.startswith(throughput.OURS) else "#b9c4d0" for each in found],
             xerr=[
                 [each.seconds - min(each.all_seconds) for each in found],
                 [max(each.all_seconds) - each.seconds for each in found],
