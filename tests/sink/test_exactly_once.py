@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, SinkFencedError, TransactionTimedOutError
 from dagster_kafka_flip.sink.lane import Lane
@@ -14,11 +16,14 @@ from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.limits import Limits
 from tests.processes import wait_until
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 class _DiedError(BaseException):
-    """The process is gone: nothing of it runs any more."""
+    """The process seems to be gone."""
 
 
 class Deaths:
@@ -27,17 +32,28 @@ class Deaths:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps_left: int | None = None
         self.met: set[str] = set()
+        self._left: list[Producer] = []
         close = Lane.close
 
-        def drop(lane: Any) -> None:
-            if self.steps_left == 0:
-                # No abort: the producer goes as its process would.
+        def leave(lane: Any) -> None:
+            if self.steps_left == 0 and lane._producer is not None:
+                # No abort: the producer stays, as that of a process that only seems to be gone. To drop it now would
+                # end this process, too: librdkafka does not expect that while it adds a partition to a transaction.
+                self._left.append(lane._producer)
                 lane._producer = None
             close(lane)
 
-        monkeypatch.setattr(Lane, "close", drop)
+        monkeypatch.setattr(Lane, "close", leave)
         for home, name in ((Lane, "open"), (ProgressTopic, "read"), (Lane, "write"), (Lane, "commit")):
             monkeypatch.setattr(home, name, self._step(getattr(home, name), name))
+
+    def end(self) -> None:
+        """Ends the producers that were left."""
+        while self._left:
+            producer = self._left.pop()
+            with contextlib.suppress(KafkaException):
+                producer.abort_transaction(1)
+            producer.purge()
 
     def _step(self, call: Any, name: str) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -78,9 +94,15 @@ def _history(published: Any) -> dict[int, list[str | None]]:
     return wanted
 
 
-def test_runs_that_die_at_any_step_publish_each_record_once_and_in_order(published, monkeypatch):
-    wanted = _history(published)
+@pytest.fixture
+def deaths(monkeypatch: pytest.MonkeyPatch) -> Generator[Deaths]:
     deaths = Deaths(monkeypatch)
+    yield deaths
+    deaths.end()
+
+
+def test_runs_that_die_at_any_step_publish_each_record_once_and_in_order(published, deaths):
+    wanted = _history(published)
     options = {"start": 0, "lanes": 2, "limits": Limits(max_records_per_batch=4)}
     for number in range(40):
         # Each run ends at another place: eight steps come before its first record.
