@@ -37,7 +37,7 @@ _ROOMS = {
     "airflow": "errors settings runtime source formats table ingestion sink",
     "assets": "errors settings runtime source registry formats table ingestion sink",
     "checks": "errors settings source registry formats table ingestion sink assets",
-    "cli": "errors runtime broker source registry table ingestion sink assets",
+    "cli": "errors settings runtime broker source registry table ingestion sink assets",
     "components": "errors settings source registry formats table ingestion sink assets checks",
 }
 # Doors are imported by what runs them, and by no other room.
