@@ -349,3 +349,14 @@ class RowNotSerializableError(UnpublishableRowError):
 
 class PublishFailedError(KafkaFlipError):
     """A broker refused records or a transaction; readers of committed records see none of the transaction."""
+
+
+# --- errors of others ---------------------------------------------------------------------------------------------
+
+
+def error_text(error: BaseException) -> str:
+    """The text of an error. Spark's JVM is asked for that of a Java error each time, and may have ended with it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever a connection to a JVM that is gone ends with
+        return "Spark's JVM stopped before it told the reason, usually an OutOfMemoryError"

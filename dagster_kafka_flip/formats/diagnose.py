@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import RecordsRejectedError, TableTruncatedError, TooManyDeadLettersError
+from dagster_kafka_flip.errors import RecordsRejectedError, TableTruncatedError, TooManyDeadLettersError, error_text
 from dagster_kafka_flip.formats.decode import REJECTED, TRUNCATED
 from dagster_kafka_flip.formats.learning import has_mark, knowing_schemas
 
@@ -27,7 +27,7 @@ def is_rejection(error: BaseException | None) -> bool:
 
 def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
     """Returns the error about a change that deletes all rows, if a write failed because of one."""
-    found = _TRUNCATED.search(str(error))
+    found = _TRUNCATED.search(error_text(error))
     if found is None:
         return None
     return TableTruncatedError(

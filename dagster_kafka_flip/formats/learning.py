@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagster_kafka_flip.errors import RecordsRejectedError
+from dagster_kafka_flip.errors import RecordsRejectedError, error_text
 from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
 from dagster_kafka_flip.settings.names import first_few
@@ -67,7 +67,7 @@ def knowing_schemas(
 def has_mark(error: BaseException | None, mark: str) -> bool:
     """Whether an error, or one that caused it, has a mark in its message."""
     while error is not None:
-        if mark in str(error):
+        if mark in error_text(error):
             return True
         error = error.__cause__
     return False

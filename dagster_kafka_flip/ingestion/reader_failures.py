@@ -12,6 +12,7 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     SparkSessionError,
     WriteFailedError,
+    error_text,
 )
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -70,7 +71,7 @@ def reader_failures(
         cause = error.__cause__ if isinstance(error, WriteFailedError) else error
         if not isinstance(source, KafkaSource) or cause is None or not partitions or not is_sparks_own(cause):
             return
-        text = str(cause)
+        text = error_text(cause)
         if _NO_READER.search(text):
             msg = f"Spark can't read Kafka: its jars are missing. Nothing of the batch was written. {jars_advice()}"
             raise SparkSessionError(msg) from error

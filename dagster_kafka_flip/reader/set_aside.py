@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagster_kafka_flip.errors import TimestampOutOfRangeError, WriteFailedError
+from dagster_kafka_flip.errors import TimestampOutOfRangeError, WriteFailedError, error_text
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.unreadable import LATEST_MS, UnreadableRecords, around, joined, within
 
@@ -31,7 +31,7 @@ _MOST_RANGES = 25
 def is_overflow(error: BaseException | None) -> bool:
     """Whether an error is a 64-bit overflow, such as from a timestamp in microseconds."""
     while error is not None:
-        if _OVERFLOW in str(error):
+        if _OVERFLOW in error_text(error):
             return True
         error = error.__cause__
     return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,7 +172,7 @@ class WindowFilter:
 def record_set_by_producer(error: BaseException | None) -> str | None:
     """The record that made a write fail because its producer set its timestamp; None if the cause is another one."""
     while error is not None:
-        _, mark, rest = str(error).partition(_MARK)
+        _, mark, rest = error_text(error).partition(_MARK)
         if mark:
             return rest.partition(_END_OF_MARK)[0]
         error = error.__cause__

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.errors import error_text
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,7 +32,7 @@ def server_advice(error: BaseException, address: str = "") -> str | None:
         error: Spark's error.
         address: The server's, where it is known.
     """
-    text = f"{error} {error.__cause__ or ''}"
+    text = " ".join(error_text(each) for each in (error, error.__cause__) if each is not None)
     if _OTHER_SERVER.search(text):
         return (
             "The Spark Connect server was started again meanwhile, or has closed this session: run again in a new "

@@ -6,7 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, error_text
 from dagster_kafka_flip.sink.row_transform import MARK
 from dagster_kafka_flip.table.spark_error import is_sparks_own
 
@@ -40,15 +40,15 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
         yield
     except Exception as error:
         # Spark may say of it that a user raised it in SQL.
-        if marked := MARK.search(str(error)):
+        if marked := MARK.search(error_text(error)):
             raise ConfigurationError(marked[1]) from error
         if not is_sparks_own(error):
             raise
-        if _NO_FEED.search(str(error)):
+        if _NO_FEED.search(error_text(error)):
             raise versions.no_feed_in(segment) from error
-        if _GONE.search(str(error)):
+        if _GONE.search(error_text(error)):
             why = "files of them are gone (VACUUM, or log retention)"
             raise versions.gone(segment.first, segment.last, why) from error
-        if _INCOMPATIBLE.search(str(error)):
+        if _INCOMPATIBLE.search(error_text(error)):
             raise versions.incompatible(segment) from error
         raise

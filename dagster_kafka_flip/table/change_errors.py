@@ -11,6 +11,7 @@ from dagster_kafka_flip.errors import (
     KeyOrderUnknownError,
     NullKeyError,
     UnavailableValueError,
+    error_text,
 )
 from dagster_kafka_flip.table.sql import literal
 
@@ -157,7 +158,7 @@ def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFli
         table: The table's name, for the message.
         key: The columns that identify a row.
     """
-    found = _MARKED_MESSAGE.search(str(failure))
+    found = _MARKED_MESSAGE.search(error_text(failure))
     if found is None:
         return None
     what, where = found.groups()

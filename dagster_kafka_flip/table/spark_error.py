@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +114,7 @@ def missing_file_system(error: BaseException) -> str | None:
     """The scheme without a file system in Spark; None for other errors."""
     if not is_sparks_own(error):
         return None
-    found = _NO_FILE_SYSTEM.search(str(error))
+    found = _NO_FILE_SYSTEM.search(error_text(error))
     return None if found is None else found["scheme"] or found["package"]
 
 
@@ -137,23 +140,23 @@ def is_fenced_out(error: BaseException) -> bool:
 
 def is_outside_of_predicate(error: BaseException) -> bool:
     """Whether new rows do not match the predicate of the rows that they replace."""
-    text = f"{_condition(error)} {error}"
+    text = f"{_condition(error)} {error_text(error)}"
     return "DELTA_REPLACE_WHERE_MISMATCH" in text or "does not conform to partial table overwrite" in text
 
 
 def breaks_rule(error: BaseException) -> bool:
     """Whether a row breaks a rule of the table: NOT NULL, a CHECK constraint, a text's length."""
-    return _BROKEN_RULE.search(str(error)) is not None
+    return _BROKEN_RULE.search(error_text(error)) is not None
 
 
 def lacks_module(error: BaseException) -> bool:
     """Whether a user's Python function lacks a module where Spark runs it."""
-    return type(error).__name__ == _USERS_OWN and _NO_MODULE.search(str(error)) is not None
+    return type(error).__name__ == _USERS_OWN and _NO_MODULE.search(error_text(error)) is not None
 
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether a JVM of Spark, or a task's Python, had too little memory."""
-    return _NO_MEMORY.search(str(error)) is not None
+    return _NO_MEMORY.search(error_text(error)) is not None
 
 
 def is_transient(error: BaseException | None) -> bool:
@@ -161,9 +164,9 @@ def is_transient(error: BaseException | None) -> bool:
 
     Only errors that Spark reports about Kafka, a store or itself; not a dead Spark.
     """
-    if error is None or not is_sparks_own(error) or _GIVEN_UP.search(str(error)):
+    if error is None or not is_sparks_own(error) or _GIVEN_UP.search(error_text(error)):
         return False
-    return _TRANSIENT.search(str(error)) is not None
+    return _TRANSIENT.search(error_text(error)) is not None
 
 
 def is_sparks_own(error: BaseException) -> bool:
@@ -179,7 +182,7 @@ def error_summary(error: BaseException) -> str:
 
     Spark wraps executor errors in generic sentences and in stack traces of two languages.
     """
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip() for line in error_text(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
     chosen = 0
     if lines[0].startswith(_SAYS_NOTHING):
@@ -194,11 +197,15 @@ def error_summary(error: BaseException) -> str:
 
 
 def _names(error: BaseException) -> set[str | None]:
-    beginning = _BEGINNING.match(str(error))
+    beginning = _BEGINNING.match(error_text(error))
     return {type(error).__name__, _condition(error), *(() if beginning is None else beginning.groups())}
 
 
 def _condition(error: BaseException) -> str | None:
     get: Callable[[], str | None] | None = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
-    condition = None if get is None else get()
+    condition = None
+    if get is not None:
+        # Spark's JVM is asked, and may have ended.
+        with contextlib.suppress(Exception):
+            condition = get()
     return None if condition is None else condition.split(".")[0]

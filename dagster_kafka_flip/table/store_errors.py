@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dagster_kafka_flip.errors import error_text
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
 from dagster_kafka_flip.table.spark_error import error_summary
@@ -74,7 +75,7 @@ def _advice(error: BaseException) -> str | None:
     """What to do about an error of an object store or a Connect server; None if it is another error."""
     if (advice := server_advice(error)) is not None:
         return advice
-    text = str(error)
+    text = error_text(error)
     if _NO_DELTA.search(text):
         return f"Spark lacks Delta's jars. {jars_advice()}"
     if not _FROM_A_STORE.search(text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dagster_kafka_flip.errors import error_text
 from dagster_kafka_flip.table.spark_error import breaks_rule, is_sparks_own, lacks_memory, lacks_module
 from dagster_kafka_flip.table.store_errors import with_advice
 
@@ -32,12 +33,12 @@ def _advice(failure: BaseException) -> str | None:
             "spark.submit.pyFiles, or install it on each machine that runs tasks, for the Python that PYSPARK_PYTHON "
             "names"
         )
-    if is_sparks_own(failure) and (program := _NO_PROGRAM.search(str(failure))) is not None:
+    if is_sparks_own(failure) and (program := _NO_PROGRAM.search(error_text(failure))) is not None:
         return (
             f"Spark's tasks can't start the Python that a format or a function needs: {program[1]}. Install it on each "
             "machine that runs tasks, or name another one with PYSPARK_PYTHON in the environment of Spark's driver"
         )
-    if _OTHER_PYTHON in str(failure):
+    if _OTHER_PYTHON in error_text(failure):
         return (
             "Name a Python of the driver's minor version, which each machine that runs tasks has, with PYSPARK_PYTHON "
             "in the environment of Spark's driver"

@@ -10,9 +10,13 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, RecordsRejectedError, WriteFailedError
+from dagster_kafka_flip.formats.learning import has_mark
+from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table import retries as retries_module
+from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.retries import TRIES, answered, retries
 from dagster_kafka_flip.table.spark_error import breaks_rule, error_summary, is_conflict, is_transient, lacks_memory
+from dagster_kafka_flip.table.write_advice import explained
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
@@ -120,6 +124,30 @@ _STAYS = [
     Py4JNetworkError("Connection reset"),
     ConnectionRefusedError("Connection refused: SocketException"),
 ]
+
+
+class _DeadJvmsError(Py4JJavaError):
+    """Its text is asked of the JVM, which has ended with it."""
+
+    def __init__(self):
+        pass
+
+    def __str__(self):
+        raise ConnectionRefusedError
+
+    def getCondition(self):  # noqa: N802 - pyspark names it
+        raise ConnectionRefusedError
+
+
+def test_an_error_whose_text_ended_with_the_jvm():
+    error = _DeadJvmsError()
+    assert explained(error).startswith("_DeadJvmsError: Spark's JVM stopped")
+    assert lacks_memory(error)
+    assert not is_conflict(error)
+    assert not is_transient(error)
+    assert not has_mark(error, "mark")
+    assert error_of(error, "a table", ("id",)) is None
+    assert server_advice(error) is None
 
 
 @pytest.mark.parametrize("error", _MAY_PASS)
