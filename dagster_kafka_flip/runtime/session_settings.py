@@ -16,8 +16,12 @@ _KAFKA_SETTINGS = {
 
 
 # Parquet looks at the size of what it has buffered after a hundred rows at the earliest: half a gigabyte, if each has
-# five megabytes.
-PARQUET_SETTINGS = {"parquet.page.size.row.check.min": "1", "parquet.block.size.row.check.min": "1"}
+# five megabytes. Behind small rows it looks after ten thousand more.
+PARQUET_SETTINGS = {
+    f"parquet.{what}.size.row.check.{bound}": rows
+    for what in ("page", "block")
+    for bound, rows in (("min", "1"), ("max", "10"))
+}
 
 
 def session_settings() -> dict[str, str]:

@@ -1,0 +1,44 @@
+"""Records of megabytes, in a heap that has no room for many of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from tests import landed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+_BLOCK, _LARGE = 1_000_000, 200_000
+
+
+@pytest.fixture
+def small_blocks(spark):
+    """Parquet holds less in memory, so that a few records are many."""
+    spark.conf.set("parquet.block.size", str(_BLOCK))
+    yield
+    spark.conf.unset("parquet.block.size")
+
+
+def blocks(spark, table):
+    """The sizes of what Parquet held in memory at once."""
+    of, conf = spark._jvm.org.apache, spark._jsc.hadoopConfiguration()
+    sizes = []
+    for file in Path(table).glob("*.parquet"):
+        place = of.parquet.hadoop.util.HadoopInputFile.fromPath(of.hadoop.fs.Path(str(file)), conf)
+        reader = of.parquet.hadoop.ParquetFileReader.open(place)
+        sizes += [block.getTotalByteSize() for block in reader.getRowGroups()]
+        reader.close()
+    return sizes
+
+
+def test_parquet_sees_large_rows_behind_small_ones(kafka, spark, spark_of, connection, topic, table, small_blocks):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, b"small")] * 300 + [(None, os.urandom(_LARGE)) for _ in range(40)])
+    ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    assert landed.count(table) == 340
+    assert max(blocks(spark, table)) < _BLOCK + 12 * _LARGE
