@@ -230,7 +230,7 @@ def active_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     try:
-        with _dead_spark_as_error():
+        with dead_spark_as_error():
             return SparkSession.active()
     except PySparkRuntimeError:
         return None
@@ -242,20 +242,24 @@ def check_alive(session: SparkSession) -> None:
     Raises:
         SparkSessionError: Its JVM, or its Connect server, has ended.
     """
-    with _dead_spark_as_error():
+    with dead_spark_as_error():
         # Spark is asked for it each time; a Connect client knows the server's version from before.
         session.conf.get("spark.sql.session.timeZone")
 
 
 def end_session(session: SparkSession) -> None:
     """Stops a session, unless its JVM has ended."""
-    with contextlib.suppress(SparkSessionError), _dead_spark_as_error():
+    with contextlib.suppress(SparkSessionError), dead_spark_as_error():
         session.stop()
 
 
 @contextlib.contextmanager
-def _dead_spark_as_error() -> Generator[None]:
-    """Translates pyspark's connection errors of a JVM, or of a Connect server, that has ended."""
+def dead_spark_as_error() -> Generator[None]:
+    """Translates pyspark's connection errors of a JVM, or of a Connect server, that has ended.
+
+    Raises:
+        SparkSessionError: It has.
+    """
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 

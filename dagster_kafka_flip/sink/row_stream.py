@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.runtime.job_tags import stop_jobs, tagged_jobs
+from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.table_rows import TableRow
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class RowStream:
             wait: Seconds to wait for a chunk.
 
         Raises:
+            SparkSessionError: Spark has ended.
             Exception: The query's error.
         """
         while True:
@@ -79,7 +81,7 @@ class RowStream:
 
     def _read(self) -> None:
         try:
-            with tagged_jobs(self._spark, self._tag):
+            with dead_spark_as_error(), tagged_jobs(self._spark, self._tag):
                 self._read_rows()
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that takes the rows
             self._put(error)

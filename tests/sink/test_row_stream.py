@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
 
+from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.sink.row_stream import RowStream
 from tests.processes import wait_until
 
@@ -26,3 +28,17 @@ def test_leaving_the_stream_stops_its_spark_job(spark, tmp_path):
     with RowStream(spark, spark.range(1).where(slow("id")), "a tag"):
         wait_until(mark.exists, seconds=_PATIENCE)
     wait_until(lambda: not list(spark.sparkContext.statusTracker().getActiveJobsIds()), seconds=_PATIENCE)
+
+
+class _RowsOfADeadSpark:
+    """A DataFrame whose JVM has ended."""
+
+    def toLocalIterator(self):  # noqa: N802 - pyspark names it
+        raise ConnectionRefusedError
+
+
+@pytest.mark.spark
+def test_a_spark_that_ended_is_named_as_the_cause(spark):
+    rows: Any = _RowsOfADeadSpark()
+    with RowStream(spark, rows, "a tag") as stream, pytest.raises(SparkSessionError, match="has ended"):
+        list(stream.chunks(1.0))
