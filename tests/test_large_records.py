@@ -42,3 +42,10 @@ def test_parquet_sees_large_rows_behind_small_ones(kafka, spark, spark_of, conne
     ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
     assert landed.count(table) == 340
     assert max(blocks(spark, table)) < _BLOCK + 12 * _LARGE
+
+
+def test_blocks_are_small_enough_to_read_them_again(kafka, spark, spark_of, connection, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, os.urandom(900_000)) for _ in range(60)])
+    ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    assert len(blocks(spark, table)) == 2

@@ -16,11 +16,15 @@ _KAFKA_SETTINGS = {
 
 
 # Parquet looks at the size of what it has buffered after a hundred rows at the earliest: half a gigabyte, if each has
-# five megabytes. Behind small rows it looks after ten thousand more.
+# five megabytes. Behind small rows it looks after ten thousand more. Spark reads a large column of a block into twice
+# its memory: of Parquet's usual 128 MB, two tasks fill a gigabyte.
 PARQUET_SETTINGS = {
-    f"parquet.{what}.size.row.check.{bound}": rows
-    for what in ("page", "block")
-    for bound, rows in (("min", "1"), ("max", "10"))
+    "parquet.block.size": str(32 << 20),
+    **{
+        f"parquet.{what}.size.row.check.{bound}": rows
+        for what in ("page", "block")
+        for bound, rows in (("min", "1"), ("max", "10"))
+    },
 }
 
 
