@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.settings.names import first_few
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 # Undeclared fields need a second parse, so only about this many records of a batch are sampled.
 _SAMPLED = 1000
+
+# Fields that a message names of each kind; the metadata have all.
+_MOST_SHOWN = 20
 
 # Among fewer records, an optional field may be missing by chance.
 _ENOUGH = 100
@@ -63,7 +68,7 @@ class FieldsSeen:
     def __str__(self) -> str:
         if not self.records:
             return "there were no values"
-        never, undeclared = ", ".join(self.never), ", ".join(self.undeclared)
+        never, undeclared = first_few(self.never, _MOST_SHOWN), first_few(self.undeclared, _MOST_SHOWN)
         text = f"none of {self.records} records has {never}" if never else f"{self.records} records have every field"
         return text + (f"; undeclared fields: {undeclared}" if undeclared else "")
 

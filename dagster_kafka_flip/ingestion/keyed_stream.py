@@ -13,6 +13,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.ingestion.change_rows import change_columns
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.table.mode import Scd2, Upsert
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.changes import ChangeColumns
     from dagster_kafka_flip.table.target import DeltaTarget
+
+# Columns that a message names.
+_MOST_COLUMNS = 50
 
 # After each of these an offset may have a second record, but offsets decide which records are newer.
 _OTHER_OFFSETS = (ClusterChangedError, EndBeforePositionError, TopicRecreatedError)
@@ -90,7 +94,9 @@ def check_keyed(
     order = target.mode.order_by if isinstance(target.mode, Upsert) else None
     for option, needed in (("key", target.key), ("order_by", () if order is None else (order,))):
         if missing := [name for name in needed if name.lower() not in there]:
-            msg = f"{option}: the rows of {target} have no column {', '.join(missing)}; columns: {', '.join(landed)}"
+            msg = (
+                f"{option}: the rows of {target} have no column {', '.join(missing)}; columns: {first_few(landed, 50)}"
+            )
             raise ConfigurationError(msg)
 
 

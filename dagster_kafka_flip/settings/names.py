@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 
+# The options of one class are fewer; the columns of a table can be thousands.
+_MOST_NAMES = 50
+
+
 def check_column_names(option: str, names: Sequence[str]) -> None:
     """Checks that no column name is empty or named twice. Spark and Delta compare them case-insensitively.
 
@@ -25,21 +29,22 @@ def check_column_names(option: str, names: Sequence[str]) -> None:
         raise ValueError(msg)
 
 
-def first_few(things: Iterable[object], most: int = 5) -> str:
+def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> str:
     """The first things, and the number of the others.
 
     Args:
         things: Such as topic partitions.
         most: How many to name.
+        between: What separates them.
     """
     listed = list(things)
-    return ", ".join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
+    return between.join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
 
 
 def near_names(name: str, names: Collection[str]) -> str:
-    """Suggests names similar to an unknown one; lists all names if none is similar."""
+    """Suggests names similar to an unknown one; lists the names if none is similar."""
     near = meant_by(name, names, most=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"valid names: {', '.join(names)}"
+    return f"did you mean {' or '.join(near)}?" if near else f"valid names: {first_few(names, _MOST_NAMES)}"
 
 
 def meant_by(name: str, names: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
+
+# Lines of a message: a table can have thousands of columns.
+_MOST_LINES = 50
 
 _COLUMN_MAPPING = "delta.columnMapping.mode"
 # Parquet's restriction for column names without column mapping.
@@ -67,8 +71,9 @@ def check_schema(
     added = [one for one in found if one.table is None]
     can_widen = bool(changed) and all(one.is_wider for one in changed)
     if changed and not (can_widen and may_change and may_widen()):
-        what = "; ".join(
-            f"the column {one.path} is {one.table} in the table and {one.batch} in the batch" for one in changed
+        what = first_few(
+            (f"the column {one.path} is {one.table} in the table and {one.batch} in the batch" for one in changed),
+            between="; ",
         )
         ways_on = "Change the value format, cast in the transform, or use another table"
         if can_widen:
@@ -80,14 +85,18 @@ def check_schema(
         msg = f"the batch does not fit the table {name}: {what}. Nothing was written. {ways_on}"
     elif missing:
         msg = (
-            f"the table {name} requires {', '.join(missing)}, which the batch does not have. Nothing was written. Add "
+            f"the table {name} requires {first_few(missing)}, which the batch does not have. Nothing was written. Add "
             "the column in the transform, or drop NOT NULL from the table's"
         )
     elif added and not may_change:
-        columns = ", ".join(f"{one.path} ({one.batch})" for one in added)
+        columns = first_few(f"{one.path} ({one.batch})" for one in added)
         types = {one.batch for one in added}
         alike = [column for column, field in absent if field.dataType.simpleString() in types]
-        renamed = f". If the table's {' or '.join(alike)} is that column, renamed, use its new name" if alike else ""
+        renamed = (
+            f". If the table's {first_few(alike, between=' or ')} is that column, renamed, use its new name"
+            if alike
+            else ""
+        )
         msg = (
             f"the table {name} has no column {columns}. Nothing was written. Set schema_evolution=True on its "
             f"DeltaTarget to add it, or drop it in the transform{renamed}"
@@ -99,7 +108,7 @@ def check_schema(
             f"- {column} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
             for column, field in absent
         ]
-        msg = "\n".join([f"{msg}. The table (-) and the batch (+):", *lines])
+        msg = "\n".join([f"{msg}. The table (-) and the batch (+):", first_few(lines, _MOST_LINES, between="\n")])
     raise SchemaMismatchError(msg)
 
 

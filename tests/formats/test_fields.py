@@ -116,3 +116,9 @@ def test_declared_fields_that_no_record_has_and_undeclared_ones_are_seen_on_the_
     assert keyed == FieldsSeen(1, ("key.i",), ("key.I",))
     nothing = seen([row for row in rows if row[1] is None])
     assert nothing == FieldsSeen(0)
+
+
+def test_a_text_about_thousands_of_fields_names_some_and_counts_the_others():
+    names = tuple(f"f{number}" for number in range(3_000))
+    assert "f0, f1, " in str(FieldsSeen(5, names, names))
+    assert str(FieldsSeen(5, names, names)).count(" and 2,980 more") == 2

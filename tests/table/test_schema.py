@@ -18,11 +18,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dagster_kafka_flip.errors import ConfigurationError, TableError
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableError
 from dagster_kafka_flip.table.creation import create_statement
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Upsert
-from dagster_kafka_flip.table.schema import check_can_be_stored
+from dagster_kafka_flip.table.schema import check_can_be_stored, check_schema
 from dagster_kafka_flip.table.target import DeltaTarget
 
 _A_NAME = (
@@ -103,3 +103,14 @@ def test_a_history_that_can_not_be_read_is_reported_with_the_line_that_says_why(
         "spark_catalog requires a single-part namespace, not a.b. Check the table's name and this machine's access to "
         "its store and catalog, then run again"
     )
+
+
+def test_a_message_about_thousands_of_columns_names_some_and_counts_the_others():
+    table = StructType([StructField(f"c{number}", IntegerType()) for number in range(3_000)])
+    for batch in (
+        StructType([StructField(field.name, StringType()) for field in table.fields]),
+        StructType([StructField(f"d{number}", IntegerType()) for number in range(3_000)]),
+    ):
+        with pytest.raises(SchemaMismatchError, match=r"c2\b.* and 2,995 more") as caught:
+            check_schema(batch, table, "t", may_change=False, may_widen=lambda: False)
+        assert len(str(caught.value)) < 5_000
