@@ -49,3 +49,7 @@ def test_blocks_are_small_enough_to_read_them_again(kafka, spark, spark_of, conn
     kafka.produce(topic, [(None, os.urandom(900_000)) for _ in range(60)])
     ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
     assert len(blocks(spark, table)) == 2
+
+
+def test_few_changes_of_a_key_are_kept_where_they_can_not_be_spilled(spark):
+    assert int(spark.conf.get("spark.sql.windowExec.buffer.in.memory.threshold")) < 100

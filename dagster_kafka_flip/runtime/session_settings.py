@@ -39,6 +39,8 @@ def session_settings() -> dict[str, str]:
         # 50 tasks to read a log of a few files take longer than reading the files.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "8",
+        # To find the last change of a key, Spark keeps 4,096 of its changes in memory before it can spill them.
+        "spark.sql.windowExec.buffer.in.memory.threshold": "32",
     }
 
 
