@@ -9,7 +9,7 @@ from dagster_kafka_flip.formats.description import decoder_of
 from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.table.duplicates import RecordColumns, offsets_predicate
+from dagster_kafka_flip.table.duplicates import RecordColumns, offset_ranges
 from dagster_kafka_flip.table.sql import literal
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def rejected_rows(
 def without_existing(
     rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str, stream: str
 ) -> DataFrame:
-    """Returns the dead letters that the table does not have yet; only compares rows of these splits.
+    """Returns the dead letters that the table does not have yet; only compares rows of about these splits.
 
     Args:
         rows: The dead letters.
@@ -98,7 +98,8 @@ def without_existing(
     """
     from pyspark.sql import functions as f
 
-    ranges = offsets_predicate(splits, RecordColumns("kafka_topic", "kafka_partition", "kafka_offset"))
+    columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
+    ranges = " OR ".join(each.predicate(columns) for each in offset_ranges(splits))
     known = there.where(f"target_table_id = {literal(table_id)} AND stream = {literal(stream)} AND ({ranges})").alias(
         "there"
     )
