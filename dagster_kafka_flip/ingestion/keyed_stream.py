@@ -94,9 +94,8 @@ def check_keyed(
     order = target.mode.order_by if isinstance(target.mode, Upsert) else None
     for option, needed in (("key", target.key), ("order_by", () if order is None else (order,))):
         if missing := [name for name in needed if name.lower() not in there]:
-            msg = (
-                f"{option}: the rows of {target} have no column {', '.join(missing)}; columns: {first_few(landed, 50)}"
-            )
+            columns = first_few(landed, _MOST_COLUMNS)
+            msg = f"{option}: the rows of {target} have no column {', '.join(missing)}; columns: {columns}"
             raise ConfigurationError(msg)
 
 
