@@ -97,8 +97,8 @@ def rebuild(
         connection: The Kafka connection.
         decoder: Decodes records.
         transform: Function from the records to the rows to write, both lazy DataFrames.
-        dead_letters: Table for records that can't be decoded, under the stream `<stream>-rebuild-<id>`; None if they
-            fail the rebuild.
+        dead_letters: Table for records that can't be decoded, with `<stream>-rebuild` in its column `stream`; None if
+            they fail the rebuild.
         limits: Limits of batches.
         logger: Logger for each step. Default: this module's.
 
