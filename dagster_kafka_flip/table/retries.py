@@ -1,4 +1,7 @@
-"""Retries transient errors: a restarting broker, a leader change, a throttling store."""
+"""Retries transient errors: a restarting broker, a leader change, a throttling store.
+
+Conflicts with other writers need a new plan: see `ingestion/conflicts.py`.
+"""
 
 from __future__ import annotations
 
