@@ -46,9 +46,6 @@ $(VENV)/.ready-test: pyproject.toml constraints.txt constraints-airflow.txt scri
 $(VENV)/.ready-nightly: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
 	@scripts/bootstrap.sh nightly $(VENV)
 
-$(VENV)/.ready-bench: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
-	@scripts/bootstrap.sh bench $(VENV)
-
 demo: $(VENV)/.ready-demo
 	@$(BIN)/python -m examples.demo
 
@@ -115,19 +112,19 @@ bench: bench-throughput bench-starts bench-growth bench-memory
 bench-more: bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 
 # The alternatives, then what the result depends on: garbage collector, larger records, records that repeat.
-bench-throughput: $(VENV)/.ready-bench
+bench-throughput: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.throughput --json $(RESULTS)/throughput.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --collector G1GC --json $(RESULTS)/throughput-g1.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --note-digits 850 --records 500000 --json $(RESULTS)/throughput-large.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --repeating --json $(RESULTS)/throughput-repeating.json
 
-bench-starts: $(VENV)/.ready-bench
+bench-starts: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.starts --json $(RESULTS)/starts.json
 
-bench-growth: $(VENV)/.ready-bench
+bench-growth: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
 
-bench-memory: $(VENV)/.ready-bench
+bench-memory: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.memory --json $(RESULTS)/memory.json
 
 bench-planning: $(VENV)/.ready-demo

@@ -2,7 +2,7 @@
 # Brings what the Makefile's targets need: Java, Python with venv, the virtual environment, for the tests a browser, and
 # for the nightly ones PostgreSQL and MariaDB too.
 #
-#   scripts/bootstrap.sh demo|test|nightly|bench VENV
+#   scripts/bootstrap.sh demo|test|nightly VENV
 #
 # Where it runs as root on Debian or Ubuntu it installs what is missing; elsewhere it says what to install.
 set -euo pipefail
@@ -63,7 +63,6 @@ if [ "$purpose" != demo ]; then
   extras=dev
   command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
 fi
-[ "$purpose" != bench ] || extras=dev,bench
 if [ "$purpose" = nightly ]; then
   # Debian has the server's programs in a folder of their own for each version.
   PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
@@ -99,4 +98,4 @@ s3_jars()
 PYTHON
 fi
 touch "$venv/.ready-$purpose" "$venv/.ready-demo"
-[ "$purpose" = demo ] || touch "$venv/.ready-test"
+[ "$purpose" != nightly ] || touch "$venv/.ready-test"
