@@ -9,7 +9,7 @@ from dagster_kafka_flip.formats.description import decoder_of
 from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.table.duplicates import RecordColumns, offset_ranges
+from dagster_kafka_flip.table.duplicates import RecordColumns, offset_ranges, offsets_predicate
 from dagster_kafka_flip.table.sql import literal
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def without_existing(
     from pyspark.sql import functions as f
 
     columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
-    ranges = " OR ".join(each.predicate(columns) for each in offset_ranges(splits))
+    ranges = offsets_predicate(offset_ranges(splits), columns)
     known = there.where(f"target_table_id = {literal(table_id)} AND stream = {literal(stream)} AND ({ranges})").alias(
         "there"
     )

@@ -75,9 +75,9 @@ class OffsetRange:
         return f"({' AND '.join(parts)})"
 
 
-def offsets_predicate(splits: Iterable[KafkaPartitionSplit], columns: RecordColumns) -> str:
-    """The SQL condition for the rows of splits, at least one."""
-    return " OR ".join(OffsetRange.of(split).predicate(columns) for split in splits)
+def offsets_predicate(ranges: Iterable[OffsetRange], columns: RecordColumns) -> str:
+    """The SQL condition for the rows of ranges; empty without any."""
+    return " OR ".join(each.predicate(columns) for each in ranges)
 
 
 def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
@@ -124,7 +124,7 @@ def find_duplicates(
     from pyspark.sql import functions as f
 
     if ranges is not None:
-        table = table.where(" OR ".join(found.predicate(columns) for found in ranges) or "false")
+        table = table.where(offsets_predicate(ranges, columns) or "false")
     if leave_out:
         table = table.where(~f.col(quoted(columns.topic)).isin(list(leave_out)))
     keys = [f.col(quoted(name)).alias(alias) for name, alias in zip(columns, RecordColumns._fields, strict=True)]

@@ -22,7 +22,7 @@ from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
-from dagster_kafka_flip.table.duplicates import RecordColumns, offsets_predicate
+from dagster_kafka_flip.table.duplicates import OffsetRange, RecordColumns, offsets_predicate
 from dagster_kafka_flip.table.history import FIRST_PAGE, Effect, commits_that_count, effect_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
@@ -627,4 +627,5 @@ def _timestamp(milliseconds: int) -> str:
 
 
 def _offsets_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
-    return offsets_predicate(splits, RecordColumns(*(columns[name] for name in RecordColumns._fields)))
+    named = RecordColumns(*(columns[name] for name in RecordColumns._fields))
+    return offsets_predicate(map(OffsetRange.of, splits), named)
