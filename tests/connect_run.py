@@ -27,6 +27,7 @@ from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.local_files import is_local
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.kafka_topic import Kafka, committed_records
@@ -69,7 +70,7 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
     kafka.create(f"{topic}-times")
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [(None, f'{{"id": {number}, "name": "ü{number}"}}') for number in range(3)])
-    seen: dict[str, object] = {"first": run()}
+    seen: dict[str, object] = {"is_local": is_local(session, DeltaTarget(table=table)), "first": run()}
     kafka.produce(topic, [(None, '{"id": 9}'), (None, None)], partition=1)
     seen["second"] = run()
     seen["idle"] = run()

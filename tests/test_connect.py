@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_kafka_flip.runtime.same_files import files_setting
 from tests.connect_server import ConnectServer
 from tests.processes import LIGHT_SPARK
 from tests.windows.conftest import START
@@ -19,13 +20,20 @@ _ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
-def server(tmp_path):
+def files():
+    """What the server says about the files that it sees."""
+    return {}
+
+
+@pytest.fixture
+def server(tmp_path, files):
     """The address of a server."""
-    with ConnectServer(tmp_path, LIGHT_SPARK) as started:
+    with ConnectServer(tmp_path, {**LIGHT_SPARK, **files}) as started:
         yield started.remote
 
 
-def test_the_same_ingestion_runs_through_spark_connect(server, broker, registry, topic, table):
+@pytest.mark.parametrize("files", [{}, files_setting()], ids=["maybe elsewhere", "here"])
+def test_the_same_ingestion_runs_through_spark_connect(server, files, broker, registry, topic, table):
     done = subprocess.run(
         [sys.executable, "-m", "tests.connect_run", server, broker, registry.url, topic, table],
         capture_output=True,
@@ -46,6 +54,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, registry,
         "versions": [1],
         "columns": columns,
     }
+    assert seen["is_local"] == bool(files)
     assert seen["first"] == run
     assert seen["second"] == {**run, "rows": 2, "records": 2, "table_rows": 5, "versions": [2]}
     nothing = {"rows": 0, "records": 0, "is_idle": True, "versions": [], "columns": []}

@@ -24,12 +24,14 @@ COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
 # A process of its own: in one that has a local session already, pyspark takes no remote one.
 LANDS = """
 import json, sys
-from dagster_kafka_flip import KafkaSource, SparkResource, ingest
+from dagster_kafka_flip import DeltaTarget, KafkaSource, SparkResource, ingest
+from dagster_kafka_flip.table.local_files import is_local
 
 servers, topic, table, remote = sys.argv[1:]
 spark = SparkResource(remote=remote or None)
 source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
-print(ingest(source, table, spark=spark.session).rows, type(spark.session()).__module__)
+rows = ingest(source, table, spark=spark.session).rows
+print(rows, type(spark.session()).__module__, is_local(spark.session(), DeltaTarget(table=table)))
 """
 
 _WITH_A_SETTING_THAT_SERVERS_REFUSE = """
@@ -78,9 +80,9 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
                 env={**os.environ, **environment},
             ).stdout.split()
 
-        assert land(shown["remote"]) == ["3", "pyspark.sql.connect.session"]
+        assert land(shown["remote"]) == ["3", "pyspark.sql.connect.session", "True"]
         kafka.produce(topic, [(None, "d")])
-        assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session"]
+        assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session", "True"]
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 4
         looked_up = subprocess.run(
             [COMMAND[0], "position", "show", "--table", str(table), "--json"],

@@ -14,6 +14,7 @@ from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, redaction_regex
+from dagster_kafka_flip.runtime.same_files import files_setting
 from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, check_port
 from dagster_kafka_flip.runtime.session_settings import own_settings
 from dagster_kafka_flip.runtime.spark_home import spark_home
@@ -178,6 +179,7 @@ class SparkServer:
             **own_settings(),
             "spark.app.name": "dagster-kafka-flip",
             "spark.master": "local[*]",
+            **files_setting(),
             **self._config,
             REDACTION: redaction_regex(self._config),
             "spark.connect.grpc.binding.address": LOCALHOST,

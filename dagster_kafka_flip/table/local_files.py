@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.runtime.remote import is_remote
+from dagster_kafka_flip.runtime.same_files import sees_same_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +20,10 @@ def is_local(spark: SparkSession, target: DeltaTarget) -> bool:
         spark: The Spark session. A Spark Connect server may be on another machine.
         target: The table.
     """
-    if target.local_path is None or is_remote(spark):
+    if target.local_path is None:
         return False
+    if is_remote(spark):
+        return sees_same_files(spark)
     context: Any = spark.sparkContext
     try:
         # A cluster's configuration may send paths without a scheme to HDFS.
