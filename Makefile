@@ -29,6 +29,8 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 RESULTS := benchmarks/results
+# Flink, to compare with: it can't be installed beside this package.
+FLINK := .venv-flink
 FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned" --rounds 2
 
 .PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-more bench-throughput bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
@@ -112,8 +114,13 @@ bench: bench-throughput bench-starts bench-growth bench-memory
 bench-more: bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 
 # The alternatives, then what the result depends on: garbage collector, larger records, records that repeat.
-bench-throughput: $(VENV)/.ready-test
-	@$(BIN)/python -m benchmarks.throughput --json $(RESULTS)/throughput.json
+$(FLINK)/.ready: constraints-flink.txt $(VENV)/.ready-test
+	@$(BIN)/python -m venv $(FLINK)
+	@$(FLINK)/bin/pip install --quiet -c constraints-flink.txt apache-flink
+	@touch $@
+
+bench-throughput: $(VENV)/.ready-test $(FLINK)/.ready
+	@$(BIN)/python -m benchmarks.throughput --flink $(FLINK)/bin/python --json $(RESULTS)/throughput.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --collector G1GC --json $(RESULTS)/throughput-g1.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --note-digits 850 --records 500000 --json $(RESULTS)/throughput-large.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --repeating --json $(RESULTS)/throughput-repeating.json
@@ -149,5 +156,5 @@ soak-cluster: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.cluster.soak
 
 clean:
-	rm -rf $(VENV) .venv-newest .venv-versions .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts
+	rm -rf $(VENV) $(FLINK) .venv-newest .venv-versions .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,7 @@ Flink. Two floors tell what reading and parsing cost alone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -36,7 +37,7 @@ from dagster_kafka_flip.runtime.jars import retrieve
 from examples.progress import busy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
@@ -56,6 +57,16 @@ _FORMS = ("raw", "json", "avro", "protobuf")
 
 # What a session of this package sets, and one with Spark's defaults does not.
 _NOT_BY_DEFAULT = ("spark.sql.sources.useV1SourceList", "spark.sql.parquet.outputTimestampType")
+
+# Parquet's defaults. A session of this package has others, so that large records fit a small heap.
+_PARQUETS_OWN = {
+    "parquet.block.size": str(128 << 20),
+    **{
+        f"parquet.{what}.size.row.check.{bound}": rows
+        for what in ("page", "block")
+        for bound, rows in (("min", "100"), ("max", "10000"))
+    },
+}
 
 OURS = "ingest()"
 OURS_NULL = 'ingest(), on_error="null"'
@@ -203,27 +214,39 @@ class Ways:
 
     def _available_now(self, form: Form, tuned: Mapping[str, str] | None, table: str) -> None:
         options = self._options(form, tuned or {})
-        before = {name: self._spark.conf.get(name) for name in _NOT_BY_DEFAULT}
-        if tuned is None:
-            for name in before:
-                self._spark.conf.unset(name)
-        try:
+        with self._as_users_have_it(() if tuned is not None else _NOT_BY_DEFAULT):
             records = self._spark.readStream.format("kafka").options(**options, startingOffsets="earliest").load()
             writer = self._columns(form, records).writeStream.format("delta").trigger(availableNow=True)
             query = writer.option("checkpointLocation", f"{table}-checkpoint").start(table)
             query.awaitTermination()
+        shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _as_users_have_it(self, unset: Sequence[str] = ()) -> Generator[None]:
+        """Sets Parquet's own defaults, and leaves out some of the session's settings.
+
+        Args:
+            unset: The settings to leave out.
+        """
+        conf = self._spark.conf
+        before = {name: conf.get(name, None) for name in (*unset, *_PARQUETS_OWN)}
+        for name in unset:
+            conf.unset(name)
+        for name, value in _PARQUETS_OWN.items():
+            conf.set(name, value)
+        try:
+            yield
         finally:
             for name, value in before.items():
-                if value is not None:
-                    self._spark.conf.set(name, value)
-            shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
+                conf.unset(name) if value is None else conf.set(name, value)
 
     def _read(self, form: Form) -> DataFrame:
         records = self._spark.read.format("kafka").options(**self._options(form, TUNED)).load()
         return self._columns(form, records)
 
     def _batch(self, form: Form, table: str) -> None:
-        self._read(form).write.format("delta").save(table)
+        with self._as_users_have_it():
+            self._read(form).write.format("delta").save(table)
 
     def _alone(self, form: Form, table: str) -> None:
         del table
