@@ -33,7 +33,7 @@ RESULTS := benchmarks/results
 FLINK := .venv-flink
 FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned" --rounds 2
 
-.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-more bench-throughput bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
+.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
 .DEFAULT_GOAL := help
 
 help:
@@ -111,7 +111,7 @@ screenshots: $(VENV)/.ready-nightly
 bench: bench-throughput bench-starts bench-growth bench-memory
 	@$(BIN)/python -m benchmarks.document
 
-bench-more: bench-planning bench-tasks bench-backfills bench-merges bench-publishing
+bench-more: bench-long bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 
 # The alternatives, then what the result depends on: garbage collector, larger records, records that repeat.
 $(FLINK)/.ready: constraints-flink.txt $(VENV)/.ready-test
@@ -124,6 +124,11 @@ bench-throughput: $(VENV)/.ready-test $(FLINK)/.ready
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --collector G1GC --json $(RESULTS)/throughput-g1.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --note-digits 850 --records 500000 --json $(RESULTS)/throughput-large.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --repeating --json $(RESULTS)/throughput-repeating.json
+
+# From how many records on a process that starts Spark is ahead of one that needs none.
+bench-long: $(VENV)/.ready-test
+	@$(BIN)/python -m benchmarks.throughput --form json --way "a Python loop, start included" --way "ingest(), start included" \
+		--records 5000000 --rounds 2 --json $(RESULTS)/throughput-long.json
 
 bench-starts: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.starts --json $(RESULTS)/starts.json

@@ -77,6 +77,7 @@ FLOOR = "reading (and parsing) alone"
 LOOP = "a Python loop, start included"
 OURS_PROCESS = "ingest(), start included"
 FLINK = "Flink into Parquet, start included"
+_PROCESSES = (LOOP, OURS_PROCESS, FLINK)
 
 _PROCESS = """
 import sys
@@ -273,13 +274,15 @@ def compare(ways: Ways, form: Form, wanted: Sequence[str], rounds: int, warm_up:
         form: The records' form.
         wanted: Names of the ways; all if there are none.
         rounds: How often.
-        warm_up: How often before that, without counting.
+        warm_up: How often before that, without counting, unless it is a process of its own.
     """
     all_of_them = {name: way for name, way in ways.of(form).items() if not wanted or name in {OURS, *wanted}}
     found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in all_of_them}
     for number in range(-warm_up, rounds):
         # Back and forth, so that none of them is always the one that comes after another.
         for name in list(all_of_them) if number % 2 else reversed(list(all_of_them)):
+            if number < 0 and name in _PROCESSES:
+                continue
             measured = ways.land(all_of_them[name])
             if number >= 0:
                 found[name].append(measured)
