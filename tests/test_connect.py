@@ -19,6 +19,39 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.nightly, pytest.
 _ROOT = Path(__file__).parent.parent
 
 
+# What pyspark's clients share is ended while a request of another session is about to use it.
+_ENDS_A_SESSION = """
+import gc, sys
+from dagster_kafka_flip import build_session
+from dagster_kafka_flip.runtime.isolated_session import new_session
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator as Request
+
+session = build_session(remote=sys.argv[1])
+with new_session(session) as other:
+    other.sql("SELECT 2").collect()
+session.sql("SELECT 1").collect()
+shared = Request._get_or_create_release_thread_pool()
+del other
+gc.collect()
+print(shared.submit(lambda: "works").result())
+"""
+
+
+_MOVES_PATHS = """
+import sys
+from dagster_kafka_flip import build_session
+from dagster_kafka_flip.runtime.isolated_session import new_session
+from dagster_kafka_flip.runtime.same_files import sees_same_files
+
+session = build_session(remote=sys.argv[1])
+print(sees_same_files(session))
+with new_session(session) as other:
+    other.conf.set(sys.argv[2], "viewfs://c/")
+    other.conf.set("fs.viewfs.mounttable.c.link./tmp", "file:///tmp")
+    print(sees_same_files(other))
+"""
+
+
 @pytest.fixture
 def files():
     """What the server says about the files that it sees."""
@@ -122,3 +155,19 @@ def test_a_command_stops_its_own_session_and_not_that_of_the_definitions(server)
         [sys.executable, "-c", _COMMANDS, server], capture_output=True, text=True, check=False, cwd=_ROOT, timeout=600
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_a_session_that_ends_disturbs_no_other(server):
+    done = subprocess.run(
+        [sys.executable, "-c", _ENDS_A_SESSION, server], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout.splitlines()[-1] == "works"
+
+
+@pytest.mark.parametrize("files", [files_setting()], ids=["here"])
+@pytest.mark.parametrize("setting", ["fs.defaultFS", "fs.default.name"])
+def test_a_path_that_means_another_file_system_is_not_read_here(server, setting):
+    done = subprocess.run(
+        [sys.executable, "-c", _MOVES_PATHS, server, setting], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout.splitlines()[-2:] == ["True", "False"]

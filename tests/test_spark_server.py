@@ -118,7 +118,11 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
 @pytest.mark.slow
 def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
     command = [*COMMAND, "start", "--port", "0", "--json", "--data-dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A machine's services may have the address of the server that is to be started.
+    environment = {**os.environ, "SPARK_REMOTE": "sc://127.0.0.1:15002"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
         assert process.stdout is not None
         shown = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)

@@ -8,28 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from dagster_kafka_flip.runtime.spark_home import spark_home
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTING = "spark.dagsterKafkaFlip.files"
 
-# Where Hadoop's configuration may be, by which a path without a scheme may mean another file system.
-_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-_OF_HADOOP = "core-site.xml"
-_DEFAULT_FILES = "spark.hadoop.fs.defaultFS"
+# A file that is there on each Linux, and on no other file system.
+_PROBE = "/proc/version"
 
 _answers: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 
 def files_setting() -> dict[str, str]:
-    """The setting by which a server that this process starts says which files it sees; none if that is not certain."""
+    """The setting by which a server that this process starts says which files it sees; none if the system doesn't."""
     files = _files()
-    of_spark = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
-    if files is None or any(os.environ.get(name) for name in _HADOOP) or (of_spark / _OF_HADOOP).exists():
-        return {}
-    return {_SETTING: files}
+    return {} if files is None else {_SETTING: files}
 
 
 def sees_same_files(server: SparkSession) -> bool:
@@ -42,9 +35,14 @@ def sees_same_files(server: SparkSession) -> bool:
         _answers[server] = False
         # A server that is gone fails in many ways, and says so when it is asked next.
         with contextlib.suppress(Exception):
-            theirs, default = server.conf.get(_SETTING, None), server.conf.get(_DEFAULT_FILES, None)
-            _answers[server] = default is None and theirs is not None and theirs == _files()
+            theirs = server.conf.get(_SETTING, None)
+            _answers[server] = theirs is not None and theirs == _files() and _reads_local_files(server)
     return _answers[server]
+
+
+def _reads_local_files(server: SparkSession) -> bool:
+    """Whether a path without a scheme means a local file: settings, files and variables of Hadoop can change it."""
+    return [file.partition("/")[0] for file in server.read.text(_PROBE).inputFiles()] == ["file:"]
 
 
 def _files() -> str | None:
@@ -54,7 +52,14 @@ def _files() -> str | None:
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        mounts, root = Path("/proc/self/ns/mnt").stat(), Path("/").stat()
+        mounts = Path("/proc/self/ns/mnt").stat()
+        root = os.open("/", os.O_RDONLY)
+        try:
+            of_root = Path(f"/proc/self/fdinfo/{root}").read_text(encoding="ascii")
+            inode = os.fstat(root).st_ino
+        finally:
+            os.close(root)
+        (mount,) = (line.split()[1] for line in of_root.splitlines() if line.startswith("mnt_id:"))
     except (OSError, ValueError):
         return None
-    return f"{boot}-{mounts.st_ino}-{root.st_dev}-{root.st_ino}"
+    return f"{boot}-{mounts.st_ino}-{mount}-{inode}"

@@ -156,7 +156,8 @@ class SparkServer:
 
     def _launch(self, jars: Sequence[str], *, daemon: bool) -> SparkServerStatus:
         environment = {
-            **os.environ,
+            # With the address of another server, none starts.
+            **{name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"},
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
             # Also for Spark's UI.
             "SPARK_LOCAL_IP": LOCALHOST,

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.table.target import DeltaTarget
 
+# Hadoop's setting of the file system of paths without a scheme, and its former name.
+_DEFAULT_FILES = ("fs.defaultFS", "fs.default.name")
+
 
 def is_local(spark: SparkSession, target: DeltaTarget) -> bool:
     """Whether a table has a path that means the same files to Spark's driver as to this process.
@@ -26,7 +29,9 @@ def is_local(spark: SparkSession, target: DeltaTarget) -> bool:
         return sees_same_files(spark)
     context: Any = spark.sparkContext
     try:
-        # A cluster's configuration may send paths without a scheme to HDFS.
+        # A cluster's configuration may send paths without a scheme to HDFS, and so may the session's settings.
+        if any(spark.conf.get(name, None) is not None for name in _DEFAULT_FILES):
+            return False
         return str(context._jsc.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")  # noqa: SLF001
     except Exception:  # noqa: BLE001 - a Spark that is gone fails in many ways, and says so when it is asked next
         return False
