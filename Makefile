@@ -113,12 +113,12 @@ bench: bench-throughput bench-starts bench-growth bench-memory
 
 bench-more: bench-long bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 
-# The alternatives, then what the result depends on: garbage collector, larger records, records that repeat.
 $(FLINK)/.ready: constraints-flink.txt $(VENV)/.ready-test
 	@$(BIN)/python -m venv $(FLINK)
 	@$(FLINK)/bin/pip install --quiet -c constraints-flink.txt apache-flink
 	@touch $@
 
+# The alternatives, then what the result depends on: garbage collector, larger records, records that repeat.
 bench-throughput: $(VENV)/.ready-test $(FLINK)/.ready
 	@$(BIN)/python -m benchmarks.throughput --flink $(FLINK)/bin/python --json $(RESULTS)/throughput.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --collector G1GC --json $(RESULTS)/throughput-g1.json

@@ -42,8 +42,8 @@ def new_session(spark: SparkSession) -> Generator[SparkSession]:
                 session.client.release_session()
             # Nor the client's `close`, which the session's finalizer calls, too: it ends the threads that all clients
             # of a process share, maybe in the middle of another one's request, which then fails.
-            session.client.close = session.client._channel.close  # noqa: SLF001
             with contextlib.suppress(Exception):
+                session.client.close = session.client._channel.close  # noqa: SLF001
                 session.client.close()
 
 
