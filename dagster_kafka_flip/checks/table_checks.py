@@ -15,12 +15,14 @@ from dagster import (
 
 from dagster_kafka_flip.assets.dagster_internals import AssetCheckExecutionRecordStatus
 from dagster_kafka_flip.assets.position_record import read_record
+from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
 from dagster_kafka_flip.table.commit_chain import continuity
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, topics_with_several_logs
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.key_uniqueness import look_at_history, look_at_keys
+from dagster_kafka_flip.table.local_log import newest_commits
 from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ _OF_KEYS = frozenset({NO_DUPLICATE_KEY, KEYS_NOT_NULL, NO_OVERLAP})
 _SHOWN_BREAKS = 20
 
 _VERSION = "delta/version"
+_COMMITTED_AT = "delta/committed_at"
 _SCOPE = "scope"
 # Suffix for a result that is reused, because the table's version has not changed since it passed.
 _UNCHANGED = "unchanged"
@@ -79,28 +82,31 @@ class TableChecks:
         Raises:
             KafkaFlipError: The table can't be read.
         """
-        version = self._version_without_spark(instance)
-        passed = [] if version is None else [self._passed_at(version, name, instance) for name in names]
+        newest = self._newest_without_spark(instance)
+        passed = [] if newest is None else [self._passed_at(newest, name, instance) for name in names]
         if passed and all(passed):
             yield from (found for found in passed if found is not None)
             return
         yield from self._looked(names, spark(), instance)
 
-    def _version_without_spark(self, instance: DagsterInstance) -> int | None:
-        """The table's newest version, if its log is accessible here and is the one of the last run."""
+    def _newest_without_spark(self, instance: DagsterInstance) -> Commit | None:
+        """The table's newest commit, if its log is accessible here and is the one of the last run."""
         known = read_record(instance, self.key).known
-        found = known.seen_in_log() if known is not None and known.is_of(self.ingestion.target) else None
-        return None if found is None else found[0]
+        if known is None or known.log is None or not known.is_of(self.ingestion.target) or known.seen_in_log() is None:
+            return None
+        commits = newest_commits(known.log, 1)
+        return commits[0] if commits else None
 
-    def _passed_at(self, version: int, name: str, instance: DagsterInstance) -> AssetCheckResult | None:
-        """The check's earlier result for this version and scope; None unless it passed."""
+    def _passed_at(self, newest: Commit, name: str, instance: DagsterInstance) -> AssetCheckResult | None:
+        """The check's earlier result for this commit and scope; None unless it passed."""
         key = AssetCheckKey(self.key, name)
         finished = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=_FINISHED)
         before = finished[0].evaluation if finished else None
         if before is None or not before.passed:
             return None
         recorded = {each: value.value for each, value in before.metadata.items()}
-        if (recorded.get(_VERSION), recorded.get(_SCOPE)) != (version, self._scope(name)):
+        now = {**_commit_metadata(newest), _SCOPE: self._scope(name)}
+        if {each: recorded.get(each) for each in now} != now:
             return None
         return self._result(
             name,
@@ -147,10 +153,11 @@ class TableChecks:
             yield self._at(commits, name, result)
 
     def _at(self, commits: Sequence[Commit], name: str, found: AssetCheckResult) -> AssetCheckResult:
-        """Adds the version to a result."""
+        """Adds the newest commit to a result."""
         if not commits:
             return found
-        return found._replace(metadata={**found.metadata, _VERSION: commits[0].version, _SCOPE: self._scope(name)})
+        at = {**_commit_metadata(commits[0]), _SCOPE: self._scope(name)}
+        return found._replace(metadata={**found.metadata, **at})
 
     def _no_table(self, name: str, instance: DagsterInstance) -> AssetCheckResult:
         target = self.ingestion.target
@@ -356,6 +363,12 @@ class TableChecks:
             description=description,
             metadata=metadata or {},
         )
+
+
+def _commit_metadata(commit: Commit) -> dict[str, Any]:
+    """Identifies a commit: a table that was dropped and created again has the same versions again."""
+    at = commit.timestamp_ms
+    return {_VERSION: commit.version, _COMMITTED_AT: None if at is None else instant(at)}
 
 
 def _read(commit: Commit, stream: str) -> tuple[tuple[KafkaPartitionSplit, ...], EnumeratorState] | None:
