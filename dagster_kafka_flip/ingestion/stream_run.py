@@ -129,6 +129,13 @@ class StreamRun:
         """Reads the position from the table and plans from it; creates the table if needed."""
         known, target = self._known, self._spec.target
         record = None if known is None else known.recorded(target)
+        if known is not None and known.table != target.identity:
+            self._spec.log.warning(
+                "the last run landed in %s, this one lands in %s, which has a position of its own. If nobody changed "
+                "the table, its path is relative, and the working directory is another one: write the full path",
+                known.table,
+                target.identity,
+            )
         # The reader schemas before Spark's start, too.
         return OpenStream(self._spec.bound(), self._reads, self.context, record, self._incidents, self._reported)
 
