@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,3 +85,13 @@ def test_a_java_home_without_java_is_not_passed_over(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaNotFoundError, match=f"JAVA_HOME is {tmp_path}, and there is no bin/java in it"):
         find_java()
+
+
+@pytest.mark.spark
+def test_a_session_without_java_says_what_to_install(tmp_path: Path):
+    code = "from dagster_kafka_flip import build_session; build_session()"
+    env = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "SPARK_REMOTE"}}
+    env["PATH"] = str(tmp_path)
+    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("dagster_kafka_flip.errors.JavaNotFoundError: Java not found: JAVA_HOME is not set, ")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.class_archive import make_archive
+from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, is_credential, redaction_regex
 from dagster_kafka_flip.runtime.remote import server_advice
@@ -94,6 +95,7 @@ def build_session(
     Raises:
         ConfigurationError: Both master and remote are given.
         JarDownloadError: The jars could not be fetched.
+        JavaNotFoundError: Spark did not start, and there is no Java, or it is too old.
         SparkSessionError: Spark did not start, the active session can't write Delta, or this process has the other kind
             of session.
     """
@@ -138,10 +140,11 @@ def build_session(
             _start_jvm(settings)
             return builder.getOrCreate()
     except Exception as error:
+        # pyspark only says that its gateway ended.
+        find_java()
         msg = (
             f"Spark did not start with master {settings['spark.master']}: {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}. It needs Java 17 or newer "
-            "(JAVA_HOME, or java on the PATH)"
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
         )
         raise SparkSessionError(msg) from error
 
