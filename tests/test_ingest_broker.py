@@ -248,6 +248,27 @@ def test_a_missing_table_does_not_start_a_new_stream_that_skips_records(kafka, l
 
 
 @pytest.mark.spark
+def test_another_table_than_that_of_the_last_run_is_reported(kafka, land, topic, table, tmp_path, caplog):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 2)
+    source = _source(topic)
+    known = land(source).known
+    with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
+        assert land(source, known=known).is_idle
+        assert not caplog.messages
+        other = DeltaTarget(table=str(tmp_path / "elsewhere"))
+        result = land(source, into=other, known=known)
+        assert result.rows == 2
+        assert len(caplog.messages) == 1
+        assert (
+            f"the last run landed in {DeltaTarget(table=table).identity}, this one lands in {other.identity}, which has"
+            in caplog.text
+        )
+        assert land(source, into=other, known=result.known).is_idle
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.spark
 def test_a_stream_whose_first_commit_a_restore_undid_begins_where_that_began(kafka, land, landed, topic, spark, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 2)
@@ -479,7 +500,7 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
         (
             {"transform": lambda records: None},
             ConfigurationError,
-            "the transform must return a Spark DataFrame, but returned NoneType",
+            "the transform must return a Spark DataFrame, but returned None; end it with `return`",
         ),
         (
             {"transform": lambda records: records.toPandas()},

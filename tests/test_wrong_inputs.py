@@ -325,6 +325,10 @@ def test_an_address_without_a_secret_is_a_table(table):
             "kafka_delta_asset: unknown option partitionby; did you mean table=DeltaTarget(table=",
         ),
         (lambda: build_kafka_delta_asset(table="x/y", name="a"), "build_kafka_delta_asset: missing source"),
+        (
+            lambda: build_kafka_delta_asset(source=_source(), tabel="x/y", name="a"),
+            "build_kafka_delta_asset: unknown option tabel; did you mean table?",
+        ),
         (lambda: _target(stream=5), "invalid DeltaTarget: stream: expected a string"),
         (
             lambda: _target(stream=""),

@@ -129,7 +129,13 @@ def _misfit(
         and each.name not in options
         and each.name not in unnamed[: len(given)]
     ]
-    return f"{what}: missing {' and '.join(missing)}"
+    # A function that passes other options on has not looked at their names yet.
+    misspelt = [
+        f"{what}: unknown option {name}; did you mean {' or '.join(near)}?"
+        for name in options
+        if name not in names and (near := meant_by(name, missing))
+    ]
+    return "; ".join(misspelt) or f"{what}: missing {' and '.join(missing)}"
 
 
 def expect(option: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
 
@@ -21,12 +21,13 @@ def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | N
     """
     if transform is None:
         return rows
-    result = transform(rows)
+    result: Any = transform(rows)
     if not hasattr(result, "writeTo"):
         # Includes the module, because pandas also has a DataFrame.
         kind = type(result)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        msg = f"the transform must return a Spark DataFrame, but returned {name}"
+        returned = "None; end it with `return`" if result is None else name
+        msg = f"the transform must return a Spark DataFrame, but returned {returned}"
         raise ConfigurationError(msg)
     # Checked before the table is created with its columns.
     if result.isStreaming:
