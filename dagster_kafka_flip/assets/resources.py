@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
-    """One Kafka cluster, or several by name. Set passwords as `EnvVar`, to keep them out of code and run config.
+    """One Kafka cluster, or several by name. Set passwords as `EnvVar`: Dagster's UI shows those written as text.
 
     Its own fields are for sources without `set_cluster`; `clusters` has the same fields for each named cluster.
     """
@@ -88,7 +88,8 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
         description="Spark Connect server, such as sc://host:15002. Default: the environment variable SPARK_REMOTE.",
     )
     config: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Additional Spark settings; they override the defaults."
+        default_factory=dict[str, str],
+        description="Additional Spark settings; they override the defaults. Give credentials as EnvVars.",
     )
     packages: list[str] = Field(
         default_factory=list[str], description="Additional Maven coordinates, group:name:version."
