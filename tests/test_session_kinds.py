@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from dagster_kafka_flip.errors import SparkSessionError
@@ -22,3 +26,15 @@ def test_a_process_that_used_a_server_is_told_that_it_can_not_start_its_own_spar
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
     with pytest.raises(SparkSessionError, match=r"master local\[2\]: this process .* has used Spark Connect"):
         build_session(master="local[2]")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("remote", "options"), [("sc://127.0.0.1:1", "master='local[1]'"), ("", "")])
+def test_a_session_with_a_master_leaves_the_address_of_a_server_alone(remote, options):
+    code = (
+        "import os; from dagster_kafka_flip import build_session; "
+        f"print(build_session({options}).range(3).count(), os.environ['SPARK_REMOTE'] == {remote!r})"
+    )
+    env = {**os.environ, "SPARK_REMOTE": remote}
+    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["3", "True"], ended.stderr

@@ -133,10 +133,10 @@ def build_session(
     elif jars:
         settings["spark.jars"] = ",".join(jars)
     builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     try:
-        with _interrupts_kept(), _nothing_left_behind():
+        with _without_remote(), _interrupts_kept(), _nothing_left_behind():
+            for key, value in settings.items():
+                builder = builder.config(key, value)
             _start_jvm(settings)
             return builder.getOrCreate()
     except Exception as error:
@@ -152,6 +152,17 @@ def build_session(
 def connect_address(master: str | None, remote: str | None) -> str | None:
     """The Spark Connect server that a session uses, or None: by default SPARK_REMOTE if there is no master either."""
     return os.environ.get("SPARK_REMOTE") or None if master is None and remote is None else remote
+
+
+@contextlib.contextmanager
+def _without_remote() -> Generator[None]:
+    """Hides SPARK_REMOTE, because pyspark refuses a master where it is set, even to nothing."""
+    remote = os.environ.pop("SPARK_REMOTE", None)
+    try:
+        yield
+    finally:
+        if remote is not None:
+            os.environ["SPARK_REMOTE"] = remote
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:
