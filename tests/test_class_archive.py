@@ -64,6 +64,22 @@ def test_a_spark_that_fails_says_so_and_leaves_nothing(monkeypatch, tmp_path):
     assert list((tmp_path / "cache" / "class-archives").iterdir()) == []
 
 
+def test_settings_of_other_sessions_are_left_out(monkeypatch, tmp_path):
+    submit = tmp_path / "spark" / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True)
+    submit.write_text("#!/bin/sh\nenv | grep -e SPARK_REMOTE -e PYSPARK\nexit 3\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    with pytest.raises(SparkSessionError) as error:
+        make_archive(["/a.jar"], {})
+    assert "PYSPARK_PYTHON" in str(error.value)
+    assert "SPARK_REMOTE" not in str(error.value)
+    assert "SUBMIT_ARGS" not in str(error.value)
+
+
 def test_a_package_that_no_repository_can_have_is_refused():
     result = CliRunner().invoke(main, ["spark", "prepare", "--package", "nonsense"])
     assert result.exit_code == 1

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TIMEOUT_SECONDS = 600.0
+# What the shell may have for other sessions. With a master, spark-submit refuses an address of a server.
+_OTHERS = {"PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"}
 _SHOWN_LINES = 8
 
 # Without these options, Java prints warnings for classes that it can't archive, and for an archive that does not match.
@@ -102,7 +104,7 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
             done = subprocess.run(
                 command,
                 cwd=folder,
-                env={name: value for name, value in environment.items() if name != "PYSPARK_SUBMIT_ARGS"},
+                env={name: value for name, value in environment.items() if name not in _OTHERS},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
