@@ -335,7 +335,7 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "the definitions in raising.py can't be loaded: ZeroDivisionError: division by zero",
         ),
         ("plan --asset stream -f conf.py", 1, 'invalid KafkaSource: topics: expected a list, such as ["..."]'),
-        ("plan --asset stream -f typo.py", 1, "build_kafka_delta_asset: missing source and table"),
+        ("plan --asset stream -f typo.py", 1, "build_kafka_delta_asset: unknown option sauce; did you mean source?"),
         (
             "plan --asset stream -m nope",
             1,
