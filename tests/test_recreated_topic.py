@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 from click.testing import CliRunner
@@ -146,10 +147,10 @@ def test_a_topic_recreated_between_runs_is_landed_by_the_printed_command_and_the
     kafka.produce(topic, [(None, "new 0"), (None, "new 1")])
     with pytest.raises(TopicRecreatedError) as stopped:
         land()
-    command = re.search(r"--to '(.*?)'", str(stopped.value))
+    command = re.search(r"dagster-kafka-flip (position set .*? --reason) <why>", str(stopped.value))
     assert command is not None
-    where = ["--table", table, "--bootstrap-servers", broker, "--topic", topic, "--reason", "a test", "--yes"]
-    done = CliRunner().invoke(main, ["position", "set", *where, "--to", command[1]])
+    words = shlex.split(command[1].replace("<host:port>", broker))
+    done = CliRunner().invoke(main, [*words, "a test", "--yes"])
     assert done.exit_code == 0, done.output
     land()
     assert values(table) == sorted(

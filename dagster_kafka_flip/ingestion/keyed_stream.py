@@ -16,6 +16,7 @@ from dagster_kafka_flip.ingestion.change_rows import change_columns
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
+from dagster_kafka_flip.source.next_step import filled_in
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 
 if TYPE_CHECKING:
@@ -138,11 +139,12 @@ def check_without_windows(target: DeltaTarget) -> None:
 
 @contextlib.contextmanager
 def with_fitting_advice(target: DeltaTarget) -> Generator[None]:
-    """Errors about other logs advise what a table with a key allows: another table, and not another position."""
+    """Errors about other logs advise what the table allows: with a key another table, and not another position."""
     try:
         yield
     except (ClusterChangedError, EndBeforePositionError, TopicRecreatedError) as error:
         if not target.key:
+            error.args = (filled_in(str(error), str(target), target.stream),)
             raise
         msg = (
             f"{found(error)} Nothing was written. The rows of {target} have a key ({type(target.mode).__name__}), and "
