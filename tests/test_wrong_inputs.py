@@ -44,6 +44,7 @@ from dagster_kafka_flip import (
     SparkResource,
     StringFormat,
     TopicPartition,
+    Upsert,
     Window,
     Windows,
     build_kafka_delta_asset,
@@ -357,6 +358,10 @@ def test_an_address_without_a_secret_is_a_table(table):
         (
             lambda: _target(properties={"delta.appendOnly": True}),
             "invalid DeltaTarget: properties.delta.appendOnly: expected a string",
+        ),
+        (
+            lambda: _target(mode=Upsert(key=["a"]), properties={"delta.appendOnly": "true"}),
+            "invalid DeltaTarget: properties.delta.appendOnly: a table with a key replaces and deletes rows",
         ),
         (lambda: _target(properties={"delta.x": 5}), "invalid DeltaTarget: properties.delta.x: expected a string"),
         (lambda: _target(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),

@@ -37,10 +37,18 @@ def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
     )
 
 
-def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedError:
+def rejected_records(
+    records: DataFrame, decoder: Decoder, *, dead_letters: bool = True, nulls: bool = True
+) -> RecordsRejectedError:
     """Creates an error with the number of rejected records and the position of the first ones.
 
     Omits the records' content, because more people read logs than tables.
+
+    Args:
+        records: The batch's records as read.
+        decoder: The decoder.
+        dead_letters: Whether the run's table takes `dead_letter=`.
+        nulls: Whether it takes `on_error='null'`.
     """
     number, named = knowing_schemas(lambda: _first_rejected(records, decoder), lambda: records, decoder)
     if not number:
@@ -49,11 +57,17 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
             "nothing of it was written. Retention or compaction may have deleted it meanwhile. Run again"
         )
     records_word = "record" if number == 1 else "records"
+    ways = [
+        *(["send such records to a separate table with dead_letter="] if dead_letters else []),
+        *(
+            [f"keep {'them' if dead_letters else 'such records'} with their bytes and the error with on_error='null'"]
+            if nulls
+            else []
+        ),
+    ]
     return RecordsRejectedError(
-        f"{number} {records_word} can't be decoded, "
-        f"nothing of the batch was written: {named}. Correct the format or its schema; "
-        "or send such records to a separate table with dead_letter=, or keep them with their bytes and the error with "
-        "on_error='null'"
+        f"{number} {records_word} can't be decoded, nothing of the batch was written: {named}. Correct the format or "
+        f"its schema; or {', or '.join(ways)}"
     )
 
 

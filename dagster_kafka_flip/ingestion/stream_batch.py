@@ -258,7 +258,8 @@ class Landing:
                 return TableWriter(self._table).commit(batch, document, takes_up), watch
         except WriteFailedError as error:
             if is_rejection(error):
-                raise rejected_records(self._records(assignment), self._spec.decoder) from None
+                nulls = not self._spec.target.key
+                raise rejected_records(self._records(assignment), self._spec.decoder, nulls=nulls) from None
             if (truncated := truncation(error, str(self._spec.target))) is not None:
                 raise truncated from None
             raise

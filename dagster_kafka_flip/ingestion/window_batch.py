@@ -525,7 +525,7 @@ class WindowLanding:
                 )
                 raise TimestampTypeChangedError(msg) from None
             if is_rejection(error):
-                raise rejected_records(records, self._spec.decoder) from None
+                raise rejected_records(records, self._spec.decoder, dead_letters=self._rules.repair) from None
             raise
 
     def _records(self, assignment: SplitAssignment) -> DataFrame:

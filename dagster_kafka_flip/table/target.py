@@ -148,6 +148,14 @@ class DeltaTarget(Settings):
         if self.partition_by and self.cluster_by:
             msg = "a Delta table can have partition columns or clustering columns, not both"
             raise ValueError(msg)
+        if self.key and any(
+            name.lower() == "delta.appendonly" and value.lower() == "true" for name, value in self.properties.items()
+        ):
+            msg = (
+                "properties.delta.appendOnly: a table with a key replaces and deletes rows, which this forbids. Remove "
+                "it, or use mode=Append()"
+            )
+            raise ValueError(msg)
         for option in ("partition_by", "cluster_by"):
             check_column_names(option, getattr(self, option))
         if len(self.cluster_by) > _MOST_CLUSTERING_COLUMNS:

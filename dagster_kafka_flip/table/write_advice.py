@@ -9,7 +9,16 @@ from dagster_kafka_flip.table.spark_error import breaks_rule, is_sparks_own, lac
 from dagster_kafka_flip.table.store_errors import with_advice
 
 _NO_PROGRAM = re.compile(r'\bCannot run program "([^"\n]+)"')
-_OTHER_PYTHON = "[PYTHON_VERSION_MISMATCH]"
+_BY_CONDITION = {
+    "[DELTA_CANNOT_MODIFY_APPEND_ONLY]": (
+        "Tables with a key, and those written in windows, replace rows: set delta.appendOnly of this table to false, "
+        "also in the properties of its DeltaTarget"
+    ),
+    "[PYTHON_VERSION_MISMATCH]": (
+        "Name a Python of the driver's minor version, which each machine that runs tasks has, with PYSPARK_PYTHON in "
+        "the environment of Spark's driver"
+    ),
+}
 
 
 def explained(failure: BaseException) -> str:
@@ -38,15 +47,10 @@ def _advice(failure: BaseException) -> str | None:
             f"Spark's tasks can't start the Python that a format or a function needs: {program[1]}. Install it on each "
             "machine that runs tasks, or name another one with PYSPARK_PYTHON in the environment of Spark's driver"
         )
-    if _OTHER_PYTHON in error_text(failure):
-        return (
-            "Name a Python of the driver's minor version, which each machine that runs tasks has, with PYSPARK_PYTHON "
-            "in the environment of Spark's driver"
-        )
     if lacks_memory(failure):
         return (
             "Where Spark's tasks run there is too little memory: give an executor more (spark.executor.memory on a "
             "cluster, otherwise spark.driver.memory; for Python functions spark.executor.memoryOverhead), or make the "
             "batches smaller (max_records_per_batch), and run again"
         )
-    return None
+    return next((advice for condition, advice in _BY_CONDITION.items() if condition in error_text(failure)), None)
