@@ -161,7 +161,7 @@ class WholeBatch:
         Args:
             rows: The rows, as they will be written.
         """
-        asked = rows.sparkSession.sql("SELECT unix_micros(current_timestamp())").first()
+        asked = rows.sparkSession.sql("SELECT unix_micros(now())").first()
         self._asked_at = None if asked is None else int(asked[0])
         self._rows = rows
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 * 1024 * 1024
 
 _SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, milliseconds BIGINT, timestampType INT, "
+    "key BINARY, value BINARY, topic STRING, partition INT, `offset` BIGINT, milliseconds BIGINT, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 

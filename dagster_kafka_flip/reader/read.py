@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.api import SplitAssignment
 
-# Columns of every reader: those of Spark's Kafka source with includeHeaders.
+# Columns of every reader: those of Spark's Kafka source with includeHeaders. A session may reserve the word offset.
 RECORD_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP_LTZ, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    "key BINARY, value BINARY, topic STRING, partition INT, `offset` BIGINT, timestamp TIMESTAMP_LTZ, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 
 
