@@ -7,6 +7,7 @@ besides Delta's own conflict detection.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
+from dagster_kafka_flip.table.changes import NULL_AS_PARTITION
 from dagster_kafka_flip.table.delta_table import ForeignConflictError, still_there
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
@@ -155,8 +157,20 @@ def run_windows(
     _check_columns(spec.decoder.columns, rules, with_topics=topics is not None)
     if topics is not None:
         spec = replace(spec, source=spec.source.only(topics))
-    run = _Run(spec, contiguous_groups(windows), rules, definition, None if topics is None else tuple(topics))
-    return run.results()
+    groups = contiguous_groups(windows)
+    _check_can_be_found(groups)
+    return _Run(spec, groups, rules, definition, None if topics is None else tuple(topics)).results()
+
+
+def _check_can_be_found(groups: Iterable[tuple[Window, ...]]) -> None:
+    """Checks that a run finds the rows of each window again, also where the table is partitioned by its key."""
+    for window in itertools.chain.from_iterable(groups):
+        if window.key in NULL_AS_PARTITION:
+            msg = (
+                f"the window [{window.start}, {window.stop}) has the key {window.key!r}, which Delta stores as null in "
+                "a partition column: a later run would not find its rows, and land them twice. Give it another key"
+            )
+            raise ConfigurationError(msg)
 
 
 def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) -> None:

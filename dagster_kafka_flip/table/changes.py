@@ -50,8 +50,8 @@ _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 _NO_ORDER = frozenset({"array", "binary", "boolean", "map", "struct", "variant"})
 
-# As values of a partition column, Delta stores these texts as null.
-_NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
+NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
+"""Texts that Delta stores as null, as values of a partition column."""
 
 
 class ChangeColumns(NamedTuple):
@@ -243,7 +243,7 @@ class Changes:
         lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
         texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
-        wrong.extend((text.isin(*_NULL_AS_PARTITION), EMPTY_KEY) for text in texts)
+        wrong.extend((text.isin(*NULL_AS_PARTITION), EMPTY_KEY) for text in texts)
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
         if self.is_history:

@@ -10,5 +10,6 @@ def quoted(name: str) -> str:
 
 def literal(text: str) -> str:
     """Quotes a string literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    # Where spark.sql.variable.substitute is on, as it is by default, Spark replaces ${...} in quotes, too.
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
     return f"'{escaped}'"

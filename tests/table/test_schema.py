@@ -23,6 +23,7 @@ from dagster_kafka_flip.table.creation import create_statement
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import check_can_be_stored, check_schema
+from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.target import DeltaTarget
 
 _A_NAME = (
@@ -114,3 +115,9 @@ def test_a_message_about_thousands_of_columns_names_some_and_counts_the_others()
         with pytest.raises(SchemaMismatchError, match=r"c2\b.* and 2,995 more") as caught:
             check_schema(batch, table, "t", may_change=False, may_widen=lambda: False)
         assert len(str(caught.value)) < 5_000
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("text", ["${x}", "a $ {x}", "\\${x}", "it's 'quoted'", "\\n\n"])
+def test_a_literal_is_its_text(spark, text):
+    assert spark.sql(f"SELECT {literal(text)}").first()[0] == text

@@ -7,7 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, WriteFailedError
+from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import HOUR, START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -160,3 +163,46 @@ def test_records_without_a_time_are_counted_where_they_are_in_no_window(kafka, w
     assert rows() == expected(log, hours(0, 2))
     assert result.seen is not None
     assert (result.seen.timeless, result.stragglers) == (3, 3)
+
+
+@pytest.mark.parametrize("key", ["o'clock", "\\", "a=b/c%20", " "])
+def test_rows_are_found_again_whatever_the_key(kafka, write, rewrite, rows, topic, key):
+    kafka.create(topic)
+    log = write([START, START + 1])
+    window = Window(key, START, START + HOUR)
+    for _ in range(2):
+        rewrite([window])
+        assert rows() == expected(log, [window])
+
+
+@pytest.mark.parametrize("key", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_key_that_delta_stores_as_null_is_refused(rewrite, key):
+    with pytest.raises(ConfigurationError, match=f"the key '{key}', which Delta stores as null in a partition column"):
+        rewrite([Window(key, START, START + HOUR)])
+
+
+def test_a_rejected_record_is_not_advised_to_be_a_dead_letter(kafka, write, rewrite, topic):
+    kafka.create(topic)
+    write([START])
+    with pytest.raises(RecordsRejectedError, match=r"Correct .* schema; or keep such records with .* on_error='null'$"):
+        rewrite(hours(0, 1), value_format=JsonFormat("id INT"))
+
+
+def test_names_that_the_session_reserves(kafka, write, rewrite, rows, spark, topic):
+    kafka.create(topic)
+    log = write([START, START + 1])
+    spark.conf.set("spark.sql.ansi.enforceReservedKeywords", "true")
+    try:
+        rewrite(hours(0, 1))
+        rewrite(hours(0, 1))
+    finally:
+        spark.conf.unset("spark.sql.ansi.enforceReservedKeywords")
+    assert rows() == expected(log, hours(0, 1))
+
+
+def test_a_table_that_only_takes_appends_says_what_to_set(kafka, write, rewrite, table, topic):
+    kafka.create(topic)
+    write([START])
+    target = DeltaTarget(table=table, properties={"delta.appendOnly": "true"})
+    with pytest.raises(WriteFailedError, match=r"set delta\.appendOnly of this table to false"):
+        rewrite(hours(0, 1), target=target)
