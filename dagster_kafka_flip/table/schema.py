@@ -342,7 +342,9 @@ def _wrong_names(struct: StructType, path: str, *, is_mapped: bool) -> Iterator[
 
 
 def column_ddl(schema: StructType) -> str:
-    """Formats the columns of a new table as DDL. All columns are nullable: a tombstone has no values.
+    """Formats the columns of a new table as DDL. They and their fields are nullable: a tombstone has no values.
+
+    Delta would refuse a required field in an array or map, and a null instead of a STRUCT that has one.
 
     Spark's own DDL uses TIMESTAMP, which a session can interpret as another type (`spark.sql.timestampType`).
     """
@@ -353,10 +355,7 @@ def _type_ddl(kind: DataType) -> str:
     from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
     if isinstance(kind, StructType):
-        fields = (
-            f"{quoted(field.name)}: {_type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}{_comment(field)}"
-            for field in kind.fields
-        )
+        fields = (f"{quoted(field.name)}: {_type_ddl(field.dataType)}{_comment(field)}" for field in kind.fields)
         return f"STRUCT<{', '.join(fields)}>"
     if isinstance(kind, ArrayType):
         return f"ARRAY<{_type_ddl(kind.elementType)}>"

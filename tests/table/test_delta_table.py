@@ -122,6 +122,23 @@ def test_a_table_is_made_empty_with_its_layout_and_nullable_columns(spark, table
     assert created.location() == table
 
 
+def test_what_a_transform_computes_without_nulls_does_not_forbid_them_in_a_new_table(spark, table):
+    rows = spark.range(2).selectExpr(
+        "if(id = 0, named_struct('x', 1), null) AS struct",
+        "array(named_struct('x', 1)) AS list",
+        "map('k', named_struct('x', 1)) AS map",
+    )
+    created = DeltaTable(spark, DeltaTarget(table=table))
+    created.create(rows.schema)
+    rows.write.format("delta").mode("append").save(table)
+    made = spark.read.format("delta").load(table)
+    assert "false" not in made.schema.json()
+    assert [tuple(row) for row in made.orderBy("struct").collect()] == [
+        (None, [(1,)], {"k": (1,)}),
+        ((1,), [(1,)], {"k": (1,)}),
+    ]
+
+
 def test_a_table_that_is_appended_to_has_statistics_of_numbers_times_and_clustering_unless_the_user_chose(
     spark, tmp_path
 ):
