@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
     TableError,
     WriteFailedError,
 )
+from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
 from dagster_kafka_flip.table.delta_table import ForeignConflictError
@@ -300,10 +301,21 @@ class TableWriter:
                 "again"
             )
             raise PositionLostError(msg)
-        raise self.failed(failure) from failure
+        raise self.without_commit(failure) from failure
+
+    def without_commit(self, failure: Exception) -> KafkaFlipError:
+        """Returns the error for a write that failed without a commit in history, as far as there is one by now."""
+        if server_advice(failure) is not None:
+            # The log was read on this machine. A server that lost its client goes on writing.
+            return CommitUnknownError(
+                f"the write to {self._table.target} has committed nothing so far, but may still do so: "
+                f"{explained(failure)}. Nothing is lost: if the batch is committed, the next run finds it; otherwise "
+                "it reads the batch again"
+            )
+        return self.failed(failure)
 
     def failed(self, failure: Exception) -> KafkaFlipError:
-        """Returns the error for a write that failed without a commit in history."""
+        """Returns the error for a write that failed and committed nothing."""
         if is_conflict(failure):
             return ForeignConflictError(error_summary(failure))
         if self._has_other_columns():

@@ -366,7 +366,7 @@ class WindowedTable:
                 "offset unchanged, also in aggregated rows; put changed values into other columns"
             )
             raise ConfigurationError(msg) from written.failure
-        raise TableWriter(self.delta).failed(written.failure) from written.failure
+        raise TableWriter(self.delta).without_commit(written.failure) from written.failure
 
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.runtime.same_files import files_setting
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read
@@ -206,6 +207,26 @@ def test_a_server_that_is_killed_ends_the_run_and_the_next_one_lands_each_record
     (other,) = clients(1)
     other.order(broker, topic, table)
     assert other.answer()["rows"] == _RECORDS
+    assert landed() == _each_once(_RECORDS)
+
+
+def test_a_write_whose_server_no_longer_answers_is_not_said_to_have_committed_nothing(
+    kafka, broker, landed, topic, table, files, tmp_path
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * _RECORDS)
+    # The client reads the table's log itself.
+    settings = {**LIGHT_SPARK, **files_setting()}
+    with ConnectServer(tmp_path / "server", settings) as server, ConnectIngester(tmp_path, "client") as client:
+        with Network(int(server.remote.rpartition(":")[2])) as network:
+            client.connect(f"sc://127.0.0.1:{network.port}", retries=2)
+            client.answer()
+            _writing(client, broker, topic, table, files)
+            network.cut()
+            reported = client.answer()
+        files[1].touch()
+        wait_until((Path(table) / "_delta_log" / "00000000000000000001.json").exists, seconds=120)
+    assert reported["error"] == "CommitUnknownError", reported
     assert landed() == _each_once(_RECORDS)
 
 
