@@ -27,6 +27,7 @@ from dagster_kafka_flip.ingestion.run_metrics import measure_commit
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
+from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
@@ -243,11 +244,13 @@ class Landing:
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         splits = assignment.plan.splits
         watch = BatchObservation(splits, WholeBatch(splits))
-        rows = self._decoded(self._records(assignment), watch)
-        if self._spec.transform is not None and not assignment.plan.is_empty:
-            watch.whole.transformed(rows)
+        with dead_spark_as_error():
+            rows = self._decoded(self._records(assignment), watch)
+            if self._spec.transform is not None and not assignment.plan.is_empty:
+                watch.whole.transformed(rows)
         batch = self._rows(rows)
-        columns = self._table.check_schema((batch.landed if isinstance(batch, Changes) else batch).schema)
+        with dead_spark_as_error():
+            columns = self._table.check_schema((batch.landed if isinstance(batch, Changes) else batch).schema)
         before = () if self.columns is None else self.columns.changes
         # A repeat finds the same changes.
         self.columns = replace(columns, changes=tuple(dict.fromkeys((*before, *columns.changes))))

@@ -42,6 +42,7 @@ from dagster_kafka_flip.ingestion.window_result import WindowsResult, WindowsSee
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found, tolerate
@@ -491,16 +492,19 @@ class WindowLanding:
             self._check_still_in_log(batch.plan)
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         batch.whole = WholeBatch(batch.plan.splits)
-        records = self._records(batch.assignment)
         scope, predicate = batch.scoped.scope, batch.scoped.predicate
-        if scope is None:
-            rows = self._transformed(self._decoded(records, batch)).where(f.expr(predicate))
-        else:
-            rows = self._transformed(self._windowed(records, batch))
-            self._check_keeps(rows, self._needed_columns(scope))
-        if self._spec.transform is not None and batch.reads:
-            batch.whole.transformed(rows)
-        batch.columns = self._table.delta.check_schema(rows.schema)
+        with dead_spark_as_error():
+            records = self._records(batch.assignment)
+            rows = self._decoded(records, batch) if scope is None else self._windowed(records, batch)
+        rows = self._transformed(rows)
+        with dead_spark_as_error():
+            if scope is None:
+                rows = rows.where(f.expr(predicate))
+            else:
+                self._check_keeps(rows, self._needed_columns(scope))
+            if self._spec.transform is not None and batch.reads:
+                batch.whole.transformed(rows)
+            batch.columns = self._table.delta.check_schema(rows.schema)
         if scope is not None:
             landed = batch.look.landed.landing(
                 batch.plan.state,
