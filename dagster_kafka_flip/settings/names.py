@@ -41,6 +41,10 @@ def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> s
     return between.join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
 
 
+# A shorter name is the start of too many.
+_LEAST_START = 3
+
+
 def near_names(name: str, names: Collection[str]) -> str:
     """Suggests names similar to an unknown one; lists the names if none is similar."""
     near = meant_by(name, names, most=3)
@@ -50,11 +54,16 @@ def near_names(name: str, names: Collection[str]) -> str:
 def meant_by(name: str, names: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:
     """Returns valid names similar to an unknown one, most similar first, ignoring case.
 
+    If none of them begins with it, those that do count as more similar.
+
     Args:
         name: The unknown name.
         names: The valid names.
         most: Maximum number of names.
         likeness: Minimum similarity, from 0 to 1.
     """
-    written = {each.lower(): each for each in names}
-    return [written[each] for each in difflib.get_close_matches(name.lower(), written, most, likeness)]
+    written, wanted = {each.lower(): each for each in names}, name.lower()
+    near = difflib.get_close_matches(wanted, written, most, likeness)
+    if len(wanted) >= _LEAST_START and not any(each.startswith(wanted) for each in near):
+        near = sorted((each for each in written if each.startswith(wanted)), key=len)[:most] or near
+    return [written[each] for each in near]

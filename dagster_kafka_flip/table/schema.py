@@ -90,16 +90,19 @@ def check_schema(
         )
     elif added and not may_change:
         columns = first_few(f"{one.path} ({one.batch})" for one in added)
+        noun, them, one_of_them = (
+            ("column", "it", "that column") if len(added) == 1 else ("columns", "them", "one of them")
+        )
         types = {one.batch for one in added}
         alike = [column for column, field in absent if field.dataType.simpleString() in types]
         renamed = (
-            f". If the table's {first_few(alike, between=' or ')} is that column, renamed, use its new name"
+            f". If the table's {first_few(alike, between=' or ')} is {one_of_them}, renamed, use its new name"
             if alike
             else ""
         )
         msg = (
-            f"the table {name} has no column {columns}. Nothing was written. Set schema_evolution=True on its "
-            f"DeltaTarget to add it, or drop it in the transform{renamed}"
+            f"the table {name} has no {noun} {columns}. Nothing was written. Set schema_evolution=True on its "
+            f"DeltaTarget to add {them}, or drop {them} in the transform{renamed}"
         )
     else:
         return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))

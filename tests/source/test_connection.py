@@ -353,6 +353,7 @@ def test_secrets_are_in_no_text_of_a_connection(make):
             {"sasl_pasword": SECRET},
             "sasl_pasword: unknown field; did you mean sasl_password or ssl_key_password?",
         ),
+        ({"ssl_ca": SECRET}, "ssl_ca: unknown field; did you mean ssl_ca_location?"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_without_showing_a_secret(changes, message):

@@ -794,6 +794,15 @@ def nested(spark, tmp_path_factory):
             ),
         ),
         (
+            f"{_NESTED.replace('name', 'title')}, extra INT",
+            (
+                "the table {table} has no columns title (string), extra (int). Nothing was written. Set "
+                "schema_evolution=True on its DeltaTarget to add them, or drop them in the transform. If the table's "
+                "name is one of them, renamed, use its new name. The table (-) and the batch (+):\n+ title string\n"
+                "+ extra int\n- name string"
+            ),
+        ),
+        (
             "id BIGINT, title STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>",
             (
                 "the table {table} has no column title (string). Nothing was written. Set schema_evolution=True on its "
