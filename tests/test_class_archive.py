@@ -52,25 +52,30 @@ def test_without_java_there_is_no_archive(monkeypatch, tmp_path):
     assert archive_options(["/a.jar"]) == []
 
 
-def test_a_spark_that_fails_says_so_and_leaves_nothing(monkeypatch, tmp_path):
-    submit = tmp_path / "spark" / "bin" / "spark-submit"
-    submit.parent.mkdir(parents=True)
-    submit.write_text("#!/bin/sh\necho no room on the disk\nexit 3\n")
-    submit.chmod(0o755)
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+@pytest.fixture
+def failing_spark(monkeypatch, tmp_path):
+    """Puts a program in the place of `spark-submit` that runs a command and fails."""
+
+    def install(command: str) -> None:
+        submit = tmp_path / "spark" / "bin" / "spark-submit"
+        submit.parent.mkdir(parents=True)
+        submit.write_text(f"#!/bin/sh\n{command}\nexit 3\n")
+        submit.chmod(0o755)
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+        monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+
+    return install
+
+
+def test_a_spark_that_fails_says_so_and_leaves_nothing(failing_spark, tmp_path):
+    failing_spark("echo no room on the disk")
     with pytest.raises(SparkSessionError, match=r"(?s)spark-submit ended with 3.*no room on the disk"):
         make_archive(["/a.jar"], {})
     assert list((tmp_path / "cache" / "class-archives").iterdir()) == []
 
 
-def test_settings_of_other_sessions_are_left_out(monkeypatch, tmp_path):
-    submit = tmp_path / "spark" / "bin" / "spark-submit"
-    submit.parent.mkdir(parents=True)
-    submit.write_text("#!/bin/sh\nenv | grep -e SPARK_REMOTE -e PYSPARK\nexit 3\n")
-    submit.chmod(0o755)
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+def test_settings_of_other_sessions_are_left_out(failing_spark, monkeypatch):
+    failing_spark("env | grep -e SPARK_REMOTE -e PYSPARK")
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     with pytest.raises(SparkSessionError) as error:

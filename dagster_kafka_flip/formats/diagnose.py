@@ -57,14 +57,11 @@ def rejected_records(
             "nothing of it was written. Retention or compaction may have deleted it meanwhile. Run again"
         )
     records_word = "record" if number == 1 else "records"
-    ways = [
-        *(["send such records to a separate table with dead_letter="] if dead_letters else []),
-        *(
-            [f"keep {'them' if dead_letters else 'such records'} with their bytes and the error with on_error='null'"]
-            if nulls
-            else []
-        ),
-    ]
+    ways: list[str] = []
+    if dead_letters:
+        ways.append("send such records to a separate table with dead_letter=")
+    if nulls:
+        ways.append(f"keep {'them' if ways else 'such records'} with their bytes and the error with on_error='null'")
     return RecordsRejectedError(
         f"{number} {records_word} can't be decoded, nothing of the batch was written: {named}. Correct the format or "
         f"its schema; or {', or '.join(ways)}"

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from dagster_kafka_flip.reader.kafka_reader import reader_options
-from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA, no_records, read
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -105,6 +105,9 @@ def test_a_batch_without_splits_reads_nothing_with_the_same_columns(spark):
     assert empty.count() == 0
     assert [(field.name, field.dataType) for field in empty.schema] == [
         (field.name, field.dataType) for field in full.schema
+    ]
+    assert [field.name for field in full.schema] == [
+        part.split()[0].strip("`") for part in RECORD_SCHEMA.split(", ")[:8]
     ]
 
 
