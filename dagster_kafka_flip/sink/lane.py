@@ -25,6 +25,9 @@ _librdkafka = logging.getLogger(f"{__name__}.librdkafka")
 
 # Seconds that one call of the client may block, so that interrupts and refusals are seen.
 _STEP_SECONDS = 1.0
+# Seconds in which a client connects to a broker nearby. One that is asked for its coordinator before looks for it again
+# only after half a second.
+_CONNECT_SECONDS = 0.05
 # Seconds that an abort may take. If it fails, the next run's init_transactions aborts.
 _ABORT_SECONDS = 10.0
 
@@ -70,6 +73,7 @@ class Lane:
         except confluent_kafka.KafkaException as error:
             raise self._failures.rejected(error.args[0]) from None
         if self._is_exact:
+            self._poll(_CONNECT_SECONDS)
             self._until(self._connection.request_timeout, "init_transactions", self._producer.init_transactions)
 
     def _config(self) -> dict[str, Any]:

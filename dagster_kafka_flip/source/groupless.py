@@ -18,6 +18,9 @@ _SETTINGS = {
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
+    # All that is read is there already: at the end of a log, behind a transaction's marker for example, a broker
+    # would wait this long for more before it says that there is none.
+    "fetch.wait.max.ms": 1,
     "log_level": 0,
 }
 
