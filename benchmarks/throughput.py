@@ -4,7 +4,7 @@ The same records as JSON, landed raw and decoded, as Avro and as Protobuf. Each 
 one warm session and each time in a new table: `ingest()`; Structured Streaming's AvailableNow with Spark's defaults and
 tuned; and a plain batch read and write, which keeps no position. Each in a process of its own, its start included, run
 a loop of confluent-kafka, pyarrow and deltalake, `ingest()` once more and, if `--flink` names a Python that has it,
-Flink. Two floors tell what reading and parsing cost alone.
+Flink. Two floors tell what reading and parsing cost alone, and what writing does.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ AVAILABLE_NOW = "AvailableNow"
 AVAILABLE_NOW_TUNED = "AvailableNow, tuned"
 BATCH = "plain batch, tuned"
 FLOOR = "reading (and parsing) alone"
+WRITING = "writing alone, from memory"
 LOOP = "a Python loop, start included"
 OURS_PROCESS = "ingest(), start included"
 FLINK = "Flink into Parquet, start included"
@@ -253,6 +254,24 @@ class Ways:
         del table
         self._read(form).write.format("noop").mode("overwrite").save()
 
+    @contextlib.contextmanager
+    def in_memory(self, form: Form) -> Generator[Callable[[str], None]]:
+        """Keeps the columns of a topic in Spark's memory, and gives what writes them to a table.
+
+        Args:
+            form: The records' form.
+        """
+        rows = self._read(form).persist()
+        try:
+            rows.count()
+            yield functools.partial(self._write, rows)
+        finally:
+            rows.unpersist(blocking=True)
+
+    def _write(self, rows: DataFrame, table: str) -> None:
+        with self._as_users_have_it():
+            rows.write.format("delta").save(table)
+
     def _loop(self, form: Form, table: str) -> None:
         subprocess.run([sys.executable, "-m", "benchmarks.python_loop", self._servers, _topic(form), table], check=True)
 
@@ -276,7 +295,8 @@ def compare(ways: Ways, form: Form, wanted: Sequence[str], rounds: int, warm_up:
         rounds: How often.
         warm_up: How often before that, without counting, unless it is a process of its own.
     """
-    all_of_them = {name: way for name, way in ways.of(form).items() if not wanted or name in {OURS, *wanted}}
+    known = ways.of(form)
+    all_of_them = {name: way for name, way in known.items() if not wanted or name in {OURS, *wanted}}
     found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in all_of_them}
     for number in range(-warm_up, rounds):
         # Back and forth, so that none of them is always the one that comes after another.
@@ -286,6 +306,10 @@ def compare(ways: Ways, form: Form, wanted: Sequence[str], rounds: int, warm_up:
             measured = ways.land(all_of_them[name])
             if number >= 0:
                 found[name].append(measured)
+    if BATCH in known and (not wanted or WRITING in wanted):
+        # Last: kept rows take memory from the others.
+        with ways.in_memory(form) as write:
+            found[WRITING] = [ways.land(write) for _ in range(-warm_up, rounds)][warm_up:]
     ours = [seconds for seconds, _, _ in found[OURS]]
     return [
         Measurement(

@@ -96,7 +96,8 @@ def test_planning_sends_no_more_requests_for_more_topic_partitions(tmp_path: Pat
 def test_every_way_to_get_a_topic_into_delta_lands_all_of_it(on_spark: dict[str, Any]):
     output, results = on_spark["throughput"]
 
-    ways = {"ingest()", "AvailableNow", "AvailableNow, tuned", "plain batch, tuned", "reading (and parsing) alone"}
+    floors = {"reading (and parsing) alone", "writing alone, from memory"}
+    ways = {"ingest()", "AvailableNow", "AvailableNow, tuned", "plain batch, tuned", *floors}
     only_json = {'ingest(), on_error="null"', "a Python loop, start included", "ingest(), start included"}
     rows = {(each["form"], each["way"]): each["rows"] for each in results["landings"]}
     both = {("avro", way) for way in ways} | {("protobuf", "ingest()")}
