@@ -188,9 +188,12 @@ class DeltaTarget(Settings):
             return None
         place = self._place
         if place[:5].lower() == "file:":
-            place = "/" + place[5:].lstrip("/")
+            place = place[5:]
         elif _SCHEME.match(place):
             return None
+        if place.startswith("/"):
+            # Spark takes what follows two slashes for a host, and Python keeps them.
+            place = f"/{place.lstrip('/')}"
         return Path(os.path.normpath(Path(place).absolute()))
 
     @property

@@ -22,6 +22,8 @@ from dagster_kafka_flip.table.target import DeltaTarget
         ("s3a://bucket/flights", "delta.`s3a://bucket/flights`", "s3a://bucket/flights", "s3a://bucket/flights"),
         ("hdfs://n:9/x", "delta.`hdfs://n:9/x`", "hdfs://n:9/x", "hdfs://n:9/x"),
         ("delta.`/lake/x`", "delta.`/lake/x`", "file:///lake/x", "/lake/x"),
+        ("//lake/x", "delta.`/lake/x`", "file:///lake/x", "/lake/x"),
+        ("delta.`//lake/x`", "delta.`/lake/x`", "file:///lake/x", "/lake/x"),
         ("/lake/../lake/x/", "delta.`/lake/x`", "file:///lake/x", "/lake/x"),
         ("flights", "`flights`", None, "flights"),
         ("lake.flights", "`lake`.`flights`", None, "lake.flights"),
