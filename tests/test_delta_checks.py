@@ -45,6 +45,7 @@ from dagster_kafka_flip.assets.position_record import void_record
 from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.table import local_log
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -163,6 +164,8 @@ def test_after_an_idle_run_the_verdicts_are_repeated_without_spark_until_the_tab
     first = verdicts()
     checked.land()
     no_spark()
+    # The log may have 100,000 files, and the recorded version says which of them are new.
+    monkeypatch.setattr(local_log, "_versions", lambda log: pytest.fail(f"a check listed {log}"))
     again, third = verdicts(), verdicts()
     monkeypatch.undo()
     for name, before in first.items():

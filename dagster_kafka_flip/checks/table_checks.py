@@ -22,7 +22,7 @@ from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, topics_with_several_logs
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.key_uniqueness import look_at_history, look_at_keys
-from dagster_kafka_flip.table.local_log import newest_commits
+from dagster_kafka_flip.table.local_log import commits_between
 from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
@@ -92,9 +92,13 @@ class TableChecks:
     def _newest_without_spark(self, instance: DagsterInstance) -> Commit | None:
         """The table's newest commit, if its log is accessible here and is the one of the last run."""
         known = read_record(instance, self.key).known
-        if known is None or known.log is None or not known.is_of(self.ingestion.target) or known.seen_in_log() is None:
+        if known is None or known.log is None or not known.is_of(self.ingestion.target):
             return None
-        commits = newest_commits(known.log, 1)
+        seen = known.seen_in_log()
+        if seen is None:
+            return None
+        newest, _ = seen
+        commits = commits_between(known.log, newest, newest)
         return commits[0] if commits else None
 
     def _passed_at(self, newest: Commit, name: str, instance: DagsterInstance) -> AssetCheckResult | None:
