@@ -45,20 +45,21 @@ class FieldsSeen:
             of keys as `key.field`.
         undeclared: Undeclared fields at the top of values and keys: of about a thousand records of each batch, those of
             the record that has most; no more than 20 names.
-        is_any: Whether any value, and any key, has a declared field.
+        names_fit: Whether any value, and any key, has a declared field; or these are all null, and there are certainly
+            no others.
     """
 
     records: int
     never: tuple[str, ...] = ()
     undeclared: tuple[str, ...] = ()
-    is_any: bool = True
+    names_fit: bool = True
 
     @property
     def is_suspicious(self) -> bool:
         """Whether the schema looks wrong, rather than optional fields missing."""
         if not self.records or not self.never:
             return False
-        if not self.is_any:
+        if not self.names_fit:
             return True
         # A field inside of a STRUCT by its own name, too: the record may have it at its top.
         never = {_letters(part) for name in self.never for part in (name, name.rpartition(".")[2])}
@@ -88,7 +89,7 @@ def merge_fields(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
         sum(each.records for each in counted),
         never,
         tuple(undeclared)[:MOST_NAMES],
-        is_any=any(each.is_any for each in counted),
+        names_fit=any(each.names_fit for each in counted),
     )
 
 
@@ -99,7 +100,7 @@ def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
         max((each.records for each in counted), default=0),
         tuple(name for each in counted for name in each.never),
         tuple(name for each in counted for name in each.undeclared)[:MOST_NAMES],
-        is_any=all(each.is_any for each in counted),
+        names_fit=all(each.names_fit for each in counted),
     )
 
 
@@ -131,6 +132,8 @@ class FieldWatch:
         # A power of two: Spark writes the number into generated code, and compiles that again for each new one.
         self._each = 1 << max(0, (span // _SAMPLED).bit_length() - 1)
         self._prefix = prefix
+        # Not if there is only a sample of them, nor those inside of a STRUCT.
+        self._sees_all_names = undeclared is not None and self._each == 1 and not any("." in name for name, _ in fields)
         # Names of the metrics and of their columns.
         side = prefix.rstrip(".")
         self._decoded, self._names = f"{side}decoded_fields", f"{side}undeclared"
@@ -192,7 +195,7 @@ class FieldWatch:
             int(answer[self._decoded]),
             never,
             tuple(self._prefix + name[:_LONGEST_NAME] for name in undeclared),
-            is_any=len(never) < len(self._fields),
+            names_fit=len(never) < len(self._fields) or (self._sees_all_names and not undeclared),
         )
 
 

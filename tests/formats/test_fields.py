@@ -27,8 +27,8 @@ def test_one_unknown_batch_makes_the_fields_of_all_unknown():
 
 def test_keys_that_match_no_field_are_reported_even_if_values_match():
     values = FieldsSeen(5, undeclared=("x",))
-    seen = of_values_and_keys([values, FieldsSeen(3, ("key.a",), ("key.A",), is_any=False)])
-    assert seen == FieldsSeen(5, ("key.a",), ("x", "key.A"), is_any=False)
+    seen = of_values_and_keys([values, FieldsSeen(3, ("key.a",), ("key.A",), names_fit=False)])
+    assert seen == FieldsSeen(5, ("key.a",), ("x", "key.A"), names_fit=False)
     assert seen.is_suspicious
     assert of_values_and_keys([values, FieldsSeen(0)]) == values
     assert of_values_and_keys([FieldsSeen(0)]) == FieldsSeen(0)
@@ -47,7 +47,7 @@ def test_keys_that_match_no_field_are_reported_even_if_values_match():
         (FieldsSeen(5, never=("after.id",), undeclared=("ID",)), True),
         (FieldsSeen(5, never=("id",), undeclared=("key.id",)), False),
         (FieldsSeen(5, never=("key.id",), undeclared=("key.Id",)), True),
-        (FieldsSeen(1, never=("a", "b"), is_any=False), True),
+        (FieldsSeen(1, never=("a", "b"), names_fit=False), True),
     ],
 )
 def test_optional_fields_that_are_left_out_make_no_schema_wrong(seen, is_suspicious):
@@ -79,12 +79,29 @@ def test_metadata_tell_what_is_known_and_nothing_else():
     assert fields_metadata(FieldsSeen(0)) == fields_metadata(FieldsSeen(5)) == fields_metadata(None) == {}
 
 
-@pytest.mark.spark
-def test_declared_fields_that_no_record_has_and_undeclared_ones_are_seen_on_the_way(spark):
+def _seen(spark, decoder, records, span):
+    """The fields of records, by key and value, that are seen while they are decoded."""
     from pyspark.sql import Observation
 
     from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 
+    when = datetime(2026, 3, 29, tzinfo=timezone.utc)
+    rows = [
+        (*(None if part is None else bytearray(part) for part in record), "t", 0, at, when, 0, None)
+        for at, record in enumerate(records)
+    ]
+    watches = decoder.fields(span)
+    observation = Observation()
+    staged = decoder.stage(spark.createDataFrame(rows, RECORD_SCHEMA))
+    staged = staged.select("*", *(each for watch in watches for each in watch.columns()))
+    landed = decoder.finish(staged.observe(observation, *(each for watch in watches for each in watch.metrics())))
+    landed.collect()
+    assert not [name for name in landed.columns if name.startswith("_")]
+    return of_values_and_keys(watch.seen(observation.get) for watch in watches)
+
+
+@pytest.mark.spark
+def test_declared_fields_that_no_record_has_and_undeclared_ones_are_seen_on_the_way(spark):
     many = ", ".join(f"f{number} INT" for number in range(70))
     schema = f"a INT, flight INT, r STRUCT<x: INT, y: INT>, {many}"
     values = [
@@ -94,28 +111,34 @@ def test_declared_fields_that_no_record_has_and_undeclared_ones_are_seen_on_the_
         b'{"flight": "no number"}',
         b'{"f68": 1, "r": {"y": 1}}',
     ]
-    when = datetime(2026, 3, 29, tzinfo=timezone.utc)
-    rows = [(None, None if it is None else bytearray(it), "t", 0, at, when, 0, None) for at, it in enumerate(values)]
     decoder = Decoder.of(JsonFormat("k INT, i INT", on_error="null"), JsonFormat(schema, on_error="null"), None)
 
-    def seen(rows):
-        watches = decoder.fields(len(rows))
-        observation = Observation()
-        staged = decoder.stage(spark.createDataFrame(rows, RECORD_SCHEMA))
-        staged = staged.select("*", *(each for watch in watches for each in watch.columns()))
-        landed = decoder.finish(staged.observe(observation, *(each for watch in watches for each in watch.metrics())))
-        landed.collect()
-        assert not [name for name in landed.columns if name.startswith("_")]
-        return of_values_and_keys(watch.seen(observation.get) for watch in watches)
+    def seen(records):
+        return _seen(spark, decoder, records, len(records))
 
-    found = seen(rows)
+    found = seen([(None, value) for value in values])
     assert found.never == ("flight", "r.x", *(f"f{number}" for number in range(70) if number != 68))
-    assert (found.records, found.undeclared, found.is_any) == (3, ("Flight", "z"), True)
+    assert (found.records, found.undeclared, found.names_fit) == (3, ("Flight", "z"), True)
     assert found.is_suspicious
-    keyed = seen([(bytearray(b'{"k": 1, "I": 1}'), *row[1:]) for row in rows if row[1] is None])
-    assert keyed == FieldsSeen(1, ("key.i",), ("key.I",))
-    nothing = seen([row for row in rows if row[1] is None])
-    assert nothing == FieldsSeen(0)
+    assert seen([(b'{"k": 1, "I": 1}', None)]) == FieldsSeen(1, ("key.i",), ("key.I",))
+    assert seen([(None, None)]) == FieldsSeen(0)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("schema", "values", "span", "is_suspicious"),
+    [
+        ("id INT, name STRING", [b'{"id": null}'], 1, False),
+        ("id INT, name STRING", [b"{}", b'{"name": null, "id": null}'], 2, False),
+        ("id INT, name STRING", [b'{"id": null}', b'{"number": 1}'], 2, True),
+        # The names in a STRUCT are not looked at, nor all names of a large batch.
+        ("r STRUCT<id: INT>", [b'{"r": {"number": 1}}'], 1, True),
+        ("id INT, name STRING", [b"{}", b'{"number": 1}'], 2000, True),
+    ],
+)
+def test_records_without_other_fields_make_no_schema_wrong(spark, schema, values, span, is_suspicious):
+    decoder = Decoder.of(None, JsonFormat(schema), None)
+    assert _seen(spark, decoder, [(None, value) for value in values], span).is_suspicious == is_suspicious
 
 
 def test_a_text_about_thousands_of_fields_names_some_and_counts_the_others():
