@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,8 +46,9 @@ _NEXT = "_dagster_kafka_flip_next"
 _OTHER = "_dagster_kafka_flip_other"
 _VALUES = "_dagster_kafka_flip_values"
 
-# Where Spark keeps the type of a CHAR column, which it reads as a STRING.
-_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+# Where Spark keeps the type of a column with a CHAR or VARCHAR, which it reads as STRING.
+_DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"\bchar\(")
 
 _NO_ORDER = frozenset({"array", "binary", "boolean", "map", "struct", "variant"})
 
@@ -175,9 +177,9 @@ class Changes:
 
         Raises:
             SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
-                compares them by their place, but writes them by their name. Or a key column is a CHAR, or BINARY and a
-                partition column; or it, or the column of `order_by`, is FLOAT and would become DOUBLE. Or the table has
-                no such column.
+                compares them by their place, but writes them by their name. Or a key column is BINARY and a partition
+                column; or it, or the column of `order_by`, has a CHAR, or is FLOAT and would become DOUBLE. Or the
+                table has no such column.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
@@ -194,7 +196,7 @@ class Changes:
         for name in key:
             _check_key_type(fields[name.lower()].dataType, columns[name.lower()], table)
         for name in order:
-            _check_same_numbers(
+            _check_compares(
                 fields[name.lower()].dataType,
                 columns[name.lower()],
                 f"the column {name} of {table}, which order_by names,",
@@ -361,22 +363,22 @@ def _check_key_type(batch: DataType, field: StructField, table: str) -> None:
         )
         raise SchemaMismatchError(msg)
     column = f"the key column {field.name} of the table {table}"
-    _check_same_numbers(batch, field, column, "changes would not find their rows")
-    declared = str((field.metadata or {}).get(_CHAR_TYPE, ""))
-    if declared.startswith("char"):
-        msg = (
-            f"the key column {field.name} of the table {table} is {declared}, which Spark pads with spaces, so keys "
-            "would not match. Nothing was written. Use a table with a STRING column instead; the first run creates one"
-        )
-        raise SchemaMismatchError(msg)
+    _check_compares(batch, field, column, "changes would not find their rows")
 
 
-def _check_same_numbers(batch: DataType, field: StructField, column: str, otherwise: str) -> None:
+def _check_compares(batch: DataType, field: StructField, column: str, otherwise: str) -> None:
     if (field.dataType.typeName(), batch.typeName()) == ("float", "double"):
         msg = (
             f"{column} is FLOAT, but DOUBLE in the batch. Widened, the 0.1 in the table is another number than the 0.1 "
             f"in a record, so {otherwise}. Nothing was written. Cast it to FLOAT in the transform, or read the topic "
             "into a new table"
+        )
+        raise SchemaMismatchError(msg)
+    declared = str((field.metadata or {}).get(_DECLARED_TYPE, ""))
+    if _CHAR.search(declared):
+        msg = (
+            f"{column} is {declared}. Spark pads a CHAR with spaces, so {otherwise}. Nothing was written. Use a table "
+            "with STRING instead of CHAR; the first run creates one"
         )
         raise SchemaMismatchError(msg)
 

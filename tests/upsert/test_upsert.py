@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import Any
 
@@ -366,16 +367,39 @@ def test_structs_have_the_table_s_fields_in_its_order_and_a_null_stays_one_as_in
     assert rows() == [("Row(b=None, a=6, c=7)", "[None, Row(b=8, a=None, c=None)]", "None"), nothing]
 
 
-def test_a_char_key_is_refused(kafka, follow, spark, topic, table):
-    value = {"value_format": JsonFormat(schema="id STRING"), "key_format": JsonFormat(schema="id STRING")}
+@pytest.mark.parametrize(
+    ("declared", "of_records", "value"),
+    [
+        ("char(5)", "STRING", '"a"'),
+        ("struct<a:char(5)>", "STRUCT<a: STRING>", '{"a": "a"}'),
+        ("array<char(5)>", "ARRAY<STRING>", '["a"]'),
+    ],
+)
+def test_a_char_key_is_refused(kafka, follow, spark, topic, table, declared, of_records, value):
     kafka.create(topic)
-    kafka.produce(topic, [('{"id": "a"}', '{"id": "a"}')])
-    follow(**value)
-    made = f"{table}-made"
-    columns = "kafka_key STRUCT<id: STRING>, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
-    spark.sql(f"CREATE TABLE delta.`{made}` (id CHAR(5), {columns}) USING delta")
-    with pytest.raises(SchemaMismatchError, match=r"the key column id of the table .* is char\(5\), which Spark pads"):
-        follow(target={"table": made, "schema_evolution": True}, **value)
+    kafka.produce(topic, [(f'{{"id": {value}}}', f'{{"id": {value}}}')])
+    _create_by_hand(spark, table, f"id {declared}", of_records)
+    output = rf"the key column id of the table .* is {re.escape(declared)}\. .* changes would not find their rows"
+    with pytest.raises(SchemaMismatchError, match=output):
+        follow(
+            target={"schema_evolution": True},
+            **{side: JsonFormat(schema=f"id {of_records}") for side in ("key_format", "value_format")},
+        )
+    assert spark.table(f"delta.`{table}`").count() == 0
+
+
+def test_a_char_that_orders_changes_is_refused(kafka, follow, spark, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [('{"id": 1}', '{"id": 1, "at": "a"}')])
+    _create_by_hand(spark, table, "id BIGINT, at CHAR(5), kafka_deleted BOOLEAN", "BIGINT")
+    mode = Upsert(key=("id",), order_by="at", soft_delete=True)
+    with pytest.raises(SchemaMismatchError, match=r"at of .*, which order_by names, is char\(5\)\. .* count as older"):
+        follow(target={"mode": mode, "schema_evolution": True}, value_format=JsonFormat(schema="id BIGINT, at STRING"))
+
+
+def _create_by_hand(spark, table, columns, key):
+    own = f"kafka_key STRUCT<id: {key}>, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
+    spark.sql(f"CREATE TABLE delta.`{table}` ({columns}, {own}) USING delta")
 
 
 def test_the_user_s_settings_change_nothing(kafka, follow, spark, topic, table):
