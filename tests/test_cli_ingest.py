@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from tests import landed
 
 DEFINITIONS = """
 from dagster import Definitions, EnvVar
-from dagster_kafka_flip import JsonFormat, KafkaResource, KafkaSource, SparkResource, kafka_delta_asset
+from dagster_kafka_flip import DeltaTarget, JsonFormat, KafkaResource, KafkaSource, SparkResource, kafka_delta_asset
 
 @kafka_delta_asset(
     source=KafkaSource(topics=[{topic!r}]),
@@ -100,6 +101,30 @@ def test_the_records_of_an_old_commit_are_landed_once_as_the_asset_would_now(
     reported = run(*where, "--replay", "2", "--into", f"{into}-2", code=1, TEST_BROKER=broker)
     assert f"{topic}-0: retention has overtaken the position. The next offset to read is 3" in reported
     assert not (tmp_path / "replayed-2").exists()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_replay_adds_columns_where_the_asset_does(kafka, broker, spark, spark_of, where, topic, table, tmp_path):
+    kafka.create(topic)
+    for n in (1, 2):
+        kafka.produce(topic, [(None, f'{{"n": {n}}}')])
+        connection = KafkaConnection(bootstrap_servers=broker)
+        ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    into = str(tmp_path / "replayed")
+    run(*where, "--replay", "1", "--into", into, TEST_BROKER=broker)
+
+    def replay(name, code=0):
+        # Of one name, Dagster would load the first one again.
+        definitions = tmp_path / f"{name}.py"
+        text = Path(where[-1]).read_text().replace('"kafka_offset")', '"kafka_offset", "true AS more")')
+        definitions.write_text(text.replace(f"table={table!r}", f"table=DeltaTarget(table={table!r}, {name}=True)"))
+        return run(*where[:-1], str(definitions), "--replay", "2", "--into", into, code=code, TEST_BROKER=broker)
+
+    reported = replay("single_writer", code=1)
+    assert "no column more (boolean). Nothing was written. Set schema_evolution of its DeltaTarget to true" in reported
+    replay("schema_evolution")
+    assert landed.rows(into, "n", "more") == [(10, None), (20, True)]
 
 
 def test_an_asset_has_to_be_named():

@@ -89,7 +89,8 @@ def replay(
         KafkaFlipError: The replay failed.
     """
     log = logger or _logger
-    target = DeltaTarget(table=into, stream=f"{table.stream}-replays")
+    # The first replay makes the table, and a later version may have more columns.
+    target = DeltaTarget(table=into, stream=f"{table.stream}-replays", schema_evolution=table.schema_evolution)
     if target.identity == table.identity:
         msg = f"{into} is the stream's own table, which already holds these records; use another table"
         raise ConfigurationError(msg)

@@ -78,7 +78,7 @@ def check_schema(
         ways_on = "Change the value format, cast in the transform, or use another table"
         if can_widen:
             steps = [
-                *(() if may_change else ("set schema_evolution=True on its DeltaTarget",)),
+                *(() if may_change else ("set schema_evolution of its DeltaTarget to true",)),
                 *(() if may_widen() else (_ALLOW_WIDENING,)),
             ]
             ways_on = f"To widen it, {' and '.join(steps)}; or cast in the transform"
@@ -101,8 +101,8 @@ def check_schema(
             else ""
         )
         msg = (
-            f"the table {name} has no {noun} {columns}. Nothing was written. Set schema_evolution=True on its "
-            f"DeltaTarget to add {them}, or drop {them} in the transform{renamed}"
+            f"the table {name} has no {noun} {columns}. Nothing was written. Set schema_evolution of its DeltaTarget "
+            f"to true to add {them}, or drop {them} in the transform{renamed}"
         )
     else:
         return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))

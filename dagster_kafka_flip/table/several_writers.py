@@ -57,17 +57,17 @@ def check_writers(
         or_set = "" if known is None else f"; or start Spark with spark.delta.logStore.{scheme}.impl={known}"
         msg = (
             f"the table {location} is on {scheme}://, and it is unknown whether two concurrent runs could overwrite "
-            "each other's commits there. Nothing was written. Set single_writer=True on its DeltaTarget (or "
-            f"DeadLetters) and give its runs a pool with the limit 1{or_set}"
+            "each other's commits there. Nothing was written. Set single_writer of its DeltaTarget (or "
+            f"DeadLetters) to true, and give its runs a pool with the limit 1{or_set}"
         )
         raise UnsafeStoreError(msg)
     found = properties()
     if found is None:
         msg = (
             f"the table {location} is on S3 and does not exist yet, and nothing prevents two runs from creating it at "
-            "once: the rows of one could be lost. Nothing was written. Set single_writer=True on its DeltaTarget (or "
-            "DeadLetters) and let one run create it. Then leave it set, with a limit of 1 on its runs' pool; or "
-            f"remove it, if the table has the property {_COORDINATOR}={_DYNAMODB}"
+            "once: the rows of one could be lost. Nothing was written. Set single_writer of its DeltaTarget (or "
+            "DeadLetters) to true, and let one run create it. Then leave it set, with a limit of 1 on its runs' pool; "
+            f"or remove it, if the table has the property {_COORDINATOR}={_DYNAMODB}"
         )
         raise UnsafeStoreError(msg)
     coordinator = found.get(_COORDINATOR)
@@ -76,8 +76,8 @@ def check_writers(
     now = f" (its {coordinator} is not known to keep two runs apart)" if coordinator else ""
     msg = (
         f"the table {location} is on S3, where two concurrent runs can overwrite each other's commits. Nothing was "
-        "written. Set single_writer=True on its DeltaTarget (or DeadLetters) and give its runs a pool with the limit "
-        f"1; or give the table a commit coordinator, by its property {_COORDINATOR}={_DYNAMODB}{now}"
+        "written. Set single_writer of its DeltaTarget (or DeadLetters) to true, and give its runs a pool with the "
+        f"limit 1; or give the table a commit coordinator, by its property {_COORDINATOR}={_DYNAMODB}{now}"
     )
     raise UnsafeStoreError(msg)
 

@@ -178,7 +178,7 @@ def test_without_a_coordinator_in_the_table_itself_two_writers_are_refused(kafka
 
     assert "does not exist yet" in refused()
     assert first.do("land", **order, single_writer=True)["rows"] == 2
-    assert "Nothing was written. Set single_writer=True" in refused()
+    assert "Nothing was written. Set single_writer of its DeltaTarget (or DeadLetters) to true" in refused()
     # Delta asks what Spark was started with.
     store = "spark.delta.logStore.s3a.impl"
     first.do("conf", name=store, value="io.delta.storage.S3DynamoDBLogStore")

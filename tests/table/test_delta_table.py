@@ -789,33 +789,33 @@ def nested(spark, tmp_path_factory):
         (
             f"{_NESTED}, extra INT",
             (
-                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution=True on its "
-                "DeltaTarget to add it, or drop it in the transform"
+                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution of its "
+                "DeltaTarget to true to add it, or drop it in the transform"
             ),
         ),
         (
             f"{_NESTED.replace('name', 'title')}, extra INT",
             (
                 "the table {table} has no columns title (string), extra (int). Nothing was written. Set "
-                "schema_evolution=True on its DeltaTarget to add them, or drop them in the transform. If the table's "
-                "name is one of them, renamed, use its new name. The table (-) and the batch (+):\n+ title string\n"
-                "+ extra int\n- name string"
+                "schema_evolution of its DeltaTarget to true to add them, or drop them in the transform. If the "
+                "table's name is one of them, renamed, use its new name. The table (-) and the batch (+):\n"
+                "+ title string\n+ extra int\n- name string"
             ),
         ),
         (
             "id BIGINT, title STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>",
             (
-                "the table {table} has no column title (string). Nothing was written. Set schema_evolution=True on its "
-                "DeltaTarget to add it, or drop it in the transform. If the table's name is that column, renamed, use "
-                "its new name. The table (-) and the batch (+):\n+ title string\n- name string"
+                "the table {table} has no column title (string). Nothing was written. Set schema_evolution of its "
+                "DeltaTarget to true to add it, or drop it in the transform. If the table's name is that column, "
+                "renamed, use its new name. The table (-) and the batch (+):\n+ title string\n- name string"
             ),
         ),
         (
             "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
             (
-                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True on its "
-                "DeltaTarget to add it, or drop it in the transform. The table (-) and the batch (+):\n+ s.b int\n"
-                "- s.l array<struct<x:string>>"
+                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution of its "
+                "DeltaTarget to true to add it, or drop it in the transform. The table (-) and the batch "
+                "(+):\n+ s.b int\n- s.l array<struct<x:string>>"
             ),
         ),
         (
@@ -923,7 +923,7 @@ def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_rep
     step = (
         "set the property 'delta.enableTypeWidening'"
         if evolves
-        else "set schema_evolution=True on its DeltaTarget; or cast"
+        else "set schema_evolution of its DeltaTarget to true; or cast"
     )
     message = f"the column id is int in the table and bigint in the batch. Nothing was written. To widen it, {step}"
     assert message in str(error.value)
