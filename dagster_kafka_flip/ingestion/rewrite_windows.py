@@ -163,12 +163,20 @@ def run_windows(
 
 
 def _check_can_be_found(groups: Iterable[tuple[Window, ...]]) -> None:
-    """Checks that a run finds the rows of each window again, also where the table is partitioned by its key."""
+    """Checks that a run finds the rows of each window by its key, also where the table is partitioned by it."""
     for window in itertools.chain.from_iterable(groups):
         if window.key in NULL_AS_PARTITION:
             msg = (
                 f"the window [{window.start}, {window.stop}) has the key {window.key!r}, which Delta stores as null in "
                 "a partition column: a later run would not find its rows, and land them twice. Give it another key"
+            )
+            raise ConfigurationError(msg)
+        # Delta makes SQL of the condition again, in which no escape is left.
+        if "${" in window.key:
+            msg = (
+                f"the window [{window.start}, {window.stop}) has the key {window.key!r}, in which Spark would take ${{ "
+                "for the start of a variable, also in the condition of the rows to replace. Nothing was written. Give "
+                "it another key, such as by another format of the partitions (fmt)"
             )
             raise ConfigurationError(msg)
 

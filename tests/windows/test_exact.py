@@ -181,6 +181,12 @@ def test_a_key_that_delta_stores_as_null_is_refused(rewrite, key):
         rewrite([Window(key, START, START + HOUR)])
 
 
+def test_a_key_that_spark_would_change_is_refused(rewrite):
+    output = r"the key '\$\{x\}', in which Spark would take \$\{ for the start of a variable"
+    with pytest.raises(ConfigurationError, match=output):
+        rewrite([Window("${x}", START, START + HOUR)])
+
+
 def test_a_rejected_record_is_not_advised_to_be_a_dead_letter(kafka, write, rewrite, topic):
     kafka.create(topic)
     write([START])
