@@ -348,7 +348,7 @@ class RowNotSerializableError(UnpublishableRowError):
 
 
 class PublishFailedError(KafkaFlipError):
-    """A broker refused records or a transaction; readers of committed records see none of the transaction."""
+    """Spark could not read rows, or a broker refused records or a transaction, of which committed readers see none."""
 
 
 # --- errors of others ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dagster_kafka_flip.errors import (
     SinkProgressError,
     UnpublishableRowError,
 )
+from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.dead_letter_records import DeadLetter, dead_letters_of
 from dagster_kafka_flip.sink.lane import Lane
@@ -250,7 +251,8 @@ class Publication:
         """Publishes a segment; returns whether the run continues."""
         self._is_same_table = False
         with reading(self._versions, segment):
-            read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
+            with dead_spark_as_error():
+                read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
             batches = Batches(self._committed, folds=self._folds)
             step = _Step(batches, read, places)
             with RowStream(self._spark, read.rows, tag) as stream:

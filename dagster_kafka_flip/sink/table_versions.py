@@ -10,6 +10,7 @@ from dagster_kafka_flip.errors import (
     ChangeDataFeedError,
     ConfigurationError,
     IncompatibleVersionsError,
+    PublishFailedError,
     TableError,
     VersionOutOfRangeError,
     VersionsGoneError,
@@ -213,6 +214,13 @@ class TableVersions:
             f"{segment} of the table {self._source} can't be read together, because the schema changed: a column was "
             "renamed or dropped, or has another type. Readers of committed records see nothing of the open "
             f"transaction. {advice}"
+        )
+
+    def unreadable(self, segment: Segment, why: str) -> PublishFailedError:
+        """Creates the error about versions that Spark could not read, or not transform."""
+        return PublishFailedError(
+            f"{segment} of the table {self._source} can't be published, because Spark failed to read the rows or to "
+            f"transform them: {why.rstrip('.')}. What is committed stays, and the next run continues from there"
         )
 
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import tenacity
 
-from dagster_kafka_flip.errors import ClusterUnreachableError, WriteFailedError
+from dagster_kafka_flip.errors import ClusterUnreachableError, PublishFailedError, WriteFailedError
 from dagster_kafka_flip.runtime.repeatedly import repeatedly
 from dagster_kafka_flip.table.spark_error import error_summary, is_transient
 
@@ -24,6 +24,9 @@ _T = TypeVar("_T")
 TRIES = 5
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 15.0
+
+# Their causes are Spark's errors.
+_OF_SPARK = (PublishFailedError, WriteFailedError)
 
 # An answer takes a second, or some on a busy machine. The clients of stores wait and retry for minutes, some for hours,
 # and don't say so.
@@ -60,7 +63,7 @@ def retries(
 
     def log_retry(state: tenacity.RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
-        cause = error.__cause__ if isinstance(error, WriteFailedError) else error
+        cause = error.__cause__ if isinstance(error, _OF_SPARK) else error
         log.warning(
             "%s failed with a transient error (try %d of %d); retrying in %.0f s: %s",
             what,
@@ -119,4 +122,4 @@ def warned_of_silence(log: logging.Logger | logging.LoggerAdapter[Any], what: st
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, ClusterUnreachableError):
         return True
-    return is_transient(error.__cause__ if isinstance(error, WriteFailedError) else error)
+    return is_transient(error.__cause__ if isinstance(error, _OF_SPARK) else error)

@@ -171,10 +171,13 @@ def is_transient(error: BaseException | None) -> bool:
 
 def is_sparks_own(error: BaseException) -> bool:
     """Whether Spark itself failed, as opposed to a user's function or a dead Spark."""
-    kinds = type(error).__mro__
-    if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in kinds):
-        return False
-    return _condition(error) != _RAISED_IN_SQL and not {_USERS_OWN, _SPARK_IS_GONE} & {kind.__name__ for kind in kinds}
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return is_from_spark(error) and _condition(error) != _RAISED_IN_SQL and not {_USERS_OWN, _SPARK_IS_GONE} & kinds
+
+
+def is_from_spark(error: BaseException) -> bool:
+    """Whether Spark raised the error, also where a user's function failed in it."""
+    return any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__)
 
 
 def error_summary(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import functions as f
 
 from dagster_kafka_flip.errors import (
     ChangeDataFeedError,
@@ -16,6 +17,7 @@ from dagster_kafka_flip.errors import (
     IncompatibleVersionsError,
     KafkaFlipError,
     NotAppendedError,
+    PublishFailedError,
     RowMisplacedError,
     RowNotSerializableError,
     RowTooLargeError,
@@ -173,6 +175,40 @@ def test_versions_that_retention_or_vacuum_took_are_named(published, table, topi
     long_ago = datetime(2026, 1, 1, tzinfo=timezone.utc)
     prefix = f"{topic}-new"
     _fails(published, VersionsGoneError, "log begins with version 3", start=long_ago, transactional_id_prefix=prefix)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_rows_that_spark_can_not_read_or_transform_are_reported(published, table):
+    def fail(parts):
+        yield from (1 / 0 for _ in parts)
+
+    published.create("id int, v string, n int")
+    published.sql("INSERT INTO {t} VALUES (1, 'a', 0)")
+    assert published.run().records == 1
+    published.sql("INSERT INTO {t} VALUES (2, 'b', 0)")
+    began = (
+        r"^version 2 of the table .* can't be published, because Spark failed to read the rows or to transform them: "
+    )
+    for output, transform in {
+        "AnalysisException: .*`name` cannot be resolved": lambda rows: rows.withColumnRenamed("v", "w").select("name"),
+        "AnalysisException: .*`nowhere` cannot be found": lambda rows: rows.sparkSession.table("nowhere"),
+        "ZeroDivisionError: division by zero": lambda rows: rows.mapInPandas(fail, rows.schema),
+        "DIVIDE_BY_ZERO": lambda rows: rows.withColumn("n", f.expr("1 / n")),
+        "CAST_INVALID_INPUT": lambda rows: rows.withColumn("n", f.expr("cast(v AS int)")),
+    }.items():
+        with pytest.raises(PublishFailedError, match=f"{began}.*{output}"):
+            published.run(transform=transform)
+    file = max(Path(table).glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)
+    # Java opens it as little as a file without the right to read it.
+    kept = file.read_bytes()
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(PublishFailedError, match=rf"{began}.*{file.name}"):
+        published.run()
+    file.rmdir()
+    file.write_bytes(kept)
+    assert published.run().records == 1
 
 
 @pytest.mark.kafka
