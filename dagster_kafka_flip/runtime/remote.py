@@ -22,6 +22,8 @@ def is_remote(of: SparkSession | DataFrame) -> bool:
 # Its client gives up; its address is in the cause. A started server does not know the sessions of the one before.
 _NO_ANSWER = re.compile(r"RETRIES_EXCEEDED|StatusCode\.UNAVAILABLE|failed to connect to all addresses")
 _OTHER_SERVER = re.compile(r"INVALID_HANDLE\.SESSION_(?:NOT_FOUND|CHANGED|CLOSED)|NO_ACTIVE_SESSION")
+# A server that is told to end first stops Spark, and still answers until its JVM has ended.
+_SHUTTING_DOWN = re.compile(r"stopped SparkContext|SparkContext was shut down|No active or default Spark session found")
 _HERE = re.compile(r"(?:ipv[46]:|sc://)(?:127\.|localhost\b|\[::1\]|%5B::1%5D)")
 
 
@@ -37,6 +39,12 @@ def server_advice(error: BaseException, address: str = "") -> str | None:
         return (
             "The Spark Connect server was started again meanwhile, or has closed this session: run again in a new "
             "process. If it ends often, look at its log, and give it more memory"
+        )
+    # Said by Spark itself, it means a session of this process.
+    if "connect" in type(error).__module__ and _SHUTTING_DOWN.search(text):
+        return (
+            "The Spark Connect server is shutting down: when it has ended, start it again (dagster-kafka-flip spark "
+            "start --daemon, if it is that one), and run again"
         )
     if not _NO_ANSWER.search(text):
         return None

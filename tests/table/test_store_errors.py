@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import SparkRuntimeException
 from pyspark.errors.exceptions.base import RetriesExceeded
+from pyspark.errors.exceptions.connect import UnknownException
 
 from dagster_kafka_flip.table.store_errors import with_advice
 
@@ -71,6 +72,17 @@ def test_a_connect_server_that_is_gone_is_to_be_started_again(cause, own):
     assert "The Spark Connect server does not answer: check its address" in reported
     assert ("dagster-kafka-flip spark start" in reported) is own
     assert "Check the table's name" not in reported
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Cannot call methods on a stopped SparkContext.", "No active or default Spark session found SQLSTATE: XX000"],
+)
+def test_a_connect_server_that_shuts_down_is_to_be_started_again(text):
+    reported = with_advice(UnknownException(text, reason="INTERNAL_SERVER_ERROR"), "Check the table's name")
+    assert reported.endswith("start --daemon, if it is that one), and run again")
+    # Without a server, somebody has stopped the session.
+    assert with_advice(SparkRuntimeException(text), "Check the table's name").endswith(". Check the table's name")
 
 
 def test_another_error_is_passed_on():
