@@ -35,7 +35,7 @@ from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letter_rows import SAME_LETTER
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
-from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
+from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, DeadLetters, decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.observation import Observed
@@ -607,6 +607,21 @@ def test_an_asset_reports_its_dead_letters_and_they_are_landed_after_all(
     decoded = decode_dead_letters(letters, value_format=JsonFormat("n BIGINT"))
     assert decoded.columns == spark.read.format("delta").load(table).columns
     assert [(row["n"], row["kafka_offset"]) for row in decoded.collect()] == [(3_000_000_000, 2)]
+
+
+def test_rows_that_are_no_dead_letters_are_not_decoded(spark):
+    path: Any = "lake/rejected"
+    letters = spark.createDataFrame([], DEAD_LETTER_SCHEMA)
+    assert decode_dead_letters(letters.drop("error", "stream")).collect() == []
+    for output, rows in {
+        "expected DataFrame, got str": path,
+        "they have 0 columns kafka_offset. Read them from the dead-letter table": letters.drop("kafka_offset"),
+        "they have 0 columns kafka_topic": spark.range(1),
+        "they have 2 columns kafka_key": letters.select("*", "kafka_key"),
+        "kafka_value is string and not binary": letters.withColumn("kafka_value", letters.kafka_value.cast("string")),
+    }.items():
+        with pytest.raises(ConfigurationError, match=f"^dead_letters: .*{output}"):
+            decode_dead_letters(rows)
 
 
 def test_the_snippet_of_the_document_lands_them_once(kafka, connection, spark, spark_of, topic, tmp_path):

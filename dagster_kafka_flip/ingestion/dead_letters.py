@@ -131,8 +131,13 @@ def decode_dead_letters(
     Returns:
         A DataFrame like the input of the stream's transform. Its execution fails on a record that still can't be
         decoded, unless the format has `on_error="null"`.
+
+    Raises:
+        ConfigurationError: The rows lack a column of the record, or have it twice or with another type.
+        KafkaFlipError: The formats' schemas can't be asked for.
     """
     decoder = Decoder.of(key_format, value_format, columns)
+    _check_columns(dead_letters)
     records = dead_letters.select(*(dead_letters[column].alias(field) for column, field in RECORD_COLUMNS.items()))
     if decoder.registered:
         # Two are enough to know that there is not one.
@@ -140,3 +145,21 @@ def decode_dead_letters(
     with contextlib.closing(decoder):
         learn_schemas(records, decoder)
     return decoder.finish(decoder.stage(records))
+
+
+def _check_columns(dead_letters: DataFrame) -> None:
+    from pyspark.sql import DataFrame
+
+    expect("dead_letters", dead_letters, DataFrame, 'spark.read.table("lake.orders_rejected")')
+    wanted = dead_letters.sparkSession.createDataFrame([], DEAD_LETTER_SCHEMA).schema
+    found = [(field.name.lower(), field.dataType.simpleString()) for field in dead_letters.schema.fields]
+    for name in RECORD_COLUMNS:
+        kinds, kind = [each for column, each in found if column == name], wanted[name].dataType.simpleString()
+        if kinds == [kind]:
+            continue
+        wrong = f"{name} is {kinds[0]} and not {kind}" if len(kinds) == 1 else f"they have {len(kinds)} columns {name}"
+        msg = (
+            f"dead_letters: these are not rows of a dead-letter table with the whole record: {wrong}. Read them from "
+            f"the dead-letter table, and keep its columns {', '.join(RECORD_COLUMNS)} as they are"
+        )
+        raise ConfigurationError(msg)
