@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.segments import Segment
+    from dagster_kafka_flip.table.history import Commit
 
 _FEED = "delta.enableChangeDataFeed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -61,14 +62,19 @@ class TableVersions:
                 msg = f"{name} is true: Spark would silently leave out rows. Set it to false for this session"
                 raise ConfigurationError(msg)
         with _there(source):
-            self.newest = next(iter(commits_of(spark, source.target))).version
+            self.newest = next(self._commits()).version
             details = details_of(spark, source.target)
         self.table_id = details.id
         self._properties = details.properties
 
     def look_again(self) -> None:
         """Sets `newest` to the newest version of now."""
-        self.newest = next(iter(commits_of(self._spark, self._source.target))).version
+        self.newest = next(self._commits()).version
+
+    def _commits(self) -> Generator[Commit]:
+        """Yields the table's commits, newest first."""
+        with _there(self._source):
+            yield from commits_of(self._spark, self._source.target)
 
     def table_id_now(self) -> str:
         """Delta's id of the table that is there now.
@@ -135,7 +141,7 @@ class TableVersions:
         """The first version that was committed at or after a time; the one after the newest if there is none."""
         wanted_ms = -((_EPOCH - time) // timedelta(milliseconds=1))
         found = self.newest + 1
-        for commit in commits_of(self._spark, self._source.target):
+        for commit in self._commits():
             if commit.timestamp_ms is None or commit.timestamp_ms < wanted_ms:
                 return found
             found = commit.version
@@ -192,7 +198,7 @@ class TableVersions:
             VersionsGoneError: Log retention deleted some.
         """
         wanted = last
-        for commit in commits_of(self._spark, self._source.target):
+        for commit in self._commits():
             if commit.version > wanted:
                 continue
             if commit.version < wanted:

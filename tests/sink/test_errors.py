@@ -120,6 +120,21 @@ def test_tables_and_versions_that_are_not_there(published, tmp_path):
 
 @pytest.mark.kafka
 @pytest.mark.spark
+def test_a_table_that_is_gone_in_the_middle_of_a_run_does_not_exist(published, table):
+    published.create()
+    versions = TableVersions(published.spark, published.source)
+    shutil.rmtree(table)
+    for look in (
+        versions.look_again,
+        lambda: versions.check_there(0, 0),
+        lambda: versions.between(0, datetime.now(timezone.utc)),
+    ):
+        with pytest.raises(TableError, match=f"the Delta table {table} does not exist"):
+            look()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
 def test_a_table_without_change_data_feed_says_how_to_get_one(published):
     published.create(properties={})
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
