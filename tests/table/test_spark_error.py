@@ -9,7 +9,12 @@ import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
 
-from dagster_kafka_flip.errors import ClusterUnreachableError, RecordsRejectedError, WriteFailedError
+from dagster_kafka_flip.errors import (
+    ClusterUnreachableError,
+    PublishFailedError,
+    RecordsRejectedError,
+    WriteFailedError,
+)
 from dagster_kafka_flip.formats.learning import has_mark
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table import retries as retries_module
@@ -150,17 +155,18 @@ def test_an_error_whose_text_ended_with_the_jvm():
     assert server_advice(error) is None
 
 
+@pytest.mark.parametrize("failed", [WriteFailedError, PublishFailedError])
 @pytest.mark.parametrize("error", _MAY_PASS)
-def test_temporary_failures_are_retried_up_to_a_limit_and_logged_each_time(error, monkeypatch, caplog):
+def test_temporary_failures_are_retried_up_to_a_limit_and_logged_each_time(error, failed, monkeypatch, caplog):
     monkeypatch.setattr(retries_module, "_FIRST_WAIT_SECONDS", 0.0)
     assert is_transient(error)
     tries = []
 
     def fail():
         tries.append(None)
-        raise WriteFailedError("the write failed") from error
+        raise failed("the write failed") from error
 
-    with caplog.at_level(logging.WARNING), pytest.raises(WriteFailedError):
+    with caplog.at_level(logging.WARNING), pytest.raises(failed):
         retries(logging.getLogger("test"), "the write to t")(fail)
     assert len(tries) == TRIES == 5
     reported = [record.getMessage().partition("; retrying in 0 s: ") for record in caplog.records]
