@@ -286,6 +286,9 @@ class DeltaTable:
                 remove_incomplete_log(self.target.local_path)
                 with warned_of_silence(_logger, f"creating {target}"):
                     self.spark.sql(statement)
+        except TableError:
+            # Of the lock, with its own advice.
+            raise
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):

@@ -26,6 +26,8 @@ _FIRST_WORD_SECONDS = 5.0
 _NEXT_WORD_SECONDS = 60.0
 _PATIENCE_SECONDS = 2 * 3600.0
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 @contextlib.contextmanager
 def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
@@ -60,8 +62,7 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
     except OSError as error:
         msg = (
             f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}"
-            f"{_owner(file)}. Every user that writes to the table needs write access to this file, which is always "
-            "empty: change its owner or its mode, or remove it while no run writes to the table"
+            f"{_owner(file)}. {_advice(error, file)}"
         )
         raise TableError(msg) from error
     try:
@@ -135,6 +136,19 @@ def _owner(file: Path) -> str:
     except OSError:
         return ""
     return f" (user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o})"
+
+
+def _advice(error: OSError, file: Path) -> str:
+    if error.errno == errno.EROFS:
+        return "Mount this file system so that it can be written, or use another path, then run again"
+    if error.errno in _FULL:
+        return "Make room there, then run again"
+    if not os.path.lexists(file):
+        return f"Every user that writes to the table needs write access to the folder {file.parent}"
+    return (
+        "Every user that writes to the table needs write access to this file, which is always empty: change its owner "
+        "or its mode, or remove it while no run writes to the table"
+    )
 
 
 def local_path(location: str) -> Path | None:

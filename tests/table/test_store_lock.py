@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -57,6 +58,24 @@ def test_a_place_where_no_file_can_be_made_is_reported_at_once(table):
         store_lock(table, is_remote=False),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EROFS, "Mount this file system so that it can be written, or use another path, then run again"),
+        (errno.ENOSPC, "Make room there, then run again"),
+        (errno.EACCES, "Every user that writes to the table needs write access to the folder {folder}"),
+    ],
+)
+def test_a_lock_that_can_not_be_made_is_followed_by_what_to_do(tmp_path, monkeypatch, number, advice):
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module, "_make", refuse)
+    with pytest.raises(TableError) as error, store_lock(str(tmp_path / "table"), is_remote=False):
+        pass
+    assert str(error.value).endswith(f"{os.strerror(number)}. {advice.format(folder=tmp_path)}")
 
 
 def test_waiting_for_the_lock_names_its_owner_and_ends(tmp_path, monkeypatch, caplog):
