@@ -20,6 +20,11 @@ _logger = logging.getLogger(__name__)
 # closed connections.
 _REFUSED_SECONDS = 2.0
 _NOBODY_SECONDS = 5.0
+# librdkafka waits ten seconds for the answer to a connection's first request. A listener that closes is faster.
+_MUTE_SECONDS = 9.0
+UNANSWERED = "connections are accepted, but not answered"
+"""The reason of a failure if brokers are down and librdkafka names no other."""
+
 # Prefix of librdkafka's messages about one broker.
 _SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
 
@@ -29,6 +34,7 @@ class BrokerErrors:
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
+        self._began = time.monotonic()
         self._last: str | None = None
         # Each broker's address and the time of its first error.
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
@@ -40,7 +46,7 @@ class BrokerErrors:
         _logger.debug("librdkafka: %s: %s", name, text)
         self._errors.setdefault((name, "" if summary else _address(text)), (time.monotonic(), text))
         # "All brokers are down" only summarizes earlier, more specific errors.
-        if not summary or self._last is None:
+        if not summary:
             self._last = text
 
     def forget(self) -> None:
@@ -54,6 +60,8 @@ class BrokerErrors:
         Args:
             otherwise: The reason if no broker had an error.
         """
+        if self._last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
+            return UNANSWERED
         why = self._last or otherwise
         if _is_another_protocol("", why):
             return who_answers(why)
@@ -85,7 +93,9 @@ class BrokerErrors:
             if waited > patience or (is_of_kind is _is_refusal and len(met) >= addresses):
                 raise self._permanent(met[-1][1], refused=is_of_kind is _is_refusal)
         silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
-        if silent is not None and len(self._errors) == 1 and time.monotonic() - silent[0] > _NOBODY_SECONDS:
+        if silent is None or len(self._errors) > 1 or silent[0] - self._began > _MUTE_SECONDS:
+            return
+        if time.monotonic() - silent[0] > _NOBODY_SECONDS:
             raise self._closes_connections()
 
     def _permanent(self, text: str, *, refused: bool) -> KafkaFlipError:

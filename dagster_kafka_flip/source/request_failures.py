@@ -11,6 +11,7 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     TopicNotFoundError,
 )
+from dagster_kafka_flip.source.broker_errors import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -140,11 +141,11 @@ class RequestFailures:
             reason: librdkafka's reason, unless a broker had an error.
         """
         why = self._broker_errors.reason(reason)
-        advice = (
-            "no process listens on this port: start the broker, or correct bootstrap_servers"
-            if "Connection refused" in why
-            else "check the address, the network and the credentials"
-        )
+        advice = "check the address, the network and the credentials"
+        if "Connection refused" in why:
+            advice = "no process listens on this port: start the broker, or correct bootstrap_servers"
+        elif why == UNANSWERED:
+            advice = "check whether the broker, or a proxy in front of it, hangs or has too much to do"
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not return {what} within "
             f"{self._connection.request_timeout:g} s: {why}; {advice}"

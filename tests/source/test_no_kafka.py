@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
+from dagster_kafka_flip.source import broker_errors
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.broker_errors import who_answers
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -59,3 +61,20 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
 def test_the_first_four_bytes_show_who_answers(size, reported):
     output = f"a:1/bootstrap: Receive failed: Invalid response size {size} (0..100000000): increase receive.message.max"
     assert who_answers(output) == reported
+
+
+def test_a_broker_that_hangs_is_waited_for_and_not_said_to_close_connections(monkeypatch):
+    # As with the ten seconds for which the client waits by default, but soon.
+    monkeypatch.setattr(broker_errors, "_MUTE_SECONDS", 0.9)
+    monkeypatch.setattr(broker_errors, "_NOBODY_SECONDS", 0.5)
+    quick: Any = {"api.version.request.timeout.ms": "1000"}
+    # The system accepts connections for a process that never looks at them.
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        address = f"127.0.0.1:{hanging.getsockname()[1]}"
+        connection = KafkaConnection(bootstrap_servers=address, request_timeout=5, librdkafka_properties=quick)
+        with pytest.raises(ClusterUnreachableError) as error:
+            KafkaSource(topics=("t",), connection=connection).create_enumerator(SplitEnumeratorContext()).start()
+    assert str(error.value) == (
+        f"Kafka at {address} did not return the cluster's id within 5 s: connections are accepted, but not answered; "
+        "check whether the broker, or a proxy in front of it, hangs or has too much to do"
+    )
