@@ -287,14 +287,17 @@ class KafkaSourceEnumerator(SplitEnumerator):
         known = {} if state is None else {tp: state.position[tp] for tp in change.known if tp not in moved}
         known_ids = {} if state is None else state.topic_ids
         same_topics = {topic for topic, topic_id in topic_ids.items() if known_ids.get(topic) == topic_id}
-        starts, incidents = self._continued(known, same_topics, log)
+        # Without ids, the topic may be a different one.
+        cut_short = {tp: at for tp, at in cut_off.items() if tp.topic in same_topics}
+        starts, incidents = self._continued(known, same_topics, cut_short, log)
+        cut_off = {tp: at for tp, at in cut_off.items() if tp in known and known[tp] <= log.high_watermarks[tp]}
         try:
-            _check_not_cut_off(known, {tp: at for tp, at in cut_off.items() if tp in known}, log)
+            _check_not_cut_off(known, cut_off, log)
         except EndBeforePositionError as error:
             continuation = "The run continued at the position, without the log's records before it."
-            at = [offset for tp, offset in cut_off.items() if tp in known and offset is not None]
-            lost = sum(known[tp] for tp in cut_off if tp in known) - sum(at)
-            is_known = len(at) == len(cut_off.keys() & known.keys())
+            at = [offset for offset in cut_off.values() if offset is not None]
+            lost = sum(known[tp] for tp in cut_off) - sum(at)
+            is_known = len(at) == len(cut_off)
             incidents.append(
                 tolerate(error, self._context.tolerated, continuation, lost_offsets=lost if is_known else None)
             )
@@ -303,7 +306,11 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
 
     def _continued(
-        self, position: Position, same_topics: Collection[str], log: Log
+        self,
+        position: Position,
+        same_topics: Collection[str],
+        cut_off: Mapping[TopicPartition, int | None],
+        log: Log,
     ) -> tuple[dict[TopicPartition, int], list[Incident]]:
         """Returns the position, or a fallback if the log no longer holds it and this is tolerated."""
         starts, tolerated = dict(position), self._context.tolerated
@@ -317,7 +324,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             continuation = "The run continued at the beginning of the log."
             incidents.append(tolerate(error, tolerated, continuation, lost_offsets=lost))
         try:
-            _check_end(position, log)
+            _check_end(position, log, cut_off)
         except EndBeforePositionError as error:
             continuation = (
                 "The run continued at the end of the log if the topic id is unchanged, and at the beginning if the id "
@@ -394,17 +401,23 @@ def _check_beginning(position: Position, log: Log) -> None:
         )
 
 
-def _check_end(position: Position, log: Log) -> None:
+def _check_end(position: Position, log: Log, cut_off: Mapping[TopicPartition, int | None] | None = None) -> None:
     beginning = log.beginning_offsets(position)
     # Uses the high watermark, not the end offset: an open transaction must not look like a truncation.
-    beyond = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]}
+    beyond = [tp for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]]
     if beyond:
-        tp = next(iter(beyond))
+        tp, cut = beyond[0], {each: at for each, at in (cut_off or {}).items() if at is not None}
+        restart = {each: max(cut.get(each, 0), beginning[each]) for each in beyond}
+        why = (
+            f"the log was truncated at offset {cut[tp]}. The table has records that the log no longer has, and may "
+            "lack those that have their offsets now. Nothing was written. To read the log's records from there on"
+            if cut.keys() >= restart.keys()
+            else "the log was truncated, or the topic is a different one. Nothing was written. Find out which. To read "
+            "the current log"
+        )
         msg = (
-            f"{tp}: the log ends at offset {log.high_watermarks[tp]}, before the position "
-            f"{position[tp]}{_others(beyond)}: the log was truncated, or the topic is a different one. Nothing was "
-            "written. Find out which. To read the current log, run once with start set to "
-            f"{OffsetsInitializer.specific_offsets(beyond)}"
+            f"{tp}: the log ends at offset {log.high_watermarks[tp]}, before the position {position[tp]}"
+            f"{_others(restart)}: {why}, run once with start set to {OffsetsInitializer.specific_offsets(restart)}"
         )
         raise EndBeforePositionError(msg)
 

@@ -182,9 +182,9 @@ class Log(Times):
     def cut_offsets(
         self, position: Position, leader_epochs: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | None]:
-        """Where logs were cut off before a position and written again; None if unknown. Omits those that were not.
+        """Where logs were cut off before a position; None if unknown. Omits those that were not.
 
-        Only asks for logs that have another leader since, and still or again reach the position.
+        Only asks for logs that have another leader since.
 
         Args:
             position: The position.
@@ -195,7 +195,7 @@ class Log(Times):
             for tp, offset in position.items()
             if tp in leader_epochs
             and self.leader_epochs.get(tp, leader_epochs[tp]) != leader_epochs[tp]
-            and self._beginning[tp] <= offset <= self.high_watermarks[tp]
+            and self._beginning[tp] <= offset
             and offset
         }
         return self._cluster.cut_offsets(ends) if ends else {}

@@ -32,7 +32,7 @@ class ReadPlan:
         starting_watermark: The watermark of the state before the splits.
         incidents: Tolerated errors.
         beginning_offsets: Log start offset of each existing topic partition, if the source provides it.
-        cut_off: Where logs were cut off before the position, and written again; None if unknown.
+        cut_off: Where logs were cut off before the position; None if unknown.
     """
 
     splits: tuple[KafkaPartitionSplit, ...]

@@ -101,7 +101,9 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
             "them with the log's current records, tolerate EndBeforePositionError"
         )
         tolerance.meet(EndBeforePositionError(msg), _WENT_ON)
-    same = {tp: at for tp, at in known.position.items() if tp in log and is_same_log(tp, known, now)}
+    same = {
+        tp: at for tp, at in known.position.items() if tp in log and tp not in beyond and is_same_log(tp, known, now)
+    }
     cut = log.cut_offsets(same, known.leader_epochs)
     if cut:
         tp, offset = min(cut.items())

@@ -362,6 +362,27 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             ),
         ),
         (
+            {T0: replace(_log(3), epochs={0: 0, 1: 2}), T1: _log(2)},
+            replace(_STATE, leader_epochs={T0: 0}),
+            EndBeforePositionError,
+            (
+                "t-0: the log ends at offset 3, before the position 4: the log was truncated at offset 2. The table "
+                "has records that the log no longer has, and may lack those that have their offsets now. Nothing was "
+                "written. To read the log's records from there on, run once with start set to "
+                'offsets:{"t": {"0": 2}}'
+            ),
+        ),
+        (
+            {T0: replace(_log(3), epochs={0: 0, 1: 2}), T1: _log(2)},
+            replace(_STATE, leader_epochs={T0: 0}, topic_ids={}),
+            EndBeforePositionError,
+            (
+                "t-0: the log ends at offset 3, before the position 4: the log was truncated, or the topic is a "
+                "different one. Nothing was written. Find out which. To read the current log, run once with start set "
+                'to offsets:{"t": {"0": 0}}'
+            ),
+        ),
+        (
             {T0: replace(_log(9), epochs={0: 0, 4: 3}), T1: replace(_log(9), epochs={0: 0, 7: 1})},
             replace(_STATE, leader_epochs={T0: 3, T1: 0}),
             EndBeforePositionError,
