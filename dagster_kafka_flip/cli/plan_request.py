@@ -18,7 +18,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.creation import check_path_is_free
+from dagster_kafka_flip.table.creation import check_path_is_free, looking_at
 from dagster_kafka_flip.table.incomplete_log import has_log, is_free
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
         state = None if record.known is None else record.known.state
         position = record.text if record.run_id is None else f"{record.text} by run {record.run_id}"
         path = found.target.local_path
-        if state is None and (path is None or not has_log(path)):
+        with looking_at(found.target):
+            is_there = path is not None and has_log(path)
+        if state is None and not is_there:
             check_path_is_free(found.target)
         if state is None and start is None:
             if path is None or not is_free(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
@@ -16,6 +17,8 @@ from dagster_kafka_flip.table.store_errors import CHECK_ACCESS
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -112,20 +115,41 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
     check_path_is_free(target)
 
 
+@contextlib.contextmanager
+def looking_at(target: DeltaTarget) -> Generator[None]:
+    """Reports that this user may not look at a local path, or that it can be none.
+
+    Raises:
+        TableError: The system refuses to look at the path.
+    """
+    try:
+        yield
+    except OSError as error:
+        msg = (
+            f"{target} can't be looked at: {error.filename or target}: {error.strerror or error}. Nothing was written. "
+            "Correct the path, or give the user of this process the right to read and enter each of its folders"
+        )
+        raise TableError(msg) from error
+
+
 def check_path_is_free(target: DeltaTarget) -> None:
     """Checks that a table can be created at a path where there is none. Without Spark, so only if the path is local.
 
     Raises:
-        TableError: The path is a file, or the folder has other files, or it is in the folder of another table.
+        TableError: The path is a file, or the folder has other files, or it is in the folder of another table, or the
+            system refuses to look at it.
     """
     path = target.local_path
-    if path is not None and path.is_file():
-        msg = f"{target} is a file, but a Delta table is a folder; nothing was written. Use another path"
-        raise TableError(msg)
-    if path is not None and not is_free(path) and not has_first_commit(path):
-        msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
-        raise TableError(msg)
-    outer = None if path is None else next((one for one in path.resolve().parents if has_log(one)), None)
+    if path is None:
+        return
+    with looking_at(target):
+        if path.is_file():
+            msg = f"{target} is a file, but a Delta table is a folder; nothing was written. Use another path"
+            raise TableError(msg)
+        if not is_free(path) and not has_first_commit(path):
+            msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
+            raise TableError(msg)
+        outer = next((one for one in path.resolve().parents if has_log(one)), None)
     if outer is not None:
         msg = (
             f"{target} would be in the folder of the Delta table {outer}, whose VACUUM would delete its files; nothing "

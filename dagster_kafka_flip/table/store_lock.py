@@ -143,8 +143,12 @@ def _advice(error: OSError, file: Path) -> str:
         return "Mount this file system so that it can be written, or use another path, then run again"
     if error.errno in _FULL:
         return "Make room there, then run again"
+    if error.errno == errno.ENAMETOOLONG:
+        return "Give the table a shorter name"
     if not os.path.lexists(file):
-        return f"Every user that writes to the table needs write access to the folder {file.parent}"
+        # Unlike Path's methods, this is no error where this user may not look.
+        folder = next(one for one in file.parents if os.path.isdir(one))  # noqa: PTH112
+        return f"Every user that writes to the table needs write access to the folder {folder}"
     return (
         "Every user that writes to the table needs write access to this file, which is always empty: change its owner "
         "or its mode, or remove it while no run writes to the table"

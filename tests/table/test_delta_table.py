@@ -325,6 +325,17 @@ def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
             _stream(spark, str(tmp_path / inner)).anchor()
 
 
+def test_a_path_that_can_not_be_looked_at_is_named(spark, tmp_path):
+    # The system answers as for a folder that this user may not enter: with an error, and not that nothing is there.
+    path = tmp_path / ("x" * 300)
+    with pytest.raises(TableError) as error:
+        _stream(spark, str(path)).anchor()
+    assert str(error.value) == (
+        f"{path} can't be looked at: {path}: File name too long. Nothing was written. Correct the path, or give the "
+        "user of this process the right to read and enter each of its folders"
+    )
+
+
 # --- the fence and the read-back ----------------------------------------------------------------------------------
 
 

@@ -65,6 +65,7 @@ def test_a_place_where_no_file_can_be_made_is_reported_at_once(table):
     [
         (errno.EROFS, "Mount this file system so that it can be written, or use another path, then run again"),
         (errno.ENOSPC, "Make room there, then run again"),
+        (errno.ENAMETOOLONG, "Give the table a shorter name"),
         (errno.EACCES, "Every user that writes to the table needs write access to the folder {folder}"),
     ],
 )
