@@ -181,6 +181,20 @@ def test_an_optional_jar_that_can_not_be_downloaded_is_left_out(tmp_path: Path):
         assert found.name == "org.slf4j_slf4j-api-1.7.36.jar"
 
 
+def test_a_cache_that_is_full_is_named(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # Writes what Ivy does on a full disk: the cause, and behind it a stack trace.
+    java = tmp_path / "java"
+    trace = ["java.io.IOException: No space left on device", *["\tat java.base/java.io.FileOutputStream.write"] * 20]
+    java.write_text("\n".join(["#!/bin/sh", *(f"echo '{line}'" for line in trace), "exit 1"]))
+    java.chmod(0o755)
+    monkeypatch.setattr(jars, "find_java", lambda: java)
+    with pytest.raises(
+        JarDownloadError,
+        match=rf"could not be written to the cache {cache}: \[Errno 28\] No space left on device: .*make room in it",
+    ):
+        retrieve(["org.example:new:1"], cache_dir=cache)
+
+
 def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(

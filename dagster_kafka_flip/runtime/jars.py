@@ -6,6 +6,7 @@ Uses the Ivy jar in pyspark, so no other tool is needed. Locates pyspark without
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.util
 import json
@@ -217,8 +218,8 @@ def _writing(names: str, cache: Path, folder: Path) -> Generator[Path | None]:
         ) from error
     except OSError as error:
         raise JarDownloadError(
-            f"{names} could not be written to the cache {cache}: {error}. Make the folder writable, or set another "
-            f"folder in {CACHE_VARIABLE}."
+            f"{names} could not be written to the cache {cache}: {error}. Make the folder writable, make room "
+            f"in it, or set another folder in {CACHE_VARIABLE}."
         ) from error
 
 
@@ -363,6 +364,9 @@ def _run_ivy(
                 {(found["group"], found["version"]) for found in absent},
                 summary,
             )
+        if os.strerror(errno.ENOSPC) in finished.stdout:
+            # Ivy's own last lines are a stack trace.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(cache))
         raise JarDownloadError(
             f"{names} could not be downloaded: {what}. Last output of Ivy:\n{_last_words(finished.stdout)}\n"
             f"{_next_step()}"
