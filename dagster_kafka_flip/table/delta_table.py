@@ -38,7 +38,7 @@ from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
-from dagster_kafka_flip.table.retries import warned_of_silence
+from dagster_kafka_flip.table.retries import answered, warned_of_silence
 from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.several_writers import check_writers
 from dagster_kafka_flip.table.spark_error import (
@@ -47,6 +47,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_conflict,
     is_not_there,
     is_place_taken,
+    is_sparks_own,
 )
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
@@ -387,8 +388,19 @@ class DeltaTable:
         return self._log().generated_columns(version)
 
     def count_rows(self) -> int:
-        """Returns the number of rows, from Delta's statistics if possible."""
-        return self.spark.table(self.target.identifier).count()
+        """Returns the number of rows, from Delta's statistics if possible.
+
+        Raises:
+            TableError: The table can't be read.
+        """
+        what = f"counting the rows of {self.target}"
+        try:
+            return answered(_logger, what, lambda: self.spark.table(self.target.identifier).count())
+        except Exception as error:
+            if not is_sparks_own(error):
+                raise
+            msg = f"the rows of the table {self.target} can't be counted: {with_advice(error, CHECK_ACCESS)}"
+            raise TableError(msg) from error
 
     def has_rows(self) -> bool:
         """Whether the table has any row."""

@@ -50,7 +50,7 @@ class Commit:
 
     Attributes:
         version: The table's version that the commit created.
-        operation: Delta's name of the operation.
+        operation: Delta's name of the operation; None if the commit has no such information.
         parameters: The operation's parameters, as Delta prints them.
         metrics: The operation's metrics, as Delta prints them.
         user_metadata: The commit's `userMetadata`.
@@ -59,7 +59,7 @@ class Commit:
     """
 
     version: int
-    operation: str
+    operation: str | None
     parameters: Mapping[str, str | None]
     metrics: Mapping[str, str]
     user_metadata: str | None = None
@@ -393,6 +393,11 @@ class _Walk:
             msg = (
                 f"version {commit.version} of the table {self._table} is a {commit.operation}, which this version of "
                 "dagster-kafka-flip does not know. It may have removed earlier rows, so nothing was read"
+                if commit.operation
+                else f"version {commit.version} of the table {self._table} does not tell what it did: its file in "
+                "_delta_log is empty, as after a power failure, or its writer left that out. It may have removed "
+                "earlier rows, or lack some, so nothing was read. Put the file back from a backup. Or RESTORE the "
+                f"table to version {commit.version - 1}, from which the next run continues"
             )
             raise PositionLostError(msg)
         if effect is Effect.REPLACES:
@@ -724,7 +729,7 @@ def _brings_rows(commit: Commit) -> bool | None:
         return False
     if operation in _BRINGS_NONE and (commit.engine is None or commit.engine.startswith(_OF_SPARK)):
         return False
-    counts = [commit.metric(name) for name in _BROUGHT.get(operation, ("numOutputRows",))]
+    counts = [commit.metric(name) for name in _BROUGHT.get(operation or "", ("numOutputRows",))]
     return None if None in counts else any(counts)
 
 

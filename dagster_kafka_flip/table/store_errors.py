@@ -1,4 +1,4 @@
-"""Says what to do about errors of object stores and Connect servers, whose clients report little more than a status."""
+"""Says what to do about errors of object stores, Connect servers and Delta, which report little more than a status."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ _ADVICE = {
 CHECK_ACCESS = "Check the table's name and this machine's access to its store and catalog, then run again"
 """What to do if a table can't be reached, and nothing else is known."""
 
+_LOG_IS_INCOMPLETE = re.compile(
+    r"DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG|DELTA_LOG_FILE_NOT_FOUND|DELTA_MISSING_PART_FILES"
+    r"|Could not find any delta files|Checkpoint file to load version: \d+ is missing"
+)
 _NO_DELTA = re.compile(
     r"ClassNotFoundException: (?:io\.delta|org\.apache\.spark\.sql\.delta)\b|plugin class for catalog .*DeltaCatalog"
 )
@@ -66,16 +70,18 @@ def with_advice(error: BaseException, otherwise: str = "") -> str:
 
     Args:
         error: Spark's error.
-        otherwise: What to do if it is not a known error of an object store or a Connect server.
+        otherwise: What to do if it is not a known error of an object store, a Connect server or an incomplete log.
     """
     return ". ".join(filter(None, (error_summary(error).rstrip("."), _advice(error) or otherwise)))
 
 
 def _advice(error: BaseException) -> str | None:
-    """What to do about an error of an object store or a Connect server; None if it is another error."""
+    """What to do about an error of an object store, a Connect server or an incomplete log; None if it is another."""
     if (advice := server_advice(error)) is not None:
         return advice
     text = error_text(error)
+    if _LOG_IS_INCOMPLETE.search(text):
+        return "Files of its _delta_log are gone: put them back from a backup, or use another table"
     if _NO_DELTA.search(text):
         return f"Spark lacks Delta's jars. {jars_advice()}"
     if not _FROM_A_STORE.search(text):

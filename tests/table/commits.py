@@ -46,7 +46,9 @@ def own(
     return Commit(version, operation, {"mode": "Append"}, {"numOutputRows": str(rows)}, document.to_text())
 
 
-def foreign(version: int, operation: str, metrics: dict[str, int] | None = None, /, **parameters: str | None) -> Commit:
+def foreign(
+    version: int, operation: str | None, metrics: dict[str, int] | None = None, /, **parameters: str | None
+) -> Commit:
     """A commit of somebody else."""
     shown = {name: str(number) for name, number in (metrics or {}).items()}
     return Commit(version, operation, parameters, shown)

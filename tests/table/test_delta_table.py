@@ -325,6 +325,19 @@ def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
             _stream(spark, str(tmp_path / inner)).anchor()
 
 
+def test_rows_that_can_not_be_counted_are_an_error_of_the_table(spark, table):
+    stream = _stream(spark, table)
+    spark.createDataFrame([(1, "a")], _SCHEMA).write.format("delta").mode("append").save(table)
+    # Without statistics, Delta reads the files to count their rows.
+    log = Path(table, "_delta_log", f"{1:020}.json")
+    log.write_text(log.read_text().replace("numRecords", "noRecords"))
+    for file in [*Path(table).glob("*.parquet"), *log.parent.glob("*.crc")]:
+        file.unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    with pytest.raises(TableError, match=f"^the rows of the table {table} can't be counted: .* does not exist"):
+        stream.count_rows()
+
+
 def test_a_path_that_can_not_be_looked_at_is_named(spark, tmp_path):
     # The system answers as for a folder that this user may not enter: with an error, and not that nothing is there.
     path = tmp_path / ("x" * 300)

@@ -343,6 +343,16 @@ def test_an_unknown_operation_stops():
     )
 
 
+def test_a_commit_that_does_not_tell_what_it_did_stops():
+    with pytest.raises(PositionLostError) as error:
+        _find(create(), own(1), foreign(2, None))
+    assert str(error.value) == (
+        "version 2 of the table lake.t does not tell what it did: its file in _delta_log is empty, as after a power "
+        "failure, or its writer left that out. It may have removed earlier rows, or lack some, so nothing was read. "
+        "Put the file back from a backup. Or RESTORE the table to version 1, from which the next run continues"
+    )
+
+
 def test_history_that_ends_before_the_position_stops():
     for commits in ([append(7), append(8)], [own(7, stream="other"), append(8)], [restore(7, 3), append(8)]):
         with pytest.raises(PositionLostError) as error:

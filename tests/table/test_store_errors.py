@@ -42,6 +42,14 @@ from dagster_kafka_flip.table.store_errors import with_advice
             "The store had too much to do, or is down",
         ),
         (
+            "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 3, 4) are not contiguous",
+            "Files of its _delta_log are gone: put them back from a backup",
+        ),
+        (
+            "java.lang.IllegalStateException: Could not find any delta files for version 4",
+            "Files of its _delta_log are gone: put them back from a backup",
+        ),
+        (
             "java.lang.ClassNotFoundException: org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "Spark lacks Delta's jars. Start Spark, or its Connect server, with the packages org.apache.spark:",
         ),
@@ -51,7 +59,7 @@ from dagster_kafka_flip.table.store_errors import with_advice
         ),
     ],
 )
-def test_an_error_of_a_store_is_followed_by_what_to_do(output, advice):
+def test_an_error_of_a_store_or_a_log_is_followed_by_what_to_do(output, advice):
     reported = with_advice(SparkRuntimeException(output), "Run again")
     assert reported.startswith(f"SparkRuntimeException: {output}. ")
     assert advice in reported
