@@ -378,6 +378,7 @@ def _running(project: Path, home: Path, log: Path) -> Generator[subprocess.Popen
         process.wait(60)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_daemon_lands_new_records_once_and_starts_nothing_where_there_are_none(daemon: Daemon):
     topic = f"{daemon.topic}-eager"

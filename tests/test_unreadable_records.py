@@ -143,6 +143,7 @@ def test_a_batch_with_too_many_of_them_is_not_read_by_the_client(kafka, land, ro
     assert len(rows("kafka_offset")) == 5
 
 
+@pytest.mark.nightly
 def test_a_rejected_record_with_such_a_time_is_a_dead_letter_also_after_a_crash(
     kafka, land, rows, topic, table, tmp_path, monkeypatch
 ):

@@ -33,6 +33,7 @@ with DAG("ask", schedule=None):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_progress_is_found_behind_more_events_of_one_time_than_a_request_returns(tmp_path: Path):
     dags, found = tmp_path / "dags", tmp_path / "found"

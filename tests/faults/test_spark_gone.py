@@ -51,6 +51,7 @@ except SparkSessionError as error:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 def test_a_jvm_that_ends_between_two_batches_is_an_error(kafka, broker, topic, table):
     kafka.create(topic)

@@ -119,6 +119,7 @@ def test_rejected_values_and_their_reasons(spark):
     assert _errors(spark, _framed(), [value for value, _ in cases]) == [error for _, error in cases]
 
 
+@pytest.mark.nightly
 def test_ids_in_headers(spark):
     value, form = b'{"id": 1}', _framed(where="headers")
     header = [("__value_schema_id", b"\x00\x00\x00\x00\x01"), ("__value_schema_id", b"\x01" + GUID.bytes)]

@@ -214,6 +214,7 @@ def test_a_new_field_needs_schema_evolution(kafka, topic, table, produce, run):
     assert landed.count(table) == 1
 
 
+@pytest.mark.nightly
 def test_schemas_that_the_registry_refuses_and_accepts(kafka, topic, table, client, registry, produce, run):
     subject = f"{topic}-value"
     kafka.create(topic)

@@ -389,6 +389,7 @@ def test_a_topic_of_nested_rows_is_compared_in_each_format(published, registry, 
     assert compared(published) == ([], (4, 0, 0, 1))
 
 
+@pytest.mark.nightly
 def test_a_topic_is_compared_with_its_table_in_the_schema_of_the_last_run(published, registry, client, kafka, topic):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, null)")

@@ -166,6 +166,7 @@ defs = Definitions(
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_a_step_in_a_process_of_its_own_sends_its_metrics_to_a_collector(broker, tmp_path):

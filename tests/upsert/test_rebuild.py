@@ -152,6 +152,7 @@ def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
     assert landed.rows(table, "id", "name") == [*new, (3, "c")]
 
 
+@pytest.mark.nightly
 def test_delta_generates_its_columns_again(kafka, connection, follow, spark, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "abc"), change(2, "bcd")])
@@ -221,6 +222,7 @@ def build(connection, spark, topic, table):
     return run
 
 
+@pytest.mark.nightly
 def test_a_staging_table_is_for_one_table(kafka, follow, build, topic, table, monkeypatch, tmp_path):
     staging, other = str(tmp_path / "staging"), {"of": f"{table}-other", "by": f"{topic}-other"}
     with pytest.raises(TableError, match=r"table does not exist, so there is nothing to rebuild"):
@@ -324,6 +326,7 @@ def test_the_consumer_group_shows_the_tables_position_and_never_that_of_the_stag
     assert list(committed().values()) == [4]
 
 
+@pytest.mark.nightly
 def test_topic_partitions_that_runs_align_by_time_are_read_to_the_end(kafka, follow, build, topic, table):
     source = KafkaSource(topics=(topic,), max_drift=timedelta(hours=1))
     kafka.create(topic, partitions=2)

@@ -123,6 +123,7 @@ def test_selections_with_gaps_are_a_commit_for_each_stretch(kafka, write, rewrit
     assert rows() == expected(log, windows)
 
 
+@pytest.mark.nightly
 def test_one_of_365_windows_in_one_run(kafka, rewrite, rows, topic):
     kafka.create(topic)
     windows = [Window(f"d{day:03}", START + 24 * day * HOUR, START + 24 * (day + 1) * HOUR) for day in range(365)]
