@@ -18,8 +18,8 @@ from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import Commit
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.written import Committed
 from tests.table.commits import restore

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.commit_chain import Break, Continuity
-    from dagster_kafka_flip.table.history import Commit
 
 NO_GAP = "no_gap"
 NO_DUPLICATE = "no_duplicate"

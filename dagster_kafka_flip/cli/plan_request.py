@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.cli.asset import LandingAsset
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.anchor import Anchor
 
 _SUBSCRIPTIONS = {"topics": "--topic", "topic_pattern": "--topic-pattern", "partitions": "--partition"}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.cli.asset import LandingAsset
     from dagster_kafka_flip.cli.stream_lag import LagMeter
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.position_report import PositionReport
     from dagster_kafka_flip.table.target import DeltaTarget
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.position_report import PositionReport, StreamCommit
 
 _ANCHORS = {

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.table_version import TableVersion
 
 NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.written import Committed
 
 

@@ -24,9 +24,9 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.offsets import OffsetsKind
+from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import find_anchor
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
 from dagster_kafka_flip.table.table_writer import TableWriter
 

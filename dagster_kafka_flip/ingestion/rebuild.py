@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)

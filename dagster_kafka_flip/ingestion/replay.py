@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import BatchResult
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Commit, RestoredVersions
+    from dagster_kafka_flip.table.history import RestoredVersions
     from dagster_kafka_flip.table.written import Committed
 
 _logger = logging.getLogger(__name__)

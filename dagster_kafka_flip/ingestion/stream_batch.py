@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.table_version import TableVersion
     from dagster_kafka_flip.table.written import Committed

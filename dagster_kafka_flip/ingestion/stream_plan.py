@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
 
 

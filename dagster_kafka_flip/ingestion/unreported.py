@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Iterable
 
+    from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.history import Anchor, Commit, RestoredVersions
+    from dagster_kafka_flip.table.history import RestoredVersions
     from dagster_kafka_flip.table.target import DeltaTarget
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.segments import Segment
-    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.commit import Commit
 
 _FEED = "delta.enableChangeDataFeed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.table.history import Effect, effect_of
+from dagster_kafka_flip.table.effect import Effect, effect_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Commit, RestoredVersions
+    from dagster_kafka_flip.table.history import RestoredVersions
 
 # Tolerated errors after which a run begins elsewhere than at the position, or after deleted rows.
 _MOVING = frozenset(

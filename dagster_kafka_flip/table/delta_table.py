@@ -16,6 +16,8 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.source.instants import utc_time
+from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
+from dagster_kafka_flip.table.commit import WRITES, Commit
 from dagster_kafka_flip.table.creation import (
     check_catalog_lasts,
     check_place_is_free,
@@ -23,15 +25,7 @@ from dagster_kafka_flip.table.creation import (
     place_by_catalog,
 )
 from dagster_kafka_flip.table.details import described, detail_of, details_of
-from dagster_kafka_flip.table.history import (
-    WRITES,
-    Anchor,
-    Commit,
-    check_doubt,
-    documented,
-    find_anchor,
-    other_streams,
-)
+from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for

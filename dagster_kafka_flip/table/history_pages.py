@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.runtime.jars import hadoop_version
-from dagster_kafka_flip.table.history import FIRST_PAGE, Commit
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.local_files import is_local
 from dagster_kafka_flip.table.local_log import is_absent, newest_commits
 from dagster_kafka_flip.table.retries import answered

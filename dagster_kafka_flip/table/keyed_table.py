@@ -12,7 +12,7 @@ from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, w
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.mode import Mode
     from dagster_kafka_flip.table.target import DeltaTarget
 

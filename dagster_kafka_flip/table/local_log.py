@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import DocumentVersionError
-from dagster_kafka_flip.table.history import Commit, Effect, effect_of
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.store_lock import local_path
 
 if TYPE_CHECKING:

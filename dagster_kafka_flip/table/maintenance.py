@@ -18,7 +18,7 @@ from dagster_kafka_flip.table.store_lock import store_lock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.target import DeltaTarget
 
 SHORTEST_RETENTION = timedelta(days=7)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Commit
 
 
 def shared_logs(document: CommitDocument, other: CommitDocument) -> list[TopicPartition]:

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dagster_kafka_flip.errors import KafkaFlipError
-from dagster_kafka_flip.table.history import Effect, check_doubt, effect_of, find_anchor, other_streams, with_undone
+from dagster_kafka_flip.table.anchor import check_doubt, find_anchor
+from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.history import other_streams, with_undone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Anchor, Commit, RestoredVersions
+    from dagster_kafka_flip.table.history import RestoredVersions
 
 AnchorKind = Literal["commit", "restore", "creation", "replacement"]
 

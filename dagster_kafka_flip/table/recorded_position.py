@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
-from dagster_kafka_flip.table.history import Anchor
+from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.retention import LOG_RETENTION
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
 from dagster_kafka_flip.table.delta_table import ForeignConflictError
-from dagster_kafka_flip.table.history import Commit, back_to, check_between, documented
+from dagster_kafka_flip.table.history import back_to, check_between, documented
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.local_log import is_newest
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
     from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.merge import LatestChanges

@@ -23,7 +23,8 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.duplicates import OffsetRange, RecordColumns, offsets_predicate
-from dagster_kafka_flip.table.history import FIRST_PAGE, Effect, commits_that_count, effect_of
+from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.tiles import RecordedWindow
     from dagster_kafka_flip.source.window import Window
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.landed_logs import Scope
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.written import Committed, Written

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import Commit
 
 
 def state_at(version: int) -> EnumeratorState:

@@ -16,7 +16,9 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams, with_undone
+from dagster_kafka_flip.table.anchor import Anchor, find_anchor
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.history import check_between, other_streams, with_undone
 from dagster_kafka_flip.table.history_pages import paged
 from dagster_kafka_flip.table.other_writers import check_alone
 from dagster_kafka_flip.table.windows_document import WindowsDocument

@@ -10,7 +10,8 @@ from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
-from dagster_kafka_flip.table.history import Commit, commits_that_count
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.history import commits_that_count
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, LandedTopic, Scope
 from dagster_kafka_flip.table.windowed_table import windows_predicate
 

@@ -1,0 +1,384 @@
+"""Finds a stream's position in its table's history, walking from the newest commit backwards.
+
+Pure functions on commits. Section 6 of docs/architecture.md has the rules.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ForeignRowsError,
+    KafkaFlipError,
+    LogChangedError,
+    PositionLostError,
+    TableChangedError,
+    TableReplacedError,
+    WindowsChangedError,
+)
+from dagster_kafka_flip.source.incident import tolerate
+from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.table.effect import Effect, brings_rows, effect_of
+from dagster_kafka_flip.table.history import back_to, check_between, documented, page_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.commit import Commit
+    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
+    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.history import RestoredVersions
+    from dagster_kafka_flip.table.windows_document import WindowsDocument
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A stream's position and the commit that defines it.
+
+    Attributes:
+        table_version: The newest version of the table at the time of the lookup.
+        version: Version of the commit that defines the position. It is the fence: the stream's next commit uses it as
+            its transaction version.
+        state: The stream's state; None if it has no commit yet.
+        table_rows: Rows of the table at `table_version`; None if unknown from history.
+        other_streams: States of other streams whose commits were found on the way.
+        committed_ms: Time of the commit with the position, in milliseconds since the epoch; None if there is none.
+            Delta removes it after the log retention.
+        document: The document of that commit; None if there is none.
+        routed: The stream's last batch with a dead-letter route; None if there is none.
+        incidents: Tolerated errors.
+        transaction_version: Transaction version of the stream's last commit, if known.
+        is_recorded: Whether the position comes from a record instead of history, so it must be committed again.
+        undone_start: If a RESTORE undid all commits of the stream, the state in which its first one began; else None.
+        attempt: Attempt of the commit with the position; None if there is none, or if it is unknown.
+    """
+
+    table_version: int
+    version: int
+    state: EnumeratorState | None
+    table_rows: int | None
+    other_streams: Mapping[str, EnumeratorState]
+    committed_ms: int | None = None
+    document: CommitDocument | None = None
+    routed: RoutedBatch | None = None
+    incidents: tuple[Incident, ...] = ()
+    transaction_version: int | None = None
+    is_recorded: bool = False
+    undone_start: EnumeratorState | None = None
+    attempt: str | None = None
+
+
+def check_doubt(anchor: Anchor) -> None:
+    """Checks that no open question about the stream's last batch stops the run.
+
+    Raises:
+        LogChangedError: A log changed while that batch was read.
+    """
+    if anchor.document is not None and anchor.document.doubt is not None:
+        raise LogChangedError(anchor.document.doubt)
+
+
+HasRows: TypeAlias = "Callable[[], bool]"
+"""Whether the table has rows now, if its history does not show it."""
+
+
+def find_anchor(
+    commits: Iterable[Commit],
+    stream: str,
+    table: str,
+    tolerated: Collection[type[KafkaFlipError]] = (),
+    *,
+    restored: RestoredVersions | None = None,
+    expired: Callable[[int, int], Anchor] | None = None,
+    has_rows: HasRows | None = None,
+) -> Anchor:
+    """Walks from the newest commit backwards to the one that defines the stream's position.
+
+    Args:
+        commits: The table's commits, newest first; read lazily.
+        stream: Id of the stream.
+        table: The table's name, for messages.
+        tolerated: Which of ForeignRowsError and TableReplacedError don't stop the walk.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored, given all earlier commits,
+            newest first; includes the actual one unless empty. Default: empty.
+        expired: Returns the position from a record if history no longer has it and shows no deletion, given the oldest
+            and the newest version. Default: raises PositionLostError.
+        has_rows: Whether the table has rows; only called for a stream without a commit if history has no row counts.
+            Default: yes.
+
+    Raises:
+        ForeignRowsError: The stream has no commit, and the table has, or may have, rows that no stream wrote.
+        TableReplacedError: The table's content was replaced since the stream's last commit.
+        TableChangedError: The table was restored or replaced while the stream's last commit, or a repair, was
+            being written.
+        WindowsChangedError: The table is written in windows.
+        PositionLostError: History ends before the position is found, or has an unknown operation.
+    """
+    return _Walk(stream, table, tolerated, restored, expired, has_rows).run(iter(commits))
+
+
+class _Walk:
+    def __init__(
+        self,
+        stream: str,
+        table: str,
+        tolerated: Collection[type[KafkaFlipError]],
+        restored: RestoredVersions | None,
+        expired: Callable[[int, int], Anchor] | None,
+        has_rows: HasRows | None,
+    ) -> None:
+        self._stream = stream
+        self._table = table
+        self._tolerated = tolerated
+        self._restored = restored
+        self._expired = expired
+        self._has_rows = has_rows
+        self._incidents: list[Incident] = []
+        self._newest: int | None = None
+        self._oldest = -1
+        self._restore: Commit | None = None
+        self._visible_up_to: int | None = None
+        # Commits that a RESTORE undid.
+        self._undone: list[Commit] = []
+        # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
+        self._replaced: Commit | None = None
+        self._first_replaced = -1
+        self._foreign: Commit | None = None
+        # As above, if history does not show whether it added rows.
+        self._maybe_foreign: Commit | None = None
+        # Rows added after the searched commit; None once unknown.
+        self._rows_since: int | None = 0
+        self._other_streams: dict[str, EnumeratorState] = {}
+        # The first planned repair since the last relevant commit.
+        self._repair: tuple[Commit, WindowsDocument] | None = None
+
+    def run(self, commits: Iterator[Commit]) -> Anchor:
+        for commit in commits:
+            if self._newest is None:
+                self._newest = commit.version
+            self._oldest = commit.version
+            if self._visible_up_to is not None and commit.version > self._visible_up_to:
+                self._undone.append(commit)
+                continue
+            document = commit.document()
+            if document is not None and document.stream == self._stream:
+                return self._found(commit, document, commits)
+            if document is not None:
+                self._other_streams.setdefault(document.stream, document.state)
+                self._add_rows(commit.rows_gained)
+                continue
+            effect = effect_of(commit)
+            self._check_repairs(commit, effect)
+            if effect is Effect.CREATES:
+                return self._created(commit)
+            if (version := commit.restored_version) is not None:
+                self._go_on_at(version, commit)
+            elif effect is Effect.RESTORES:
+                return self._restored_to_a_time(commit, tuple(commits))
+            else:
+                self._pass_over(commit, effect)
+        if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
+            return self._expired(self._oldest, self._newest)
+        msg = (
+            f"the table {self._table} no longer has the history that holds the position of the stream "
+            f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream. "
+            "Nothing was read. Delta removes commits after delta.logRetentionDuration"
+        )
+        raise PositionLostError(msg)
+
+    def _check_repairs(self, commit: Commit, effect: Effect) -> None:
+        """A repair that was planned before the table was restored may have records that the stream will write again."""
+        repair = commit.windows()
+        if repair is not None and repair.repairs == self._stream:
+            if self._repair is None or repair.base_version < self._repair[1].base_version:
+                self._repair = commit, repair
+        elif effect in {Effect.RESTORES, Effect.REPLACES} and self._repair is not None:
+            written, planned = self._repair
+            if planned.base_version < commit.version:
+                msg = (
+                    f"version {commit.version} of the table {self._table} is a "
+                    f"{commit.operation}{commit.shown_parameters} between the planning of a repair (version "
+                    f"{planned.base_version}) and its commit (version {written.version}): the table may hold records "
+                    f"that the stream {self._stream!r} would write again. Nothing was read. RESTORE the table to "
+                    f"version {written.version - 1}, from which the next run continues, and repair it again"
+                )
+                raise TableChangedError(msg)
+
+    def _pass_over(self, commit: Commit, effect: Effect) -> None:
+        if effect is Effect.UNKNOWN:
+            msg = (
+                f"version {commit.version} of the table {self._table} is a {commit.operation}, which this version of "
+                "dagster-kafka-flip does not know. It may have removed earlier rows, so nothing was read"
+                if commit.operation
+                else f"version {commit.version} of the table {self._table} does not tell what it did: its file in "
+                "_delta_log is empty, as after a power failure, or its writer left that out. It may have removed "
+                "earlier rows, or lack some, so nothing was read. Put the file back from a backup. Or RESTORE the "
+                f"table to version {commit.version - 1}, from which the next run continues"
+            )
+            raise PositionLostError(msg)
+        if effect is Effect.REPLACES:
+            self._replaced = self._replaced or commit
+            self._first_replaced = commit.version
+            self._rows_since = None
+            return
+        if self._replaced is None:
+            self._note_foreign(commit)
+        if effect is Effect.CHANGES_ROWS:
+            self._rows_since = None
+        elif effect is Effect.APPENDS:
+            self._add_rows(commit.metric("numOutputRows"))
+
+    def _go_on_at(self, version: int, restore: Commit) -> None:
+        self._restore = self._restore or restore
+        self._visible_up_to = version
+        self._rows_since = None
+
+    def _restored_to_a_time(self, restore: Commit, older: Sequence[Commit]) -> Anchor:
+        """Continues at every version that may have been restored; the exact one does not matter if all agree."""
+        what = (
+            f"version {restore.version} of the table {self._table} is a RESTORE to a timestamp "
+            f"({restore.parameters.get('timestamp')})"
+        )
+        way_out = "Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
+        versions = () if self._restored is None else self._restored(restore, older)
+        outcomes = [(version, copy.copy(self).fork(version, restore, older)) for version in versions]
+        found = [(version, outcome) for version, outcome in outcomes if isinstance(outcome, Anchor)]
+        failures = [outcome for _, outcome in outcomes if isinstance(outcome, KafkaFlipError)]
+        if failures and not found:
+            raise failures[0]
+        if not found:
+            msg = f"{what}, and history does not record to which version. {way_out}"
+            raise PositionLostError(msg)
+        (version, anchor), *others = found
+        if failures or any(other.state != anchor.state for _, other in others):
+            different = [other for other, another in others if another.state != anchor.state]
+            msg = (
+                f"{what}, and its files match more than one version, including "
+                f"{version}{f' and {different[0]}' if different else ''}, in which the stream {self._stream!r} had "
+                f"different positions. {way_out}"
+            )
+            raise PositionLostError(msg)
+        return anchor
+
+    def fork(self, version: int, restore: Commit, older: Sequence[Commit]) -> Anchor | KafkaFlipError:
+        """Result of continuing at a version, on a copy of the walk."""
+        self._incidents = [*self._incidents]
+        self._undone = [*self._undone]
+        self._other_streams = {**self._other_streams}
+        self._go_on_at(version, restore)
+        try:
+            return self.run(iter(older))
+        except KafkaFlipError as failure:
+            return failure
+
+    def _add_rows(self, rows: int | None) -> None:
+        self._rows_since = None if self._rows_since is None or rows is None else self._rows_since + rows
+
+    def _note_foreign(self, commit: Commit) -> None:
+        """Records a commit that added rows, or may have."""
+        repair = commit.windows()
+        if repair is not None and repair.repairs is not None:
+            # It replaced rows of a stream, so they are not foreign.
+            return
+        brings = brings_rows(commit)
+        if brings is None:
+            self._maybe_foreign = self._maybe_foreign or commit
+        elif brings:
+            self._foreign = self._foreign or commit
+
+    def _found(self, commit: Commit, document: CommitDocument, older: Iterator[Commit]) -> Anchor:
+        if self._replaced is not None:
+            msg = (
+                f"the table {self._table} was replaced or its rows were deleted: version {self._replaced.version} is "
+                f"a {self._replaced.operation}{self._replaced.shown_parameters}, after version {commit.version}, the "
+                f"last commit of the stream {self._stream!r}. Nothing was read, because continuing from the position "
+                f"would not restore the deleted rows. RESTORE the table to version {self._first_replaced - 1}, or use "
+                "another table to read everything again"
+            )
+            went_on = "The run continued from the position; the deleted rows are not written again."
+            # Rows deleted by others are before the position; history does not show how many.
+            self._incidents.append(tolerate(TableReplacedError(msg), self._tolerated, went_on))
+        # Stops here: each page of history costs a query, and a table may have thousands of commits. An anchor on the
+        # page that was read costs none.
+        newest = commit.version if self._newest is None else self._newest
+        is_read = newest - document.anchor_version < page_with(newest - commit.version)
+        last = min(document.base_version, document.anchor_version) if is_read else document.base_version
+        earlier = list(back_to(last, older))
+        check_between(earlier, document, commit.version, self._table)
+        between = [later for later in earlier if later.version > document.base_version]
+        for other in between:
+            # A concurrent stream's commit may be before the commit that ends this walk.
+            company = other.document()
+            if company is not None and company.stream != self._stream:
+                self._other_streams.setdefault(company.stream, company.state)
+        table_rows = None
+        landed = commit.rows_gained
+        if None not in (document.rows_before, self._rows_since, landed) and not between:
+            table_rows = (document.rows_before or 0) + (self._rows_since or 0) + (landed or 0)
+        return self._anchor(commit, document.state, table_rows, document)
+
+    def _created(self, commit: Commit) -> Anchor:
+        start = self._replaced or commit
+        if self._foreign is None:
+            self._note_foreign(start)
+        if self._foreign is not None and self._foreign.windows() is not None:
+            msg = (
+                f"{self._table} is written in windows (version {self._foreign.version} wrote some), and the stream "
+                f"{self._stream!r} would duplicate their records. Nothing was written. Use another table for the stream"
+            )
+            raise WindowsChangedError(msg)
+        unknown = self._foreign is None and self._maybe_foreign is not None
+        if self._foreign is None and self._maybe_foreign is not None and (self._has_rows is None or self._has_rows()):
+            self._foreign = self._maybe_foreign
+        if self._foreign is None:
+            return self._anchor(start, None, 0 if unknown else self._rows_since)
+        caveat = ", whose row count is not in the history; the table has rows" if unknown else ""
+        msg = (
+            f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
+            f"{self._foreign.operation}{caveat}), and the stream {self._stream!r} has no position in it. Nothing was "
+            "written: reading the topic from the beginning could duplicate these rows. Use another table; or, if you "
+            "know the last offsets of these rows, set the position: "
+            f"{set_position(str(self._table), self._stream, topics=TOPIC)}"
+        )
+        went_on = "The run accepted the existing rows and began at starting_offsets."
+        self._incidents.append(tolerate(ForeignRowsError(msg), self._tolerated, went_on, lost_offsets=0))
+        return self._anchor(start, None, None)
+
+    def _undone_start(self) -> EnumeratorState | None:
+        version, first = next(
+            ((commit.version, document) for commit, document in documented(reversed(self._undone), self._stream)),
+            (None, None),
+        )
+        # A batch that was planned in an earlier table of this name begins behind what that table had.
+        if version is None or first is None or version <= first.base_version or first.after is not None:
+            return None
+        starts = {split.topic_partition: split.starting_offset for split in first.splits}
+        return replace(first.state, position={**first.state.position, **starts}, watermark=None)
+
+    def _anchor(
+        self,
+        commit: Commit,
+        state: EnumeratorState | None,
+        table_rows: int | None,
+        document: CommitDocument | None = None,
+    ) -> Anchor:
+        return Anchor(
+            table_version=commit.version if self._newest is None else self._newest,
+            version=(self._restore or commit).version,
+            state=state,
+            table_rows=table_rows,
+            other_streams=self._other_streams,
+            committed_ms=None if document is None else commit.timestamp_ms,
+            document=document,
+            routed=None if document is None else document.routed(commit.version),
+            # A RESTORE keeps the transaction version of a commit that it undid.
+            transaction_version=None if document is None or self._restore is not None else document.anchor_version,
+            incidents=tuple(self._incidents),
+            undone_start=self._undone_start() if document is None else None,
+            attempt=None if document is None else document.attempt,
+        )
