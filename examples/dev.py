@@ -123,12 +123,17 @@ def main(port: int, data_dir: Path) -> None:
 
     If a port is in use, a free one is used instead.
     """
-    # SIGTERM then stops everything like Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # These then stop everything like Ctrl-C, the second one when a terminal is closed.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False)
     try:
         with contextlib.ExitStack() as started:
-            _start(console, started, port, data_dir.absolute())
+            try:
+                _start(console, started, port, data_dir.absolute())
+            except KeyboardInterrupt:
+                console.print("Stopping Dagster, Spark and Kafka, which takes up to half a minute.")
+                raise
     except KeyboardInterrupt:
         console.print("Everything is stopped.")
     except (KafkaFlipError, DevError) as error:

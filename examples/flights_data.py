@@ -97,7 +97,7 @@ def create_topic(bootstrap_servers: str) -> bool:
     """
     # The timestamps are in 2013: with any retention time, the records would be deleted within minutes.
     topic = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:
         admin.create_topics([topic])[TOPIC].result(30)
     except KafkaException as error:

@@ -246,6 +246,13 @@ class Publication:
         if changes:
             self._versions.check_there(changes[0].first, changes[-1].last)
             self._versions.check_feed()
+        elif segments and self._source.stop is None and self._versions.lacks_feed is not None:
+            self._log.warning(
+                "the table %s has no change data feed. A snapshot needs none, but a run after the table's next change "
+                "will fail, and the sink must then start over: run %s before that change",
+                self._source,
+                self._versions.lacks_feed,
+            )
 
     def _publish(self, segment: Segment, places: RecordPlaces, tag: str) -> bool:
         """Publishes a segment; returns whether the run continues."""

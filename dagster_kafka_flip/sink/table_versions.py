@@ -169,17 +169,23 @@ class TableVersions:
             raise VersionOutOfRangeError(msg)
         return self.newest if stop is None else stop
 
+    @property
+    def lacks_feed(self) -> str | None:
+        """What makes the table record changes, as SQL; None if it does."""
+        if self._properties.get(_FEED, "false").lower() == "true":
+            return None
+        return f"ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true)"
+
     def check_feed(self) -> None:
         """Checks that the table records changes.
 
         Raises:
             ChangeDataFeedError: It does not.
         """
-        if self._properties.get(_FEED, "false").lower() != "true":
+        if self.lacks_feed is not None:
             msg = (
                 f"the table {self._source} has no change data feed, which records the changes of a version. Nothing "
-                f"was published. Run ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true): "
-                f"it applies to later versions. For earlier ones, {_ANEW}"
+                f"was published. Run {self.lacks_feed}: it applies to later versions. For earlier ones, {_ANEW}"
             )
             raise ChangeDataFeedError(msg)
 

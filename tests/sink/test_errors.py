@@ -135,10 +135,11 @@ def test_a_table_that_is_gone_in_the_middle_of_a_run_does_not_exist(published, t
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_a_table_without_change_data_feed_says_how_to_get_one(published):
+def test_a_table_without_change_data_feed_says_how_to_get_one(published, caplog):
     published.create(properties={})
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
     assert published.run().records == 1
+    assert "a run after the table's next change will fail, and the sink must then start over" in caplog.text
     published.sql("INSERT INTO {t} VALUES (2, 'b')")
     _fails(published, ChangeDataFeedError, r"no change data feed.*ALTER TABLE .* \(delta.enableChangeDataFeed = true\)")
     published.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
