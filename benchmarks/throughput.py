@@ -247,8 +247,7 @@ class Ways:
         return self._columns(form, records)
 
     def _batch(self, form: Form, table: str) -> None:
-        with self._as_users_have_it():
-            self._read(form).write.format("delta").save(table)
+        self._write(self._read(form), table)
 
     def _alone(self, form: Form, table: str) -> None:
         del table

@@ -145,10 +145,11 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
         state = None if record.known is None else record.known.state
         position = record.text if record.run_id is None else f"{record.text} by run {record.run_id}"
         path = found.target.local_path
-        with looking_at(found.target):
-            is_there = path is not None and has_log(path)
-        if state is None and not is_there:
-            check_path_is_free(found.target)
+        if state is None:
+            with looking_at(found.target):
+                is_there = path is not None and has_log(path)
+            if not is_there:
+                check_path_is_free(found.target)
         if state is None and start is None:
             if path is None or not is_free(path):
                 msg = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
@@ -149,9 +149,10 @@ def decode_dead_letters(
 
 def _check_columns(dead_letters: DataFrame) -> None:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     expect("dead_letters", dead_letters, DataFrame, 'spark.read.table("lake.orders_rejected")')
-    wanted = dead_letters.sparkSession.createDataFrame([], DEAD_LETTER_SCHEMA).schema
+    wanted = cast("StructType", StructType.fromDDL(DEAD_LETTER_SCHEMA))
     found = [(field.name.lower(), field.dataType.simpleString()) for field in dead_letters.schema.fields]
     for name in RECORD_COLUMNS:
         kinds, kind = [each for column, each in found if column == name], wanted[name].dataType.simpleString()

@@ -61,15 +61,16 @@ class TableVersions:
             if str(spark.conf.get(name, "false")).lower() == "true":
                 msg = f"{name} is true: Spark would silently leave out rows. Set it to false for this session"
                 raise ConfigurationError(msg)
+        self.look_again()
         with _there(source):
-            self.newest = next(self._commits()).version
             details = details_of(spark, source.target)
         self.table_id = details.id
         self._properties = details.properties
 
     def look_again(self) -> None:
         """Sets `newest` to the newest version of now."""
-        self.newest = next(self._commits()).version
+        with _there(self._source):
+            self.newest = next(self._commits()).version
 
     def _commits(self) -> Generator[Commit]:
         """Yields the table's commits, newest first."""

@@ -63,7 +63,7 @@ def retries(
 
     def log_retry(state: tenacity.RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
-        cause = error.__cause__ if isinstance(error, _OF_SPARK) else error
+        cause = None if error is None else _cause(error)
         log.warning(
             "%s failed with a transient error (try %d of %d); retrying in %.0f s: %s",
             what,
@@ -122,4 +122,9 @@ def warned_of_silence(log: logging.Logger | logging.LoggerAdapter[Any], what: st
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, ClusterUnreachableError):
         return True
-    return is_transient(error.__cause__ if isinstance(error, _OF_SPARK) else error)
+    return is_transient(_cause(error))
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """The error itself, or of one of ours Spark's error behind it."""
+    return error.__cause__ if isinstance(error, _OF_SPARK) else error
