@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.avro import AvroFormat
+    from dagster_kafka_flip.formats.canal import CanalFormat
     from dagster_kafka_flip.formats.csv import CsvFormat
     from dagster_kafka_flip.formats.debezium import DebeziumFormat
     from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
-    from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.formats.maxwell import MaxwellFormat
+    from dagster_kafka_flip.formats.ogg import OggFormat
     from dagster_kafka_flip.formats.protobuf import ProtobufFormat
     from dagster_kafka_flip.formats.raw import RawFormat
     from dagster_kafka_flip.formats.string import StringFormat
@@ -74,7 +76,7 @@ _HOMES = {
     "AvroFormat": "formats.avro",
     "AvroSerializer": "sink.avro_serializer",
     "BatchResult": "ingestion.result",
-    "CanalFormat": "formats.json_envelopes",
+    "CanalFormat": "formats.canal",
     "CsvFormat": "formats.csv",
     "DeadLetters": "ingestion.dead_letters",
     "DebeziumAvroFormat": "formats.debezium_avro",
@@ -104,10 +106,10 @@ _HOMES = {
     "KnownPosition": "ingestion.result",
     "Limits": "source.limits",
     "LocalBroker": "broker.local_broker",
-    "MaxwellFormat": "formats.json_envelopes",
+    "MaxwellFormat": "formats.maxwell",
     "OffsetResetStrategy": "source.offsets",
     "OffsetsInitializer": "source.offsets",
-    "OggFormat": "formats.json_envelopes",
+    "OggFormat": "formats.ogg",
     "ProtobufFormat": "formats.protobuf",
     "ProtobufSerializer": "sink.protobuf_serializer",
     "PublishResult": "sink.result",

@@ -9,20 +9,15 @@ from pydantic import Field
 
 from dagster_kafka_flip.components.templates import Template, create_of_type
 from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.canal import CanalFormat, CanalMetadata
 from dagster_kafka_flip.formats.changelog import OnTruncate
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat, DebeziumMetadata
 from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.json_envelopes import (
-    CanalFormat,
-    CanalMetadata,
-    MaxwellFormat,
-    MaxwellMetadata,
-    OggFormat,
-    OggMetadata,
-)
+from dagster_kafka_flip.formats.maxwell import MaxwellFormat, MaxwellMetadata
+from dagster_kafka_flip.formats.ogg import OggFormat, OggMetadata
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.raw import RawFormat

@@ -16,13 +16,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
+from dagster_kafka_flip.formats.maxwell import MaxwellFormat
+from dagster_kafka_flip.formats.ogg import OggFormat
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.avro_columns import avro_of, misfit, times_of
+from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.ddl import fields_of
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
+from dagster_kafka_flip.formats.maxwell import MaxwellFormat
+from dagster_kafka_flip.formats.ogg import OggFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
-from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.maxwell import MaxwellFormat
+from dagster_kafka_flip.formats.ogg import OggFormat
 from dagster_kafka_flip.ingestion.change_rows import change_rows, with_tombstones
 from tests.formats.test_debezium import appended, reasons, records
 

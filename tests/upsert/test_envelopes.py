@@ -12,8 +12,8 @@ from dagster import materialize
 
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.errors import NullKeyError, RecordsRejectedError, TableTruncatedError
+from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
-from dagster_kafka_flip.formats.json_envelopes import CanalFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
