@@ -398,7 +398,7 @@ def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spar
     kafka.trim(topic, 0, 6)
     lost = checked.one("lag_below")
     assert (lost.passed, lost.severity) == (False, AssetCheckSeverity.ERROR)
-    assert "Retention deleted 2 unread offsets on 1 topic partitions" in output(lost)
+    assert "Retention deleted 2 unread offsets on 1 topic partition" in output(lost)
     assert (values(lost)["lag"], values(lost)["lost_offsets"]) == (2, 2)
 
 

@@ -18,6 +18,7 @@ from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, new
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.comparison import TopicComparison, check_comparable
 from dagster_kafka_flip.sink.result import LEFT_OUT, LEFT_OUT_BY_ERROR
 
@@ -137,7 +138,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
         return _result_of_rows(publishing, "The last run that published something left no rows out", details)
     letters = publishing.sink.dead_letter_topic
     description = (
-        f"The last run that published something left {rows:,} {'row' if rows == 1 else 'rows'} out"
+        f"The last run that published something left {counted(rows, 'row')} out"
         + (f", and failed runs left {of_failed:,} more out" if of_failed else "")
         + f". Readers of {publishing.sink.topic} have the earlier values of their keys, or none. "
         + ("The run's log has the first ones" if letters is None else f"The topic {letters} has them, with the reasons")

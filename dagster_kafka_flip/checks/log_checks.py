@@ -19,7 +19,7 @@ from dagster import (
 from dagster_kafka_flip.assets.metadata import UNKNOWN, timestamp_value
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_materializations
 from dagster_kafka_flip.assets.window_metadata import of_run
-from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.stream_status import log_status
@@ -109,8 +109,8 @@ class LogChecks:
             description = " ".join(str(error).partition(" Nothing was read.")[0] for error in status.changed)
         else:
             description = (
-                f"The cluster {status.cluster_id or '(without an id)'} and {status.topics} topics match the "
-                f"position; the ids of {known_ids} topics are known"
+                f"The cluster {status.cluster_id or '(without an id)'} and {counted(status.topics, 'topic')} match the "
+                f"position; the ids of {known_ids:,} of them are known"
             )
         return self._result(
             SAME_LOG,
@@ -133,17 +133,19 @@ class LogChecks:
         if largest is not None and lag:
             description += f"; largest: {largest} with {status.lag[largest]:,}"
         if lost:
-            description += f". Retention deleted {lost} unread offsets on {len(status.lost)} topic partitions"
+            where = counted(len(status.lost), "topic partition")
+            description += f". Retention deleted {counted(lost, 'unread offset')} on {where}"
         if beyond:
             description += (
-                f". {len(status.beyond)} topic partitions end before the position, by {beyond} offsets in total"
+                f". Logs that end before the position: {len(status.beyond):,}; by {counted(beyond, 'offset')} in total"
             )
         if held_back:
-            description += f". Open transactions hold back {held_back} more offsets, which are not counted"
+            description += f". Open transactions hold back {held_back:,} more offsets, which are not counted"
         if status.gone:
             description += f". {first_few(status.gone)}: no longer exist; their lag is unknown and not counted"
         if status.changed:
-            description += f". Logs that changed or do not exist are not counted: {len(status.changed)}; see {SAME_LOG}"
+            number = len(status.changed)
+            description += f". Logs that changed or do not exist are not counted: {number:,}; see {SAME_LOG}"
         metadata: dict[str, Any] = {
             "lag": lag,
             "max_lag": most,
@@ -171,7 +173,9 @@ class LogChecks:
         lag = status.total_lag
         limit = 0.0 if self.max_delay is None else self.max_delay.total_seconds()
         held_back = sum(status.held_back.values())
-        left = f"Lag is {lag:,} offsets" + (f", and open transactions hold back {held_back} more" if held_back else "")
+        left = f"Lag is {lag:,} offsets" + (
+            f", and open transactions hold back {held_back:,} more" if held_back else ""
+        )
         metadata: dict[str, Any] = {"lag": lag, "held_back_offsets": held_back, "max_delay_seconds": limit}
         if status.changed:
             description = f"The lag is unknown: a log changed or does not exist; see {SAME_LOG}"
@@ -195,8 +199,8 @@ class LogChecks:
             WATERMARK_FRESH,
             passed=delay <= limit,
             description=(
-                f"{left}, and the table's watermark is {instant(round(reached) * 1000)}, {delay:.0f} seconds ago; the "
-                f"limit is {limit:.0f}"
+                f"{left}, and the table's watermark is {instant(round(reached) * 1000)}, {delay:,.0f} seconds ago; "
+                f"the limit is {limit:,.0f}"
             ),
             metadata=metadata,
         )
@@ -220,13 +224,13 @@ class LogChecks:
         rejected, most = sum(by_run.values()), self.max_rejected or 0
         runs, uncounted = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
         description = (
-            f"Rejected records in the last {self.rejected_within / timedelta(hours=1):g} hours: {rejected}, in {runs} "
-            f"of {len(by_run)} runs; the limit is {most}"
+            f"Rejected records in the last {self.rejected_within / timedelta(hours=1):g} hours: {rejected:,}, in "
+            f"{runs:,} of {counted(len(by_run), 'run')}; the limit is {most:,}"
         )
         if uncounted:
-            description += f". The number is unknown for {uncounted} more runs; see {UNKNOWN} in their metadata"
+            description += f". The number is unknown for {uncounted:,} more runs; see {UNKNOWN} in their metadata"
         if found.has_more:
-            description += f". Only the last {_MOST_MATERIALIZATIONS} materializations were counted"
+            description += f". Only the last {_MOST_MATERIALIZATIONS:,} materializations were counted"
         return self._result(
             NO_RECORDS_REJECTED_LATELY,
             passed=rejected <= most and not uncounted,

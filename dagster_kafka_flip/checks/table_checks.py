@@ -15,6 +15,7 @@ from dagster import (
 
 from dagster_kafka_flip.assets.dagster_internals import AssetCheckExecutionRecordStatus
 from dagster_kafka_flip.assets.position_record import read_record
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
 from dagster_kafka_flip.table.commit_chain import continuity
@@ -127,8 +128,8 @@ class TableChecks:
             return f"{target.identity}, stream {target.stream}"
         if name in _OF_KEYS:
             return f"{target.identity}: all rows by {', '.join(target.key)}"
-        last = "last commit" if self.duplicate_commits == 1 else f"last {self.duplicate_commits} commits"
-        what = "all rows" if self.duplicate_commits is None else f"the {last}"
+        last = self.duplicate_commits
+        what = "all rows" if last is None else "the last commit" if last == 1 else f"the last {counted(last, 'commit')}"
         return f"{target.identity}, stream {target.stream}: {what} by {', '.join(self._record_columns)}"
 
     @property
@@ -184,13 +185,12 @@ class TableChecks:
         skipped = sum(each.skipped for each in wrong)
         repeated = sum(each.repeated for each in wrong)
         span = f"versions {found.from_version} to {found.to_version}"
-        number = "1 commit" if found.commits == 1 else f"{found.commits} commits"
-        commits = f"{number} of the stream {self.ingestion.target.stream!r} in {span}"
+        commits = f"{counted(found.commits, 'commit')} of the stream {self.ingestion.target.stream!r} in {span}"
         # The stream's very first commit has no predecessor.
         if not found.breaks and not found.compared and (found.from_version or not found.commits):
             return self._inconclusive(
                 NO_GAP,
-                f"Nothing was compared: {span} of the table have {found.commits} commits of the stream "
+                f"Nothing was compared: {span} of the table have {counted(found.commits, 'commit')} of the stream "
                 f"{self.ingestion.target.stream!r}. The check reads the newest {MOST_COMMITS:,} commits of the "
                 "history (delta.logRetentionDuration); run it more often than others change the table",
             )

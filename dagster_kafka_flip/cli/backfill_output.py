@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_kafka_flip.cli.output import console, print_fields, print_table
+from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,9 +63,9 @@ def show_plan(plan: Backfill, limit_rows: int) -> None:
 def show_run(run: FinishedRun) -> None:
     """Prints one line about a run."""
     landed = [
-        *([] if run.rows is None else [_count(run.rows, "row")]),
+        *([] if run.rows is None else [counted(run.rows, "row")]),
         *(
-            [f"{_count(len(run.partition_keys), 'partition')}: {_named(run.partition_keys)}"]
+            [f"{counted(len(run.partition_keys), 'partition')}: {_named(run.partition_keys)}"]
             if run.partition_keys
             else []
         ),
@@ -152,16 +153,12 @@ def _windows(windows: Sequence[Window]) -> str:
 
 def _runs(runs: Sequence[RunRequest], most: int) -> list[str]:
     lines = [
-        f"  {_named(run.partition_keys)} ({_count(len(run.partition_keys), 'partition')})"
+        f"  {_named(run.partition_keys)} ({counted(len(run.partition_keys), 'partition')})"
         if run.partition_keys
         else "  replaces the rows of the range (mode: replace)"
         for run in runs[:most]
     ]
     return lines + ([f"  ... and {len(runs) - most:,} more"] if len(runs) > most else [])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _named(keys: Sequence[str]) -> str:
@@ -174,4 +171,4 @@ def _listed(plan: Backfill, keys: Sequence[str]) -> str:
         return ", ".join(keys)
     at = plan.partition_keys.index(keys[0])
     is_gapless = plan.partition_keys[at : at + len(keys)] == list(keys)
-    return f"{_named(keys)} ({_count(len(keys), 'partition')})" if is_gapless else ", ".join(keys)
+    return f"{_named(keys)} ({counted(len(keys), 'partition')})" if is_gapless else ", ".join(keys)

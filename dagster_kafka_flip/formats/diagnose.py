@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import RecordsRejectedError, TableTruncatedError, TooManyDeadLettersError, error_text
 from dagster_kafka_flip.formats.decode import REJECTED, TRUNCATED
 from dagster_kafka_flip.formats.learning import has_mark, knowing_schemas
+from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
     import logging
@@ -56,15 +57,14 @@ def rejected_records(
             "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
             "nothing of it was written. Retention or compaction may have deleted it meanwhile. Run again"
         )
-    records_word = "record" if number == 1 else "records"
     ways: list[str] = []
     if dead_letters:
         ways.append("send such records to a separate table with dead_letter=")
     if nulls:
         ways.append(f"keep {'them' if ways else 'such records'} with their bytes and the error with on_error='null'")
     return RecordsRejectedError(
-        f"{number} {records_word} can't be decoded, nothing of the batch was written: {named}. Correct the format or "
-        f"its schema; or {', or '.join(ways)}"
+        f"{counted(number, 'record')} can't be decoded, nothing of the batch was written: {named}. Correct the format "
+        f"or its schema; or {', or '.join(ways)}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
-from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
@@ -221,9 +221,8 @@ class StreamPlanner:
             )
         log_with_fields(
             log,
-            "planned %d split%s of %s",
-            len(plan.splits),
-            "" if len(plan.splits) == 1 else "s",
+            "planned %s of %s",
+            counted(len(plan.splits), "split"),
             planned.source,
             offsets=plan.offset_span,
             lag=sum(plan.lag_before.values()),

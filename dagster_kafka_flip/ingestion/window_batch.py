@@ -18,8 +18,6 @@ from dagster_kafka_flip.errors import (
     TimestampTypeChangedError,
     TopicNotFoundError,
     TopicRecreatedError,
-    WindowBeyondRetentionError,
-    WindowsChangedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
@@ -36,6 +34,7 @@ from dagster_kafka_flip.ingestion.observation import (
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace
 from dagster_kafka_flip.ingestion.run_metrics import measure_commit, measure_incidents
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.window_result import WindowsResult, WindowsSeen
@@ -44,29 +43,26 @@ from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import found, tolerate
+from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.interruptible import write_tag
-from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
+from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
-from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.table.windowed_table import (
     Replacement,
     kept_predicate,
-    repair_predicate,
     time_predicate,
-    windows_predicate,
 )
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
@@ -74,7 +70,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
@@ -119,6 +114,7 @@ class WindowLanding:
         self._table = table
         self._rules = rules
         self._topics = topics
+        self._to_replace = RowsToReplace(spec, context, table, rules, topics)
         self._confirmation = LogConfirmation(spec.log)
 
     def create(self, plan: WindowPlan) -> None:
@@ -156,15 +152,14 @@ class WindowLanding:
             KafkaFlipError: Nothing was committed.
         """
         self._confirmation.ask_again()
-        scoped, plan = self._scoped(look, plan)
+        scoped, plan = self._to_replace.of(look, plan)
         for incident in plan.incidents:
             self._spec.log.warning("tolerated %s: %s", incident.error, incident.message)
         tasks = len(self._enumerator.assign(plan).task_plan.tasks)
         log_with_fields(
             self._spec.log,
-            "planned %d window%s from %s to %s",
-            len(plan.windows),
-            "" if len(plan.windows) == 1 else "s",
+            "planned %s from %s to %s",
+            counted(len(plan.windows), "window"),
             plan.windows[0].window.start,
             plan.windows[-1].window.stop,
             splits=len(plan.splits),
@@ -235,7 +230,9 @@ class WindowLanding:
         """Checks the last commit's logs again, if Kafka did not answer the first time."""
         self._confirmation.finish()
 
-    def _written(self, look: WindowsLook, plan: WindowPlan, scoped: _Scoped, letters: DeadLetterTable | None) -> _Batch:
+    def _written(
+        self, look: WindowsLook, plan: WindowPlan, scoped: ReplacedRows, letters: DeadLetterTable | None
+    ) -> _Batch:
         """Writes one commit."""
         attempt = uuid.uuid4().hex
         assignment = self._enumerator.assign(plan)
@@ -250,106 +247,6 @@ class WindowLanding:
             retrying = write_retries(self._spec.log, self._target, self._spec.source, self._context, plan.splits)
             batch.done = retrying(lambda: self._write(batch, document, retrying.statistics["attempt_number"]))
         return batch
-
-    def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
-        """Returns which rows are replaced, and the plan with the errors that are tolerated.
-
-        Raises:
-            KafkaFlipError: Rows would be removed that this run does not write again.
-        """
-        errors: list[tuple[KafkaFlipError, str]] = []
-        if self._rules.repair:
-            scoped = _Scoped(None, self._repair_predicate(plan) if plan.splits else "")
-            if (error := self._earlier_topic(look, plan)) is not None:
-                errors.append((error, "The run replaced the rows of both topics with the log's current records."))
-        else:
-            scoped = self._windows_scope(look, plan)
-            windows = [planned.window for planned in plan.windows]
-            if (error := look.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
-                errors.append((error, "The run replaced these rows with the log's current records."))
-        if (error := self._compacted(plan, scoped)) is not None:
-            errors.append((error, "The run wrote the remaining records."))
-        met = tuple(tolerate(error, self._context.tolerated, continuation) for error, continuation in errors)
-        return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
-
-    def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> _Scoped:
-        names = self._spec.decoder.columns
-        look.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
-        scope = Scope.of(look.landed, plan.stops, self._topics)
-        needed = self._needed_columns(scope)
-        if not self._table.has_columns(needed):
-            raise self._missing_columns(scope, needed)
-        windows = [planned.window for planned in plan.windows]
-        if scope.kept:
-            self._spec.log.warning(
-                "%s has windows of %s, which this run does not read: their rows are unchanged",
-                self._target,
-                _listed(scope.kept),
-            )
-        predicate = windows_predicate(windows, self._rules.column, scope, names.name("topic"), names.name("partition"))
-        return _Scoped(scope, predicate)
-
-    def _needed_columns(self, scope: Scope) -> list[str]:
-        names = self._spec.decoder.columns
-        if scope.topics is None:
-            return []
-        return [names.name("topic"), *([names.name("partition")] if scope.needs_partitions else [])]
-
-    def _missing_columns(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
-        if not scope.kept:
-            msg = (
-                f"the table {self._target} has no column {' and '.join(needed)}, which is needed to find a topic's "
-                "rows. Nothing was written. Use another table, with a transform that keeps the column"
-            )
-            return ConfigurationError(msg)
-        properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
-        msg = (
-            f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
-            f"column {' and '.join(needed)} to distinguish their rows: replacing a window would remove rows that this "
-            "run does not write again. Nothing was written. Add them to the source; or use another table and keep the "
-            f"column there; or, if these rows may be removed: ALTER TABLE {self._target.identifier} UNSET "
-            f"TBLPROPERTIES ({properties})"
-        )
-        return WindowsChangedError(msg)
-
-    def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
-        for split in plan.splits:
-            earlier = look.earlier.get(split.topic_partition)
-            if earlier is not None and split.starting_offset < earlier.stop:
-                return TopicRecreatedError(
-                    f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
-                    f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
-                    f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
-                    f"The range to replace has the offsets {split.starting_offset} to {split.stopping_offset}, and "
-                    "rows of the two topics with the same offset can't be distinguished: those of the earlier one "
-                    f"would be lost. Nothing was written. Choose a range from offset {earlier.stop} on; to replace the "
-                    "rows of both, tolerate TopicRecreatedError"
-                )
-        return None
-
-    def _compacted(self, plan: WindowPlan, scoped: _Scoped) -> KafkaFlipError | None:
-        read = {tp.topic for tp in plan.stops}
-        unknown = plan.maybe_compacted & read
-        topics = sorted(plan.compacted & read) or sorted(unknown)
-        if not topics or not scoped.predicate:
-            return None
-        name = self._spec.decoder.columns.name("topic")
-        predicate = scoped.predicate
-        if self._table.has_columns([name]):
-            predicate = f"{predicate} AND {quoted(name)} IN ({', '.join(map(literal, topics))})"
-        if not self._table.has_rows(predicate):
-            return None
-        first, last = plan.windows[0].window, plan.windows[-1].window
-        what, grant = f"the topic {topics[0]} is compacted (cleanup.policy)", ""
-        if topics[0] in unknown:
-            what = f"this client can't read whether the topic {topics[0]} is compacted (cleanup.policy)"
-            grant = f"Grant DESCRIBE_CONFIGS on the topic {topics[0]} and run again. "
-        return WindowBeyondRetentionError(
-            f"{what}, and the table {self._target} has rows of the windows from {first.start} to {last.stop}: "
-            "compaction may have removed their records from the log. Nothing was written, and the rows are unchanged. "
-            f"{grant}Choose windows that the table does not have yet; to replace these rows with the remaining "
-            "records, tolerate WindowBeyondRetentionError"
-        )
 
     def _result(
         self,
@@ -430,7 +327,7 @@ class WindowLanding:
         from pyspark.sql import functions as f
 
         windows = [planned.window for planned in plan.windows]
-        columns = self._repaired_columns()
+        columns = self._to_replace.repaired_columns()
 
         def select(rejected: DataFrame) -> DataFrame:
             if self._rules.event_time is None:
@@ -501,7 +398,7 @@ class WindowLanding:
             if scope is None:
                 rows = rows.where(f.expr(predicate))
             else:
-                self._check_keeps(rows, self._needed_columns(scope))
+                self._check_keeps(rows, self._to_replace.needed_columns(scope))
             if self._spec.transform is not None and batch.reads:
                 batch.whole.transformed(rows)
             batch.columns = self._table.delta.check_schema(rows.schema)
@@ -585,19 +482,6 @@ class WindowLanding:
                 )
                 raise ConfigurationError(msg)
 
-    def _repair_predicate(self, plan: WindowPlan) -> str:
-        return repair_predicate([planned.window for planned in plan.windows], plan.splits, self._repaired_columns())
-
-    def _repaired_columns(self) -> dict[str, str]:
-        """Returns the repaired table's column names by their meaning."""
-        names = self._spec.decoder.columns
-        return {
-            "topic": names.name("topic"),
-            "partition": names.name("partition"),
-            "offset": names.name("offset"),
-            "time": self._rules.time_column or self._rules.event_time or names.name("timestamp"),
-        }
-
 
 @dataclass
 class _Batch:
@@ -606,7 +490,7 @@ class _Batch:
     plan: WindowPlan
     assignment: SplitAssignment
     look: WindowsLook
-    scoped: _Scoped
+    scoped: ReplacedRows
     leaves_out_rejected: bool
     whole: WholeBatch = field(init=False)
     watch: BatchObservation | None = None
@@ -618,14 +502,6 @@ class _Batch:
     def reads(self) -> bool:
         """Whether there is something to read."""
         return bool(self.plan.splits)
-
-
-@dataclass(frozen=True)
-class _Scoped:
-    """Which rows are replaced: of a table of windows by a scope; and as a predicate, empty for none."""
-
-    scope: Scope | None
-    predicate: str
 
 
 def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
@@ -650,11 +526,6 @@ def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _listed(partitions: Collection[TopicPartition]) -> str:
-    first, *others = sorted(partitions)
-    return str(first) if not others else f"{first} and {len(others)} more topic partitions"
 
 
 def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:

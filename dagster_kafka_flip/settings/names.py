@@ -1,4 +1,4 @@
-"""Checks lists of column names, suggests names for a misspelled one, and shortens lists for messages."""
+"""Checks lists of column names, suggests names for a misspelled one, shortens lists for messages, counts things."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> s
     """
     listed = list(things)
     return between.join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, in words for one or for more of them: `1 commit`, `2,000 commits`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 # A shorter name is the start of too many.

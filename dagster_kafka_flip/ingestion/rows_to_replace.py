@@ -1,0 +1,180 @@
+"""RowsToReplace: which rows of a table a run of windows replaces, and what speaks against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    KafkaFlipError,
+    TopicRecreatedError,
+    WindowBeyondRetentionError,
+    WindowsChangedError,
+)
+from dagster_kafka_flip.source.incident import tolerate
+from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, Scope
+from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.windowed_table import repair_predicate, windows_predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.window import Windows
+    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
+
+
+@dataclass(frozen=True)
+class ReplacedRows:
+    """Which rows are replaced: of a table of windows by a scope; and as a predicate, empty for none."""
+
+    scope: Scope | None
+    predicate: str
+
+
+class RowsToReplace:
+    """Finds which rows the windows of one run replace.
+
+    Args:
+        spec: The run.
+        context: Context of the run.
+        table: The table.
+        rules: How records are put into windows.
+        topics: The topics whose rows are replaced; None for all of the source.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec[KafkaSource],
+        context: SplitEnumeratorContext,
+        table: WindowedTable,
+        rules: Windows,
+        topics: tuple[str, ...] | None,
+    ) -> None:
+        self._target, self._names, self._log = spec.target, spec.decoder.columns, spec.log
+        self._context = context
+        self._table = table
+        self._rules = rules
+        self._topics = topics
+
+    def of(self, look: WindowsLook, plan: WindowPlan) -> tuple[ReplacedRows, WindowPlan]:
+        """Returns which rows are replaced, and the plan with the errors that are tolerated.
+
+        Raises:
+            KafkaFlipError: Rows would be removed that this run does not write again.
+        """
+        errors: list[tuple[KafkaFlipError, str]] = []
+        if self._rules.repair:
+            scoped = ReplacedRows(None, self._repair_predicate(plan) if plan.splits else "")
+            if (error := self._earlier_topic(look, plan)) is not None:
+                errors.append((error, "The run replaced the rows of both topics with the log's current records."))
+        else:
+            scoped = self._windows_scope(look, plan)
+            windows = [planned.window for planned in plan.windows]
+            if (error := look.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
+                errors.append((error, "The run replaced these rows with the log's current records."))
+        if (error := self._compacted(plan, scoped)) is not None:
+            errors.append((error, "The run wrote the remaining records."))
+        met = tuple(tolerate(error, self._context.tolerated, continuation) for error, continuation in errors)
+        return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
+
+    def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> ReplacedRows:
+        look.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
+        scope = Scope.of(look.landed, plan.stops, self._topics)
+        needed = self.needed_columns(scope)
+        if not self._table.has_columns(needed):
+            raise self._missing_columns(scope, needed)
+        windows = [planned.window for planned in plan.windows]
+        if scope.kept:
+            self._log.warning(
+                "%s has windows of %s, which this run does not read: their rows are unchanged",
+                self._target,
+                _listed(scope.kept),
+            )
+        topic, partition = self._names.name("topic"), self._names.name("partition")
+        predicate = windows_predicate(windows, self._rules.column, scope, topic, partition)
+        return ReplacedRows(scope, predicate)
+
+    def needed_columns(self, scope: Scope) -> list[str]:
+        """Returns the columns that tell the rows of a scope from others."""
+        if scope.topics is None:
+            return []
+        return [self._names.name("topic"), *([self._names.name("partition")] if scope.needs_partitions else [])]
+
+    def _missing_columns(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
+        if not scope.kept:
+            msg = (
+                f"the table {self._target} has no column {' and '.join(needed)}, which is needed to find a topic's "
+                "rows. Nothing was written. Use another table, with a transform that keeps the column"
+            )
+            return ConfigurationError(msg)
+        properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
+        msg = (
+            f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
+            f"column {' and '.join(needed)} to distinguish their rows: replacing a window would remove rows that this "
+            "run does not write again. Nothing was written. Add them to the source; or use another table and keep the "
+            f"column there; or, if these rows may be removed: ALTER TABLE {self._target.identifier} UNSET "
+            f"TBLPROPERTIES ({properties})"
+        )
+        return WindowsChangedError(msg)
+
+    def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
+        for split in plan.splits:
+            earlier = look.earlier.get(split.topic_partition)
+            if earlier is not None and split.starting_offset < earlier.stop:
+                return TopicRecreatedError(
+                    f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
+                    f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
+                    f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
+                    f"The range to replace has the offsets {split.starting_offset} to {split.stopping_offset}, and "
+                    "rows of the two topics with the same offset can't be distinguished: those of the earlier one "
+                    f"would be lost. Nothing was written. Choose a range from offset {earlier.stop} on; to replace the "
+                    "rows of both, tolerate TopicRecreatedError"
+                )
+        return None
+
+    def _compacted(self, plan: WindowPlan, scoped: ReplacedRows) -> KafkaFlipError | None:
+        read = {tp.topic for tp in plan.stops}
+        unknown = plan.maybe_compacted & read
+        topics = sorted(plan.compacted & read) or sorted(unknown)
+        if not topics or not scoped.predicate:
+            return None
+        name = self._names.name("topic")
+        predicate = scoped.predicate
+        if self._table.has_columns([name]):
+            predicate = f"{predicate} AND {quoted(name)} IN ({', '.join(map(literal, topics))})"
+        if not self._table.has_rows(predicate):
+            return None
+        first, last = plan.windows[0].window, plan.windows[-1].window
+        what, grant = f"the topic {topics[0]} is compacted (cleanup.policy)", ""
+        if topics[0] in unknown:
+            what = f"this client can't read whether the topic {topics[0]} is compacted (cleanup.policy)"
+            grant = f"Grant DESCRIBE_CONFIGS on the topic {topics[0]} and run again. "
+        return WindowBeyondRetentionError(
+            f"{what}, and the table {self._target} has rows of the windows from {first.start} to {last.stop}: "
+            "compaction may have removed their records from the log. Nothing was written, and the rows are unchanged. "
+            f"{grant}Choose windows that the table does not have yet; to replace these rows with the remaining "
+            "records, tolerate WindowBeyondRetentionError"
+        )
+
+    def _repair_predicate(self, plan: WindowPlan) -> str:
+        return repair_predicate([planned.window for planned in plan.windows], plan.splits, self.repaired_columns())
+
+    def repaired_columns(self) -> dict[str, str]:
+        """Returns the repaired table's column names by their meaning."""
+        return {
+            "topic": self._names.name("topic"),
+            "partition": self._names.name("partition"),
+            "offset": self._names.name("offset"),
+            "time": self._rules.time_column or self._rules.event_time or self._names.name("timestamp"),
+        }
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    first, *others = sorted(partitions)
+    return str(first) if not others else f"{first} and {len(others)} more topic partitions"
