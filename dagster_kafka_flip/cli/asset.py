@@ -356,9 +356,13 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
     """
     definitions = _Definitions(module_name, python_file)
     found = definitions.find(key)
-    if not isinstance(found, LandingAsset):
+    if isinstance(found, LandingAsset):
+        return found
+    if found is None:
         raise ConfigurationError(definitions.no_landing(key))
-    return found
+    shown = f"`dagster-kafka-flip position sink --asset {key}` shows what it has published"
+    msg = f"{key} publishes a table, and this command is for assets that land topics; {shown}"
+    raise ConfigurationError(msg)
 
 
 def find_published(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> PublishedAsset:
@@ -369,11 +373,15 @@ def find_published(key: str, *, module_name: str | None = None, python_file: Pat
     """
     definitions = _Definitions(module_name, python_file)
     found = definitions.find(key)
-    if not isinstance(found, PublishedAsset):
+    if isinstance(found, PublishedAsset):
+        return found
+    if found is None:
         there = definitions.publishing or "no asset there publishes a table"
         msg = f"{definitions.where} has no asset {key} of delta_kafka_asset; {there}"
-        raise ConfigurationError(msg)
-    return found
+    else:
+        shown = f"`dagster-kafka-flip position --asset {key}` shows its position"
+        msg = f"{key} lands topics, and this command is for assets that publish a table; {shown}"
+    raise ConfigurationError(msg)
 
 
 def find_either(

@@ -30,7 +30,7 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.cli.asset import find_either, find_published
+from dagster_kafka_flip.cli.asset import find_asset, find_either, find_published
 from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
 from tests import landed
 from tests.sink.conftest import FEED
@@ -261,6 +261,22 @@ def test_the_last_of_two_repositories_with_the_same_key_counts(tmp_path):
     for find in (find_published, find_either):
         found = find("kafka/t", python_file=file)
         assert found.connection_of("kafka", None).bootstrap_servers == "127.0.0.1:2"
+
+
+def test_a_command_for_the_other_kind_of_asset_is_named(tmp_path):
+    file = tmp_path / "project.py"
+    lines = [
+        "from dagster_kafka_flip import KafkaSource, build_kafka_delta_asset",
+        "landed = build_kafka_delta_asset(name='landed', source=KafkaSource(topics=('t',)), table='/nowhere/u')",
+        _DEFINITIONS.format(table="/nowhere/t", topic="t", broker="127.0.0.1:1").replace(
+            "[published]", "[published, landed]"
+        ),
+    ]
+    file.write_text("\n".join(lines))
+    with pytest.raises(ConfigurationError, match=r"kafka/t publishes a table, .*`.*position sink --asset kafka/t`"):
+        find_asset("kafka/t", python_file=file)
+    with pytest.raises(ConfigurationError, match=r"landed lands topics, .*`.*position --asset landed`"):
+        find_published("landed", python_file=file)
 
 
 @pytest.mark.kafka
