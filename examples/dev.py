@@ -7,6 +7,7 @@ its web UI and its daemon on the example project.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from dagster import DagsterInstance
@@ -33,9 +34,11 @@ from dagster_kafka_flip.runtime.spark_server import SparkServer
 from examples.progress import busy, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping, Sequence
 
 _HOST = "127.0.0.1"
+_WEBSERVER = "dagster-webserver"
+_DAEMON = "dagster-daemon"
 _BROKER_PORT = 9092
 _LOAD_SECONDS = 180.0
 _END_SECONDS = 20.0
@@ -91,22 +94,25 @@ class _Child:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
             raise DevError(f"{self.name} ended with {code}. The end of its log, {self.log}:\n" + "\n".join(lines))
 
-    def end(self) -> None:
-        """Ends the group, and waits for all of its processes."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-            deadline = time.monotonic() + _END_SECONDS
-            while self._is_there() and time.monotonic() < deadline:
-                time.sleep(_POLL_SECONDS)
-
-    def _is_there(self) -> bool:
+    def is_there(self) -> bool:
+        """Whether any process of the group is running."""
         self.process.poll()
         try:
             os.killpg(self.process.pid, 0)
         except ProcessLookupError:
             return False
         return True
+
+
+def _end(children: Sequence[_Child]) -> None:
+    """Ends all groups at the same time, and waits for all of their processes."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.process.pid, number)
+        deadline = time.monotonic() + _END_SECONDS
+        while any(child.is_there() for child in children) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
 
 @click.command()
@@ -148,6 +154,9 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
         raise DevError(
             f"a broker is already running in {folder}, as process {running.pid}: first stop the program that started it"
         )
+    logs = folder / "logs"
+    for name in (_WEBSERVER, _DAEMON):
+        _open_log(name, logs).close()
     with busy(console, "Starting Kafka"):
         try:
             started.enter_context(broker)
@@ -165,15 +174,17 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
             server = starting.result()
 
     port = _free_port(port)
-    logs = folder / "logs"
     environment = {**_environment(folder, broker), "SPARK_REMOTE": server.remote}
+    children: list[_Child] = []
+    started.callback(_end, children)
     with busy(console, "Starting Dagster"):
-        webserver = started.enter_context(
-            _child("dagster-webserver", ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)], environment, logs)
+        webserver = _child(
+            "dagster-webserver", ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)], environment, logs
         )
+        children.append(webserver)
         _wait_until_loaded(f"http://{_HOST}:{port}/graphql", webserver)
         # After the web server has loaded: with a new history, both would create the database tables.
-        daemon = started.enter_context(_child("dagster-daemon", ["run", "-w", str(_WORKSPACE)], environment, logs))
+        children.append(_child(_DAEMON, ["run", "-w", str(_WORKSPACE)], environment, logs))
 
     table = Table.grid(padding=(0, 2))
     table.add_row("Dagster", f"http://{_HOST}:{port}")
@@ -184,8 +195,8 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
     console.print(table, soft_wrap=True)
     console.print("Ctrl-C stops everything.")
     while True:
-        webserver.check()
-        daemon.check()
+        for child in children:
+            child.check()
         if broker.status() is None:
             raise DevError(f"the broker ended unexpectedly. Its log: {broker.log_path}")
         if spark.status() is None:
@@ -227,12 +238,29 @@ def _environment(folder: Path, broker: LocalBroker) -> dict[str, str]:
     }
 
 
-@contextlib.contextmanager
-def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs: Path) -> Generator[_Child]:
-    """Runs one of Dagster's programs from this Python environment."""
-    logs.mkdir(exist_ok=True)
+def _open_log(name: str, logs: Path) -> BinaryIO:
+    """Opens the log of one of Dagster's programs, locked until the last of its processes has ended.
+
+    Raises:
+        DevError: One of an earlier start still has it.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{name}.log"
-    with log.open("wb") as output:
+    output = log.open("ab")
+    try:
+        # The lock is that of the open file, which all processes of the group share.
+        fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        output.close()
+        msg = f"{name} of an earlier start still runs, and writes to {log}. Find it with `pgrep -f {name}`, and end it"
+        raise DevError(msg) from None
+    return output
+
+
+def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs: Path) -> _Child:
+    """Runs one of Dagster's programs from this Python environment."""
+    with _open_log(name, logs) as output:
+        output.truncate(0)
         process = subprocess.Popen(
             [str(Path(sys.executable).with_name(name)), *arguments],
             # The tables of the example have relative paths.
@@ -243,11 +271,7 @@ def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    child = _Child(name, process, log)
-    try:
-        yield child
-    finally:
-        child.end()
+    return _Child(name, process, logs / f"{name}.log")
 
 
 def _wait_until_loaded(address: str, webserver: _Child) -> None:

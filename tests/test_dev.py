@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import signal
@@ -130,3 +131,23 @@ def test_a_second_one_on_the_same_data_is_refused(tmp_path: Path):
         )
     assert finished.returncode == 1
     assert finished.stdout.startswith(f"a broker is already running in {tmp_path}, as process")
+
+
+def test_a_daemon_that_an_earlier_one_left_behind_is_named(tmp_path: Path):
+    log = tmp_path / "logs" / "dagster-daemon.log"
+    log.parent.mkdir()
+    with log.open("ab") as left_behind:
+        fcntl.flock(left_behind, fcntl.LOCK_EX)
+        finished = subprocess.run(
+            [sys.executable, "-m", "examples.dev", "--data-dir", str(tmp_path)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert finished.returncode == 1
+    assert finished.stdout.startswith(
+        f"dagster-daemon of an earlier start still runs, and writes to {log}. Find it with"
+    )
+    assert list(tmp_path.iterdir()) == [log.parent]
