@@ -152,8 +152,11 @@ def table_of(measured: Sequence[Measurement]) -> tuple[Sequence[str], Sequence[S
 
 @click.command()
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is timed.")
+@click.option(
+    "--warm-up", type=click.IntRange(min=1), default=5, show_default=True, help="Rounds on the server that don't count."
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the measurements to this file too.")
-def main(rounds: int, json_path: Path | None) -> None:
+def main(rounds: int, warm_up: int, json_path: Path | None) -> None:
     """Measure what small runs cost, start included."""
     console = make_console()
     measured: list[Measurement] = []
@@ -175,7 +178,7 @@ def main(rounds: int, json_path: Path | None) -> None:
             finally:
                 server.stop()
     print_table(console, f"\n{os.cpu_count()} cores, medians of {rounds} rounds", *table_of(measured))
-    write_json(json_path, {"runs": measured}, rounds=rounds)
+    write_json(json_path, {"runs": measured}, rounds=rounds, warm_up=warm_up)
 
 
 if __name__ == "__main__":

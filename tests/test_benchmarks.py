@@ -36,7 +36,7 @@ for name, options in json.loads(sys.argv[1]).items():
 _SMALL = {
     "throughput": ("--records", "400", "--rounds", "1", "--warm-up", "0"),
     "tasks": ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0"),
-    "starts": ("--rounds", "1"),
+    "starts": ("--rounds", "1", "--warm-up", "1"),
     "growth": ("--up-to", "1", "--rounds", "1"),
     # Without the settings of a session, Parquet would buffer the large ones in a heap that is too small.
     "memory": ("--topic", "40", "100", "--topic", "200", str(5 << 20)),

@@ -19,7 +19,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.server_folder import process_start
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 from tests.connect_server import ConnectServer
-from tests.processes import wait_until
+from tests.processes import descendants, wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
 
@@ -33,7 +33,10 @@ servers, topic, table, remote = sys.argv[1:]
 spark = SparkResource(remote=remote or None)
 source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
 rows = ingest(source, table, spark=spark.session).rows
-print(rows, type(spark.session()).__module__, is_local(spark.session(), DeltaTarget(table=table)))
+session = spark.session()
+# With a class loader for each session, Spark would compile everything again.
+is_isolated = session.conf.get("spark.sql.artifact.isolation.enabled")
+print(rows, type(session).__module__, is_local(session, DeltaTarget(table=table)), is_isolated)
 """
 
 _WITH_A_SETTING_THAT_SERVERS_REFUSE = """
@@ -113,9 +116,9 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
                 env={**os.environ, **environment},
             ).stdout.split()
 
-        assert land(shown["remote"]) == ["3", "pyspark.sql.connect.session", "True"]
+        assert land(shown["remote"]) == ["3", "pyspark.sql.connect.session", "True", "false"]
         kafka.produce(topic, [(None, "d")])
-        assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session", "True"]
+        assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session", "True", "false"]
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 4
         looked_up = subprocess.run(
             [COMMAND[0], "position", "show", "--table", str(table), "--json"],
@@ -200,6 +203,17 @@ def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
     assert errors.endswith("Stopped the Spark server.\n")
     assert not Path(f"/proc/{shown['pid']}").exists()
     assert SparkServer(tmp_path).status() is None
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_leaves_no_process(tmp_path):
+    server = SparkServer(tmp_path)
+    pid = server.start().pid
+    started = descendants(pid)
+    assert [process.command for process in started if process.command.startswith("cat")]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(process.is_alive() for process in started), seconds=30)
+    assert server.status() is None
 
 
 def test_a_server_that_does_not_start_shows_its_log(tmp_path):

@@ -23,7 +23,9 @@ from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_PLUGINS = "spark.plugins"
+_CONNECT = "org.apache.spark.sql.connect.SparkConnectPlugin"
+_DRIVER = Path(__file__).with_name("spark_server_driver.py")
 # Seconds to wait while another process starts or stops it.
 _LOCK_SECONDS = 150.0
 
@@ -159,6 +161,7 @@ class SparkServer:
             # With the address of another server, none starts.
             **{name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"},
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
             # Also for Spark's UI.
             "SPARK_LOCAL_IP": LOCALHOST,
         }
@@ -185,13 +188,22 @@ class SparkServer:
             REDACTION: redaction_regex(self._config),
             "spark.connect.grpc.binding.address": LOCALHOST,
             "spark.connect.grpc.binding.port": str(port),
+            _PLUGINS: ",".join(filter(None, (_CONNECT, self._config.get(_PLUGINS)))),
         }
         settings = local_settings(settings, jars, is_new_jvm=True)
         conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        return [str(spark_home() / "bin" / "spark-submit"), "--class", _CLASS, *conf, "spark-internal"]
+        self._ready.unlink(missing_ok=True)
+        return [str(spark_home() / "bin" / "spark-submit"), *conf, str(_DRIVER), str(self._ready)]
 
     def _wait_until_ready(self, port: int) -> None:
-        self._folder.wait_until_ready(lambda: _accepts(port), f"{LOCALHOST}:{port}", self._timeout)
+        # It accepts clients a moment before it has the session that theirs are made from.
+        self._folder.wait_until_ready(
+            lambda: self._ready.exists() and _accepts(port), f"{LOCALHOST}:{port}", self._timeout
+        )
+
+    @property
+    def _ready(self) -> Path:
+        return self._folder.path / "spark-server.ready"
 
 
 def _accepts(port: int) -> bool:
