@@ -58,17 +58,23 @@ if [ ! -x "$venv/bin/python" ]; then
   "$python" -m venv "$venv"
 fi
 
+install_servers_and_browser() {
+  command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
+  if [ "$purpose" = nightly ]; then
+    # Debian has the server's programs in a folder of their own for each version.
+    PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
+      install_debian postgresql "PostgreSQL, for the tests with Debezium and Airflow,"
+    PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
+      install_debian mariadb-server "MariaDB, for the tests with Debezium,"
+  fi
+}
+
 extras=example
+beside=""
 if [ "$purpose" != demo ]; then
   extras=dev
-  command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
-fi
-if [ "$purpose" = nightly ]; then
-  # Debian has the server's programs in a folder of their own for each version.
-  PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
-    install_debian postgresql "PostgreSQL, for the tests with Debezium and Airflow,"
-  PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
-    install_debian mariadb-server "MariaDB, for the tests with Debezium,"
+  # Both wait for a network, each for its own.
+  install_servers_and_browser & beside=$!
 fi
 
 say "installing pinned packages into $venv (Spark alone is 400 MB the first time)"
@@ -77,6 +83,7 @@ say "installing pinned packages into $venv (Spark alone is 400 MB the first time
 # On all cores, which pip does not. Processes that may not write bytecode (PYTHONDONTWRITEBYTECODE, as in many images)
 # would each compile what they import. Some packages have files that are not for this Python.
 "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" dagster_kafka_flip examples assets definitions.py >/dev/null 2>&1 || true
+[ -z "$beside" ] || wait "$beside"
 if [ "$purpose" != demo ]; then
   say "making a class archive, so that the many Sparks of the tests start sooner"
   "$venv/bin/dagster-kafka-flip" spark prepare >&2 || say "there is no class archive; the tests start Spark without it"
