@@ -128,7 +128,7 @@ bench-throughput: $(VENV)/.ready-test $(FLINK)/.ready
 # What counts less with more records: what a run costs whatever its size, and Spark's start.
 bench-long: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --way "a Python loop, start included" --way "ingest(), start included" \
-		--records 5000000 --json $(RESULTS)/throughput-long.json
+		--way "reading (and parsing) alone" --way "writing alone, from memory" --records 5000000 --json $(RESULTS)/throughput-long.json
 
 bench-starts: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.starts --json $(RESULTS)/starts.json
