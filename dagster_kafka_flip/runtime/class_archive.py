@@ -34,6 +34,9 @@ _SHOWN_LINES = 8
 # Without these options, Java prints warnings for classes that it can't archive, and for an archive that does not match.
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
+# The run that loads the classes is over before it gets back the time that the second compiler takes.
+_QUICK = "-XX:TieredStopAtLevel=1"
+
 
 def _archive_path(java: Path, jars: Sequence[str]) -> Path:
     """Path of the archive for a Java and a class path, whether or not it exists: `<place>-<state of the jars>.jsa`.
@@ -88,7 +91,7 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     _remove_partial(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="partial-") as folder:
         partial = Path(folder) / path.name
-        options = " ".join([f"-XX:ArchiveClassesAtExit={partial}", *_SILENT])
+        options = " ".join([f"-XX:ArchiveClassesAtExit={partial}", _QUICK, *_SILENT])
         # Uses spark-submit instead of a Python that starts Java, because its Java ends by itself and can be awaited.
         command = [
             str(spark_home() / "bin" / "spark-submit"),
