@@ -19,7 +19,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.server_folder import process_start
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 from tests.connect_server import ConnectServer
-from tests.processes import descendants, wait_until
+from tests.processes import Process, descendants, wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
 
@@ -207,10 +207,16 @@ def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_leaves_no_process(tmp_path):
-    server = SparkServer(tmp_path)
+    # A user's plugins stay, and one that is there already is not loaded twice: it could not have the port.
+    server = SparkServer(tmp_path, config={"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"})
     pid = server.start().pid
-    started = descendants(pid)
-    assert [process.command for process in started if process.command.startswith("cat")]
+
+    def waiting() -> list[Process]:
+        return [process for process in descendants(pid) if process.command.startswith("cat")]
+
+    # A moment after clients can connect.
+    wait_until(lambda: bool(waiting()), seconds=30)
+    started = waiting()
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(process.is_alive() for process in started), seconds=30)
     assert server.status() is None

@@ -23,8 +23,6 @@ from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_PLUGINS = "spark.plugins"
-_CONNECT = "org.apache.spark.sql.connect.SparkConnectPlugin"
 _DRIVER = Path(__file__).with_name("spark_server_driver.py")
 # Seconds to wait while another process starts or stops it.
 _LOCK_SECONDS = 150.0
@@ -188,7 +186,6 @@ class SparkServer:
             REDACTION: redaction_regex(self._config),
             "spark.connect.grpc.binding.address": LOCALHOST,
             "spark.connect.grpc.binding.port": str(port),
-            _PLUGINS: ",".join(filter(None, (_CONNECT, self._config.get(_PLUGINS)))),
         }
         settings = local_settings(settings, jars, is_new_jvm=True)
         conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]

@@ -11,6 +11,9 @@ import os
 import sys
 from pathlib import Path
 
+_PLUGINS = "spark.plugins"
+_CONNECT = "org.apache.spark.sql.connect.SparkConnectPlugin"
+
 
 def run(ready: Path) -> None:
     """Creates the session, and waits until the JVM ends.
@@ -18,9 +21,13 @@ def run(ready: Path) -> None:
     Args:
         ready: A file that is created when clients can connect.
     """
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    SparkSession.builder.getOrCreate()
+    # Without the JVM, a SparkConf does not have what the command and spark-defaults.conf say.
+    SparkContext._ensure_initialized()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    plugins = dict.fromkeys([*filter(None, (SparkConf().get(_PLUGINS) or "").split(",")), _CONNECT])
+    SparkSession.builder.config(_PLUGINS, ",".join(plugins)).getOrCreate()
     ready.touch(mode=0o600)
     # In the place of Python, which would hold 130 MB. It ends when its standard input does, as the JVM has the other
     # end of it.
