@@ -117,20 +117,26 @@ def test_it_runs_until_it_is_interrupted_and_keeps_its_data(tmp_path: Path, numb
     assert left(started) == []
 
 
+def refused(folder: Path) -> str:
+    """What a start that fails shows."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "examples.dev", "--data-dir", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert finished.returncode == 1
+    return finished.stdout
+
+
 def test_a_second_one_on_the_same_data_is_refused(tmp_path: Path):
     from dagster_kafka_flip import LocalBroker
 
     with LocalBroker(tmp_path / "kafka"):
-        finished = subprocess.run(
-            [sys.executable, "-m", "examples.dev", "--data-dir", str(tmp_path)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-    assert finished.returncode == 1
-    assert finished.stdout.startswith(f"a broker is already running in {tmp_path}, as process")
+        shown = refused(tmp_path)
+    assert shown.startswith(f"a broker is already running in {tmp_path}, as process")
 
 
 def test_a_daemon_that_an_earlier_one_left_behind_is_named(tmp_path: Path):
@@ -138,16 +144,6 @@ def test_a_daemon_that_an_earlier_one_left_behind_is_named(tmp_path: Path):
     log.parent.mkdir()
     with log.open("ab") as left_behind:
         fcntl.flock(left_behind, fcntl.LOCK_EX)
-        finished = subprocess.run(
-            [sys.executable, "-m", "examples.dev", "--data-dir", str(tmp_path)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-    assert finished.returncode == 1
-    assert finished.stdout.startswith(
-        f"dagster-daemon of an earlier start still runs, and writes to {log}. Find it with"
-    )
+        shown = refused(tmp_path)
+    assert shown.startswith(f"dagster-daemon of an earlier start still runs, and writes to {log}. Find it with")
     assert list(tmp_path.iterdir()) == [log.parent]
