@@ -149,6 +149,13 @@ class _Run:
         watch_executors(session, self._log)
         versions = TableVersions(session, source)
         check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
+        if topic_id in versions.fed_by:
+            self._log.warning(
+                "%s is fed by the topic %s, which this sink publishes to: what is published is landed, and published "
+                "again by the next run, unless a function between table and topic leaves it out",
+                source,
+                sink.topic,
+            )
         last = versions.last()
         publication = self._publication = Publication(
             session,

@@ -48,6 +48,7 @@ class TableVersions:
 
     Attributes:
         newest: The newest version.
+        fed_by: The ids of the topics whose records the newest version landed; empty if it landed none.
         table_id: Delta's id of the table.
 
     Raises:
@@ -68,9 +69,12 @@ class TableVersions:
         self._properties = details.properties
 
     def look_again(self) -> None:
-        """Sets `newest` to the newest version of now."""
+        """Sets `newest` and `fed_by` to those of now."""
         with _there(self._source):
-            self.newest = next(self._commits()).version
+            commit = next(self._commits())
+        self.newest = commit.version
+        document = commit.document() or commit.windows()
+        self.fed_by = frozenset[str]() if document is None else frozenset(document.state.topic_ids.values())
 
     def _commits(self) -> Generator[Commit]:
         """Yields the table's commits, newest first."""

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from dagster_kafka_flip import DeltaTarget, JsonFormat, KafkaSource, ingest
 from dagster_kafka_flip.sink.serializers import StringSerializer
 from dagster_kafka_flip.source.limits import Limits
+from tests.sink.conftest import FEED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -156,3 +158,18 @@ def test_a_sink_that_starts_at_latest_remembers_where_that_was(published, caplog
     assert f"nothing new in {published.table}: version 2 is published" in caplog.text
     assert published.run(stop=None).first_version == 3
     assert published.texts() == {2: ["b"], 3: ["c"]}
+
+
+def test_a_run_warns_of_a_topic_that_feeds_the_table(published, kafka, spark_of, caplog):
+    kafka.produce(published.topic, [(None, '{"id": 1, "v": "a"}')])
+    source = KafkaSource(topics=(published.topic,))
+    target = DeltaTarget(table=published.table, properties=FEED)
+    columns = JsonFormat("id INT, v STRING")
+    ingest(source, target, spark=spark_of, connection=published.connection, value_format=columns)
+    warning = f"{published.table} is fed by the topic {published.topic}, which this sink publishes to"
+    assert published.run().records == 1
+    assert warning in caplog.text
+    caplog.clear()
+    published.sql("UPDATE {t} SET v = 'b'")
+    assert published.run().records == 1
+    assert warning not in caplog.text
