@@ -206,6 +206,34 @@ def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_server_starts_whatever_python_and_mode_its_user_has_for_spark(tmp_path, monkeypatch):
+    missing = "/missing/python"
+    configuration = tmp_path / "spark-defaults.conf"
+    configuration.write_text(f"spark.pyspark.driver.python {missing}\nspark.pyspark.python {missing}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", missing)
+    # As pyspark sets them in a process that has used a server, and as its users may.
+    for name, value in (
+        ("SPARK_REMOTE", "sc://127.0.0.1:15002"),
+        ("SPARK_LOCAL_REMOTE", "1"),
+        ("SPARK_CONNECT_MODE_ENABLED", "1"),
+        ("SPARK_CONNECT_MODE", "1"),
+        ("SPARK_API_MODE", "connect"),
+    ):
+        monkeypatch.setenv(name, value)
+    server = SparkServer(tmp_path / "server")
+    server.start()
+    assert server.stop()
+
+
+def test_a_folder_without_spark_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "none"))
+    failed = run("start", "--port", "0", "--data-dir", str(tmp_path), code=1)
+    assert failed.stderr.startswith(f"Error: There is no {tmp_path / 'none' / 'bin' / 'spark-submit'}")
+    assert SparkServer(tmp_path).status() is None
+
+
+@pytest.mark.slow
 def test_a_server_that_is_killed_leaves_no_process(tmp_path):
     # A user's plugins stay, and one that is there already is not loaded twice: it could not have the port.
     server = SparkServer(tmp_path, config={"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"})

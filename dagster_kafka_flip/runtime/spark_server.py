@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 _DRIVER = Path(__file__).with_name("spark_server_driver.py")
 # Seconds to wait while another process starts or stops it.
 _LOCK_SECONDS = 150.0
+# With these, the server's program would be a client of another server. A process that has been one passes them on.
+_OF_CLIENTS = (
+    "SPARK_REMOTE",
+    "SPARK_LOCAL_REMOTE",
+    "SPARK_CONNECT_MODE_ENABLED",
+    "SPARK_CONNECT_MODE",
+    "SPARK_API_MODE",
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ class SparkServer:
 
         Raises:
             SparkSessionError: The port is in use, the folder can't be written, the server ended or did not answer in
-            time, or it already runs on another port.
+            time, it already runs on another port, or SPARK_HOME has no Spark.
             JavaNotFoundError: Java was not found, or is too old.
             JarDownloadError: The jars could not be downloaded.
         """
@@ -156,10 +164,8 @@ class SparkServer:
 
     def _launch(self, jars: Sequence[str], *, daemon: bool) -> SparkServerStatus:
         environment = {
-            # With the address of another server, none starts.
-            **{name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"},
+            **{name: value for name, value in os.environ.items() if name not in _OF_CLIENTS},
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
             # Also for Spark's UI.
             "SPARK_LOCAL_IP": LOCALHOST,
         }
@@ -184,13 +190,19 @@ class SparkServer:
             **files_setting(),
             **self._config,
             REDACTION: redaction_regex(self._config),
+            # Not the Python of spark-defaults.conf or of the environment, which may lack pyspark.
+            "spark.pyspark.driver.python": sys.executable,
             "spark.connect.grpc.binding.address": LOCALHOST,
             "spark.connect.grpc.binding.port": str(port),
         }
         settings = local_settings(settings, jars, is_new_jvm=True)
         conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        submit = spark_home() / "bin" / "spark-submit"
+        if not submit.is_file():
+            msg = f"There is no {submit}: unset SPARK_HOME to use pyspark's own Spark, or set it to a folder of Spark."
+            raise SparkSessionError(msg)
         self._ready.unlink(missing_ok=True)
-        return [str(spark_home() / "bin" / "spark-submit"), *conf, str(_DRIVER), str(self._ready)]
+        return [str(submit), *conf, str(_DRIVER), str(self._ready)]
 
     def _wait_until_ready(self, port: int) -> None:
         # It accepts clients a moment before it has the session that theirs are made from.
