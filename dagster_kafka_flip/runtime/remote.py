@@ -19,8 +19,9 @@ def is_remote(of: SparkSession | DataFrame) -> bool:
     return "connect" in type(of).__module__
 
 
-# Its client gives up; its address is in the cause. A started server does not know the sessions of the one before.
-_NO_ANSWER = re.compile(r"RETRIES_EXCEEDED|StatusCode\.UNAVAILABLE|failed to connect to all addresses")
+# Its client gives up; its address is in the cause. A server that ends in the middle of an answer resets the stream,
+# which clients do not try again. A started server does not know the sessions of the one before.
+_NO_ANSWER = re.compile(r"RETRIES_EXCEEDED|StatusCode\.UNAVAILABLE|RST_STREAM|failed to connect to all addresses")
 _OTHER_SERVER = re.compile(r"INVALID_HANDLE\.SESSION_(?:NOT_FOUND|CHANGED|CLOSED)|NO_ACTIVE_SESSION")
 # A server that is told to end first stops Spark, and still answers until its JVM has ended.
 _SHUTTING_DOWN = re.compile(r"stopped SparkContext|SparkContext was shut down|No active or default Spark session found")

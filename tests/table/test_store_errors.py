@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import SparkRuntimeException
 from pyspark.errors.exceptions.base import RetriesExceeded
-from pyspark.errors.exceptions.connect import UnknownException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException, UnknownException
 
 from dagster_kafka_flip.table.store_errors import with_advice
 
@@ -79,6 +79,13 @@ def test_a_connect_server_that_is_gone_is_to_be_started_again(cause, own):
     reported = with_advice(error, "Check the table's name")
     assert "The Spark Connect server does not answer: check its address" in reported
     assert ("dagster-kafka-flip spark start" in reported) is own
+    assert "Check the table's name" not in reported
+
+
+def test_a_connect_server_that_ended_within_its_answer_is_to_be_started_again():
+    error = SparkConnectGrpcException("CANCELLED: Stream removed (RST_STREAM (Received RST_STREAM with error code 8))")
+    reported = with_advice(error, "Check the table's name")
+    assert "start it again, and run again" in reported
     assert "Check the table's name" not in reported
 
 
