@@ -20,7 +20,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import click
 from dagster import DagsterInstance
@@ -129,17 +129,28 @@ def main(port: int, data_dir: Path) -> None:
 
     If a port is in use, a free one is used instead.
     """
-    # These then stop everything like Ctrl-C, the second one when a terminal is closed.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    # All stop everything like Ctrl-C, the last one when a terminal is closed.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # In the background, a shell has Ctrl-C ignored.
+        if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
     console = Console(highlight=False)
     try:
         with contextlib.ExitStack() as started:
             try:
                 _start(console, started, port, data_dir.absolute())
-            except KeyboardInterrupt:
+            except BaseException as error:
+                # A library may make an error of its own of the interrupt, as pandas does while it reads a file.
+                if not interrupts:
+                    raise
                 console.print("Stopping Dagster, Spark and Kafka, which takes up to half a minute.")
-                raise
+                raise KeyboardInterrupt from error
     except KeyboardInterrupt:
         console.print("Everything is stopped.")
     except (KafkaFlipError, DevError) as error:

@@ -147,3 +147,26 @@ def test_a_daemon_that_an_earlier_one_left_behind_is_named(tmp_path: Path):
         shown = refused(tmp_path)
     assert shown.startswith(f"dagster-daemon of an earlier start still runs, and writes to {log}. Find it with")
     assert list(tmp_path.iterdir()) == [log.parent]
+
+
+_MAKES_AN_ERROR_OF_AN_INTERRUPT = """
+import os, signal
+from examples import dev
+
+def start(*_):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt as error:
+        raise ValueError("reading failed") from error
+
+dev._start = start
+dev.main([])
+"""
+
+
+def test_an_interrupt_that_a_library_made_an_error_of_stops_everything():
+    stopped = subprocess.run(
+        [sys.executable, "-c", _MAKES_AN_ERROR_OF_AN_INTERRUPT], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert stopped.stdout.endswith("Everything is stopped.\n")
