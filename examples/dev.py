@@ -30,6 +30,7 @@ from rich.table import Table
 
 from dagster_kafka_flip import KafkaFlipError, LocalBroker
 from dagster_kafka_flip.errors import BrokerError
+from dagster_kafka_flip.runtime.server_folder import Process, guard, process_start
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 from examples.progress import busy, progress
 
@@ -81,6 +82,7 @@ class _Child:
 
     name: str
     process: subprocess.Popen[bytes]
+    guard: subprocess.Popen[bytes]
     log: Path
 
     def check(self) -> None:
@@ -113,6 +115,9 @@ def _end(children: Sequence[_Child]) -> None:
         deadline = time.monotonic() + _END_SECONDS
         while any(child.is_there() for child in children) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
+    for child in children:
+        child.guard.kill()
+        child.guard.communicate()
 
 
 @click.command()
@@ -282,7 +287,9 @@ def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return _Child(name, process, logs / f"{name}.log")
+    # Ends it where this process can't, because it is killed.
+    watched = guard(Process(process.pid, process_start(process.pid)))
+    return _Child(name, process, watched, logs / f"{name}.log")
 
 
 def _wait_until_loaded(address: str, webserver: _Child) -> None:

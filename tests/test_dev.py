@@ -117,6 +117,16 @@ def test_it_runs_until_it_is_interrupted_and_keeps_its_data(tmp_path: Path, numb
     assert left(started) == []
 
 
+@pytest.mark.nightly
+def test_one_that_is_killed_leaves_no_process(tmp_path: Path):
+    with running(tmp_path / "dev", tmp_path / "output") as dev:
+        started = descendants(dev.process.pid)
+        assert [process for process in started if "dagster-daemon" in process.command]
+        dev.process.kill()
+        assert dev.process.wait(60) == -signal.SIGKILL
+        wait_until(lambda: not left(started), seconds=60)
+
+
 def refused(folder: Path) -> str:
     """What a start that fails shows."""
     finished = subprocess.run(
