@@ -102,6 +102,8 @@ _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 _SPARK_IS_GONE = "Py4JNetworkError"
 
 _SAYS_NOTHING = ("An error occurred while calling", "An exception was thrown from the Python worker")
+# An error of gRPC that pyspark did not translate begins with the name of its Python class.
+_DETAILS_OF_GRPC = re.compile(r'<_\w+ of RPC .*?details = "(?P<details>[^\n]*)"', re.DOTALL)
 _END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\b")
 
 
@@ -185,7 +187,9 @@ def error_summary(error: BaseException) -> str:
 
     Spark wraps executor errors in generic sentences and in stack traces of two languages.
     """
-    lines = [line.strip() for line in error_text(error).splitlines()]
+    of_grpc = _DETAILS_OF_GRPC.match(error_text(error))
+    text = error_text(error) if of_grpc is None else of_grpc["details"]
+    lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
     chosen = 0
     if lines[0].startswith(_SAYS_NOTHING):

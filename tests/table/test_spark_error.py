@@ -35,6 +35,11 @@ _FROM_DELTA = """An error occurred while calling o1.append.
 \tat org.apache.spark.sql.delta.DeltaErrorsBase.metadataChangedException(DeltaErrors.scala:1)
 \tSuppressed: org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace of the original
 """
+_FROM_GRPC = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.CANCELLED
+\tdetails = "Stream removed (RST_STREAM (Received RST_STREAM with error code 8))"
+\tdebug_error_string = "UNKNOWN:Error received from peer"
+>"""
 _FROM_CONSTRAINT = """An error occurred while calling o2228.append.
 : org.x.ViolationException: [DELTA_VIOLATE] CHECK constraint c (a < 5) violated by row:
  - a : 5
@@ -63,6 +68,7 @@ ValueError: broken by hand
             _FROM_CONSTRAINT,
             "org.x.ViolationException: [DELTA_VIOLATE] CHECK constraint c (a < 5) violated by row: - a : 5 - b : x",
         ),
+        (_FROM_GRPC, "Stream removed (RST_STREAM (Received RST_STREAM with error code 8))"),
         (_FROM_DELTA, "io.delta.x: [DELTA_METADATA_CHANGED] why"),
         ("An error occurred while calling o1.append.", "An error occurred while calling o1.append."),
         ("", "no message"),
