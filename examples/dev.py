@@ -194,9 +194,7 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
     children: list[_Child] = []
     started.callback(_end, children)
     with busy(console, "Starting Dagster"):
-        webserver = _child(
-            "dagster-webserver", ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)], environment, logs
-        )
+        webserver = _child(_WEBSERVER, ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)], environment, logs)
         children.append(webserver)
         _wait_until_loaded(f"http://{_HOST}:{port}/graphql", webserver)
         # After the web server has loaded: with a new history, both would create the database tables.

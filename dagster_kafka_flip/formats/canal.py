@@ -12,13 +12,12 @@ from dagster_kafka_flip.formats.csv_types import check_csv_types, problems, valu
 from dagster_kafka_flip.formats.ddl import check_ddl
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_envelope import (
-    EMPTY_ROW,
-    LACKS,
-    WHOLE_ROWS,
     JsonEnvelope,
     fields_of,
     first_row,
+    lacks_columns,
     no_previous_values,
+    wrong_event,
 )
 from dagster_kafka_flip.formats.json_parsing import with_changes
 from dagster_kafka_flip.formats.times import moment
@@ -163,9 +162,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
         from pyspark.sql import functions as f
 
         is_empty = (op != f.lit(TRUNCATE)) & (f.size(texts) == f.lit(0))
-        wrong = f.when(texts.isNull(), f.lit("a row is null")).when(
-            is_empty, f.concat(f.lit("the "), op, f.lit(EMPTY_ROW))
-        )
+        wrong = f.when(texts.isNull(), f.lit("a row is null")).when(is_empty, wrong_event(op, "has an empty row"))
         for field in self.struct().fields:
             text = f.try_element_at(texts, f.lit(field.name))
             if not field.nullable:
@@ -175,7 +172,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
                 wrong = wrong.when(text.isNotNull() & is_so, f.lit(f"the value of {field.name} {what}"))
         for name in self.struct().names:
             lacks = (op == f.lit(UPDATE)) & ~f.map_contains_key(texts, f.lit(name))
-            wrong = wrong.when(lacks, f.lit(f"{LACKS}{name}{WHOLE_ROWS}"))
+            wrong = wrong.when(lacks, lacks_columns(f.lit(name)))
         return wrong
 
     def _row_problem(self, data: Column, parsed: Column, problem: Column) -> Column:
@@ -193,7 +190,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
             old, lambda each: each.isNull()
         )
         problem = (
-            problem.when(has_none, f.concat(f.lit("the "), op, f.lit(" event has no row")))
+            problem.when(has_none, wrong_event(op, "has no row"))
             .when(wrong.isNotNull(), wrong)
             .when((op == f.lit(UPDATE)) & ~has_previous, f.lit(no_previous_values("old")))
         )

@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 SCHEMA_CHANGE = "schema change"
 """The event of a record that changes a schema."""
 
-# A connector may leave unchanged values out of an update. Nulls in their place would replace values.
-LACKS = "the update lacks the column "
-"""The start of the problem of such an update; before the column's name."""
-
-WHOLE_ROWS = "; the connector must write whole rows"
-"""The end of that problem."""
-
-EMPTY_ROW = " event has an empty row"
-"""The end of the problem of a row without columns; after the kind of change."""
-
 
 class JsonEnvelope(ChangelogFormat, DeclaredFormat):
     """What these formats share: an object with a kind of change, the rows, and their previous values.
@@ -261,9 +251,9 @@ class JsonRowEnvelope(JsonEnvelope):
         struct, text, op = self.struct(), data.getField("text"), parsed.getField("op")
         row = first_row(parsed).getField("row")
         has_none = (op != f.lit(TRUNCATE)) & row.isNull()
-        problem = problem.when(has_none, f.concat(f.lit("the "), op, f.lit(" event has no row")))
+        problem = problem.when(has_none, wrong_event(op, "has no row"))
         is_empty = is_empty_object(text, self._row_text(op, text))
-        problem = problem.when(is_empty, f.concat(f.lit("the "), op, f.lit(EMPTY_ROW)))
+        problem = problem.when(is_empty, wrong_event(op, "has an empty row"))
         for path, is_missing in required(struct, row):
             wrong = (op != f.lit(DELETE)) & is_missing
             problem = problem.when(wrong, f.lit(f"the required field {path} is missing or null"))
@@ -274,8 +264,7 @@ class JsonRowEnvelope(JsonEnvelope):
         problem = problem.when(is_update & found.getField(before).isNull(), f.lit(no_previous_values(before)))
         present = f.json_object_keys(f.get_json_object(text, f"$.{after}"))
         lacks = f.array_except(f.array(*map(f.lit, struct.names)), present)
-        missing = f.concat(f.lit(LACKS), f.array_join(lacks, ", "), f.lit(WHOLE_ROWS))
-        problem = problem.when(is_update & (f.size(lacks) > f.lit(0)), missing)
+        problem = problem.when(is_update & (f.size(lacks) > f.lit(0)), lacks_columns(f.array_join(lacks, ", ")))
         return with_changes(problem, text, [(both, found)], both)
 
     def explain(self, data: Column, problem: Column) -> Column:
@@ -307,6 +296,25 @@ def fields_of(ddl: str) -> list[StructField]:
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(ddl).fields  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def wrong_event(op: Column, what: str) -> Column:
+    """The problem of a change of some kind.
+
+    Args:
+        op: The kind of change.
+        what: What is wrong with it.
+    """
+    from pyspark.sql import functions as f
+
+    return f.concat(f.lit("the "), op, f.lit(f" event {what}"))
+
+
+def lacks_columns(names: Column) -> Column:
+    """The problem of an update without the values that did not change: nulls in their place would replace values."""
+    from pyspark.sql import functions as f
+
+    return f.concat(f.lit("the update lacks the column "), names, f.lit("; the connector must write whole rows"))
 
 
 def no_previous_values(field: str) -> str:

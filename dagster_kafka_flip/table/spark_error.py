@@ -187,8 +187,9 @@ def error_summary(error: BaseException) -> str:
 
     Spark wraps executor errors in generic sentences and in stack traces of two languages.
     """
-    of_grpc = _DETAILS_OF_GRPC.match(error_text(error))
-    text = error_text(error) if of_grpc is None else of_grpc["details"]
+    text = error_text(error)
+    if of_grpc := _DETAILS_OF_GRPC.match(text):
+        text = of_grpc["details"]
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
     chosen = 0
