@@ -78,7 +78,7 @@ def test_the_records_of_an_old_commit_are_landed_once_as_the_asset_would_now(
         land()
     replay = (*where, "--replay", "2", "--into", into)
 
-    assert f"Wrote 3 rows from 3 offsets of 1 splits in version 1 of {into}." in run(*replay, TEST_BROKER=broker)
+    assert f"Wrote 3 rows from 3 offsets of 1 split in version 1 of {into}." in run(*replay, TEST_BROKER=broker)
     assert rows(into) == [(30, 3), (40, 4), (50, 5)]
     assert f"Version 1 of {into} already holds them; nothing was read." in run(*replay, TEST_BROKER=broker)
     run(*where, "--replay", "1", "--into", into, TEST_BROKER=broker)

@@ -281,7 +281,7 @@ def test_duplicate_rows_fail(kafka, landed, spark, topic, table):
     spark.sql(insert)
     failed = checked.one("no_duplicate")
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.ERROR)
-    assert f"1 records are duplicated, 3 rows too many, such as {topic}-0 offset 2" in output(failed)
+    assert f"1 duplicated record, 3 rows too many, such as {topic}-0 offset 2" in output(failed)
     assert (values(failed)["duplicate_records"], values(failed)["surplus_rows"]) == (1, 3)
 
 

@@ -196,8 +196,9 @@ class TableChecks:
             )
         if wrong:
             description = (
-                f"{commits}: {len(wrong)} unexplained gaps or overlaps; {skipped} offsets skipped, {repeated} "
-                f"repeated. {_listed(wrong)}. To write skipped records that the topic still holds, use mode: replace"
+                f"Unexplained gaps or overlaps in {commits}: {len(wrong):,}, with {counted(skipped, 'offset')} skipped "
+                f"and {repeated:,} repeated. {_listed(wrong)}. To write skipped records that the topic still holds, "
+                "use mode: replace"
             )
         else:
             description = (
@@ -243,8 +244,8 @@ class TableChecks:
         if not batches and self.duplicate_commits is not None and commits[-1].version:
             return self._inconclusive(
                 NO_DUPLICATE,
-                f"Nothing was compared: none of the {len(commits)} newest commits (versions {commits[-1].version} to "
-                f"{commits[0].version}) wrote a batch of the asset. duplicate_commits=None compares the whole table",
+                f"Nothing was compared: no batch of the asset in {counted(len(commits), 'commit')} (versions "
+                f"{commits[-1].version} to {commits[0].version}). duplicate_commits=None compares the whole table",
             )
         ranges = None
         where = "in the whole table"
@@ -267,12 +268,13 @@ class TableChecks:
         left_out = f"{', '.join(remade)}: recreated, so two records can have one offset; not compared"
         if found.records:
             description = (
-                f"{found.records} records are duplicated, {found.surplus} rows too many, such as {found.example}; "
-                f"compared {found.rows} rows {where}. If the asset's function returns several rows per record, set "
-                "duplicates=False. Use Delta's time travel to find the version that added them"
+                f"{counted(found.records, 'duplicated record')}, {counted(found.surplus, 'row')} too many, such as "
+                f"{found.example}; compared {counted(found.rows, 'row')} {where}. If the asset's function returns "
+                "several rows per record, set duplicates=False. Use Delta's time travel to find the version that "
+                "added them"
             )
         elif found.rows:
-            description = f"No duplicates in {found.rows} rows {where}"
+            description = f"No duplicates in {counted(found.rows, 'row')} {where}"
         elif batches or ranges is None:
             description = f"No rows {where}: nothing to compare"
         else:
@@ -304,15 +306,15 @@ class TableChecks:
             table = table.where(IS_CURRENT)
         seen = look_at_keys(table, target.key, self._record_columns)
         columns = ", ".join(target.key)
-        rows = f"in {seen.rows} {'current ' if isinstance(target.mode, Scd2) else ''}rows by {columns}"
+        rows = f"in {counted(seen.rows, 'current row' if isinstance(target.mode, Scd2) else 'row')} by {columns}"
         doubled = (
-            f"{seen.duplicate_keys} keys have several rows, {seen.surplus} rows too many {rows}, such as those of "
-            f"{seen.example}. Runs never add a second row: look for another writer in the table's history, and RESTORE "
-            "the table to the version before"
+            f"{counted(seen.duplicate_keys, 'key')} with several rows, {counted(seen.surplus, 'row')} too many {rows}, "
+            f"such as those of {seen.example}. Runs never add a second row: look for another writer in the table's "
+            "history, and RESTORE the table to the version before"
         )
         nulls = (
-            f"{seen.null_rows} rows have no value in {columns}, {rows}. Runs never write such a row: look for another "
-            "writer in the table's history"
+            f"{counted(seen.null_rows, 'row')} without a value in {columns}, {rows}. Runs never write such a row: look "
+            "for another writer in the table's history"
         )
         for name, wrong, why, numbers in (
             (
@@ -331,11 +333,12 @@ class TableChecks:
 
     def _no_overlap(self, table: DataFrame) -> AssetCheckResult:
         seen = look_at_history(table, self.ingestion.target.key, self._record_columns)
-        rows = f"in {seen.rows} rows by {', '.join(self.ingestion.target.key)}"
+        rows = f"in {counted(seen.rows, 'row')} by {', '.join(self.ingestion.target.key)}"
         why = (
-            f"{seen.overlaps} rows overlap with the next one of their key, or their valid_from, valid_to and "
-            f"is_current contradict each other, {rows}, such as that of {seen.example}. Runs never write such "
-            "rows: look for another writer in the table's history, and RESTORE the table to the version before"
+            f"{counted(seen.overlaps, 'row')} whose validity overlaps with that of the key's next row, or whose "
+            f"valid_from, valid_to and is_current contradict each other, {rows}, such as that of {seen.example}. Runs "
+            "never write such rows: look for another writer in the table's history, and RESTORE the table to the "
+            "version before"
         )
         return self._result(
             NO_OVERLAP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.cli.output import console, iso, print_fields, print_table, utc
-from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.settings.names import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
     )
     out.print()
     if not run.splits:
-        out.print(f"Nothing to read: {len(plan.end_offsets):,} topic partitions are at their stop offset.")
+        out.print(f"Nothing to read: {counted(len(plan.end_offsets), 'topic partition')} at the stop offset.")
     else:
         columns = ["topic partition", "start", "stop", "records at most", "lag after", "tasks"]
         sampled = run.samples is not None
@@ -123,7 +123,7 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
             rows.append(row)
         columns += ["bytes about", "first record", "last record"] if sampled else []
         rest = sum(split.offset_span for split in largest[limit_rows:])
-        print_table(out, columns, rows, most=limit_rows, rest=f", with {rest:,} records at most")
+        print_table(out, columns, rows, most=limit_rows, rest=f", with {counted(rest, 'record')} at most")
     out.print()
     print_fields(out, _summary(run))
 

@@ -11,6 +11,7 @@ import click
 from dagster_kafka_flip.cli.output import console, print_fields, print_table, waiting
 from dagster_kafka_flip.cli.position_sink import facts_of, fields_of, next_run
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.outlook import PlannedVersion, outlook, planned_versions
 
 if TYPE_CHECKING:
@@ -102,5 +103,5 @@ def _published(seen: Outlook) -> str:
     if seen.published_version is None:
         return "nothing yet"
     if seen.snapshot:
-        return f"{sum(lane.rows for lane in seen.lanes):,} rows of the snapshot of version {seen.first}"
+        return f"{counted(sum(lane.rows for lane in seen.lanes), 'row')} of the snapshot of version {seen.first}"
     return f"up to version {seen.published_version}, {seen.lag_versions:,} behind the table"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.cli.output import console, iso, print_fields, print_table, utc
 from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.state import position_to_json
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _position_fields(report: PositionReport, state: EnumeratorState | None) -> d
     if state is None:
         return {"position": "none; a run begins at the source's starting_offsets"}
     topics = {tp.topic for tp in state.position}
-    fields = {"position": f"{len(state.position):,} topic partitions; topics: {len(topics):,}"}
+    fields = {"position": f"{counted(len(state.position), 'topic partition')} of {counted(len(topics), 'topic')}"}
     return {**fields, "in doubt": f"runs can't continue from here. {error}"} if error else fields
 
 

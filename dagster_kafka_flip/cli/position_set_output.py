@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.cli.output import console, print_fields, print_table
+from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.move_position import Move
@@ -22,8 +23,8 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
             "without the move": "runs continue from the old position"
             if move.problem is None
             else f"runs stop: {move.problem}",
-            "read again": f"up to {sum(move.read_again.values()):,} records",
-            "skipped": f"up to {sum(move.skipped.values()):,} records",
+            "read again": f"up to {counted(sum(move.read_again.values()), 'record')}",
+            "skipped": f"up to {counted(sum(move.skipped.values()), 'record')}",
         },
     )
     if move.given_up:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_kafka_flip.cli.options import asset_options, required_asset, spark_options, written
+from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +75,6 @@ def ingest_command(
     offsets = sum(split.offset_span for split in splits)
     rows = done.batch.committed.rows
     click.echo(
-        f"Wrote {'an unknown number of' if rows is None else f'{rows:,}'} rows from {offsets:,} offsets of "
-        f"{len(splits):,} splits in version {done.version} of {into}."
+        f"Wrote {'an unknown number of rows' if rows is None else counted(rows, 'row')} from "
+        f"{counted(offsets, 'offset')} of {counted(len(splits), 'split')} in version {done.version} of {into}."
     )

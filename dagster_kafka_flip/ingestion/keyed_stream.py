@@ -13,7 +13,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.ingestion.change_rows import change_columns
-from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import filled_in
@@ -179,7 +179,7 @@ def check_same_offsets(
         or (tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset))
     )
     if other:
-        more = f" and {len(other) - 1} more topic partitions" if len(other) > 1 else ""
+        more = f" and {counted(len(other) - 1, 'more topic partition')}" if len(other) > 1 else ""
         msg = (
             f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. Offsets decide "
             "which record of a key is newer, so records of this log would count as older. Nothing was changed. Read "

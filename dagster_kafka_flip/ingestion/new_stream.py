@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
@@ -44,12 +45,12 @@ def check_nothing_is_skipped(
         return
     offsets = sum(plan.starting_position[tp] - at for tp, at in skipped.items())
     ranges = ", ".join(f"{tp} [{at}, {plan.starting_position[tp]})" for tp, at in list(skipped.items())[:_SHOWN])
-    more = f" and {len(skipped) - _SHOWN} more topic partitions" if len(skipped) > _SHOWN else ""
+    more = f" and {counted(len(skipped) - _SHOWN, 'more topic partition')}" if len(skipped) > _SHOWN else ""
     msg = (
         f"{target} holds no position of the stream {target.stream!r}, but the record of its last run had one: the "
-        f"table was dropped or recreated. A new stream starts at {start} and would skip up to {offsets} records that "
-        f"were never written: {ranges}{more}. Nothing was written. To write them first, run once with start set to "
-        f"{OffsetsInitializer.specific_offsets(continues_at)}; to continue without them, run once with start set to "
-        f"{start}; or restore the table, or correct its name"
+        f"table was dropped or recreated. A new stream starts at {start} and would skip up to "
+        f"{counted(offsets, 'record')} that were never written: {ranges}{more}. Nothing was written. To write them "
+        f"first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)}; to continue without "
+        f"them, run once with start set to {start}; or restore the table, or correct its name"
     )
     raise PositionLostError(msg)

@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
+from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,11 +135,11 @@ class PendingDeadLetters:
                 min(split.stopping_offset, begins[split.topic_partition]) - split.starting_offset for split in lost
             )
             first = lost[0]
-            others = "" if len(lost) == 1 else f" (also affects {len(lost) - 1} more topic partitions)"
+            others = "" if len(lost) == 1 else f" (also affects {counted(len(lost) - 1, 'more topic partition')})"
             what = (
                 f"{first.topic_partition}: retention has overtaken dead letters. The rejected records in "
                 f"[{first.starting_offset}, {first.stopping_offset}) were not written yet, but the log begins at "
-                f"{begins[first.topic_partition]}{others}: up to {gone} records are gone in total"
+                f"{begins[first.topic_partition]}{others}: up to {counted(gone, 'record')} in total"
             )
         else:
             what = f"dead letters can no longer be read: {str(error).partition(' Nothing was ')[0].rstrip('.')}"

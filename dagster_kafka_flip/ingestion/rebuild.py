@@ -23,6 +23,7 @@ from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.limits import Limits
@@ -223,7 +224,7 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
     gone = {(tp.topic, tp.partition): offset for tp, offset in plan.beginning_offsets.items() if offset > 0}
     if gone:
         (topic, partition), offset = next(iter(gone.items()))
-        more = f", and {len(gone) - 1} more topic partitions begin later" if len(gone) > 1 else ""
+        more = f" (and {counted(len(gone) - 1, 'more topic partition')} later)" if len(gone) > 1 else ""
         msg = (
             f"{topic}-{partition} begins at offset {offset}{more}: retention has deleted the records before, and rows "
             f"of {table} may come from them. Nothing was read. Read the topic into a new table, and compare"
@@ -321,7 +322,8 @@ def _check_only_own(spark: SparkSession, table: DeltaTarget, offset: str) -> Non
     others = spark.table(table.identifier).where(f.col(quoted(offset)).isNull()).count()
     if others:
         msg = (
-            f"{others} rows of {table} have no offset: another writer added them, such as an initial load, and they "
-            "are not in the topic. Nothing was replaced. Delete them if you don't need them, or use a new table"
+            f"{table} has {counted(others, 'row')} without an offset: another writer added them, such as an initial "
+            "load, and they are not in the topic. Nothing was replaced. Delete them if you don't need them, or use a "
+            "new table"
         )
         raise ForeignRowsError(msg)

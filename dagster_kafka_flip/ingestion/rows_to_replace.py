@@ -12,6 +12,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, Scope
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -177,4 +178,4 @@ class RowsToReplace:
 
 def _listed(partitions: Collection[TopicPartition]) -> str:
     first, *others = sorted(partitions)
-    return str(first) if not others else f"{first} and {len(others)} more topic partitions"
+    return str(first) if not others else f"{first} and {counted(len(others), 'more topic partition')}"

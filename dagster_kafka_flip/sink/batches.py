@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.table_rows import INSERT, LEFT, UPDATED, TableRow
 
 if TYPE_CHECKING:
@@ -106,9 +107,10 @@ class Batches:
                 rows = place.seen if self.version == progress.version + 1 else 0
                 if rows < progress.rows:
                     msg = (
-                        f"lane {progress.lane}: {progress.rows} rows of table version {progress.version + 1} were "
-                        f"published, but {progress.table} now has only {rows} rows of it, so it is unknown which rows "
-                        "are left. Nothing more was published. Publish the table under another transactional_id_prefix"
+                        f"lane {progress.lane}: {counted(progress.rows, 'row')} of table version "
+                        f"{progress.version + 1} were published, but {progress.table} now has only "
+                        f"{counted(rows, 'row')} of it, so it is unknown which rows are left. Nothing more was "
+                        "published. Publish the table under another transactional_id_prefix"
                     )
                     raise SinkProgressError(msg)
                 place.progress = replace(progress, version=version - 1, rows=0, digest=0)
@@ -144,10 +146,11 @@ class Batches:
 
 def _other_rows(progress: Progress) -> str:
     return (
-        f"lane {progress.lane}: {progress.rows} rows of version {progress.version + 1} of {progress.table} were "
-        "published, but their keys and values are different now, so it is unknown which rows are left: the transform "
-        "has changed, or does not return the same rows each time. Nothing more was published. Set the transform back "
-        "for one run, which finishes the version; or publish the table under another transactional_id_prefix"
+        f"lane {progress.lane}: {counted(progress.rows, 'row')} of version {progress.version + 1} of {progress.table} "
+        "were published, but their keys and values are different now, so it is unknown which rows are left: the "
+        "transform has changed, or does not return the same rows each time. Nothing more was published. Set the "
+        "transform back for one run, which finishes the version; or publish the table under another "
+        "transactional_id_prefix"
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, VersionsGoneError
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import shown
 from dagster_kafka_flip.sink.outlook import outlook
 from dagster_kafka_flip.sink.progress import Progress, are_even
@@ -182,19 +183,19 @@ class _Log:
         ):
             if count:
                 differences.append(
-                    f"{count} records have {what} that is not of the last run's schema, {number}, so they can't be "
+                    f"{counted(count, 'record')} with {what} that is not of the last run's schema, {number}, can't be "
                     "compared with rows"
                 )
         # With foreign records nothing is compared at all.
         if self._earlier and not self.is_foreign:
             differences.append(
-                f"the last records of {len(self._earlier)} keys are not of the last run's schema, {of_value}, so only "
-                "the other keys were compared"
+                f"the last records of {counted(len(self._earlier), 'key')} are not of the last run's schema, "
+                f"{of_value}, so only the other keys were compared"
             )
         if self._moved:
             differences.append(
-                f"{len(self._moved)} keys have records in several topic partitions, so it is unknown which one is the "
-                "last"
+                f"{counted(len(self._moved), 'key')} with records in several topic partitions: it is unknown which "
+                "record is the last"
             )
         return differences
 
@@ -305,7 +306,7 @@ class TopicComparison:
             return
         if found.missing and not has_all:
             found.unknown.append(
-                f"{found.missing} rows of the table are not in the topic, which no longer begins at offset 0: "
+                f"the topic, which no longer begins at offset 0, lacks {counted(found.missing, 'row')} of the table: "
                 "retention deleted their records, or they were never published"
             )
             found.missing = 0
@@ -390,7 +391,7 @@ class TopicComparison:
         found.differing = counts.get("differing", 0)
         if counts.get("twice"):
             found.unknown.append(
-                f"{counts['twice']} keys have several rows in the table, so it is unknown which one is the last"
+                f"{counted(counts['twice'], 'key')} with several rows in the table: it is unknown which row is the last"
             )
         of_log = [(None if key is None else bytes(key), value) for key, value in differing]
         others = [key for key, value in of_log if not self._is_earlier(log.values.get(key), value)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import TypeAdapter
 
 from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,12 +183,16 @@ def check_known(
     """
     for lane in lanes_behind(found, known):
         progress, (version, rows) = found.get(lane), known[lane]
-        has = "no progress" if progress is None else f"version {progress.version} and {progress.rows} rows of the next"
-        doubled = f" (its first {rows} rows are published twice)" if rows else ""
+        has = (
+            "no progress"
+            if progress is None
+            else f"version {progress.version} and {counted(progress.rows, 'row')} of the next"
+        )
+        doubled = f" ({counted(rows, 'row')} at its start will be published twice)" if rows else ""
         msg = (
-            f"an earlier run of the sink {prefix} reached table version {version} and {rows} rows of the next (lane "
-            f"{lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or is on "
-            "another cluster. This run would publish rows twice. Nothing was published. Set another "
+            f"an earlier run of the sink {prefix} reached table version {version} and {counted(rows, 'row')} of the "
+            f"next (lane {lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or "
+            "is on another cluster. This run would publish rows twice. Nothing was published. Set another "
             f"transactional_id_prefix; to continue after the earlier run, also set start={version + 1} in the "
             f"DeltaSource{doubled}. In Dagster you can also wipe the asset's materializations, to publish all rows "
             "again"
@@ -238,9 +243,9 @@ def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> Non
         if progress.settings != settings:
             msg = (
                 f"the sink {prefix} has published table version {progress.version + 1} in part (lane {progress.lane}: "
-                f"{progress.rows} rows) with other settings of key, value, headers, timestamp, topic, partition, "
-                "deletes or content: the rest would not follow in the same order. Nothing was published. Set them "
-                "back for one run, which finishes the version; then change them"
+                f"{counted(progress.rows, 'row')}) with other settings of key, value, headers, timestamp, topic, "
+                "partition, deletes or content: the rest would not follow in the same order. Nothing was published. "
+                "Set them back for one run, which finishes the version; then change them"
             )
             raise SinkProgressError(msg)
 

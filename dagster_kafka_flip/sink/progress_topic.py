@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import tenacity
 
 from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.progress import Progress
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
@@ -51,10 +52,10 @@ class ProgressTopic:
             return
         if len(described.partitions) < lanes:
             msg = (
-                f"the progress topic {self.name} has {len(described.partitions)} topic partitions, but the sink "
-                f"{self._sink.transactional_id_prefix} has {lanes} lanes, and each needs its own. Nothing was "
-                f"published. Set lanes={len(described.partitions)}; or, if the sink has not published yet, add topic "
-                f"partitions to {self.name}"
+                f"the progress topic {self.name} has {counted(len(described.partitions), 'topic partition')}, but the "
+                f"sink {self._sink.transactional_id_prefix} has {counted(lanes, 'lane')}, and each needs its own. "
+                f"Nothing was published. Set lanes={len(described.partitions)}; or, if the sink has not published yet, "
+                f"add topic partitions to {self.name}"
             )
             raise SinkProgressError(msg)
         policy = self._cluster.cleanup_policy(self.name)

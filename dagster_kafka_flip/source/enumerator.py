@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     TopicNotFoundError,
 )
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.identity import (
@@ -454,8 +455,8 @@ def _check_reaches(position: Position, stops: Position) -> None:
 def _others(affected: Mapping[TopicPartition, int], records: int | None = None) -> str:
     if len(affected) == 1:
         return ""
-    total = "" if records is None else f", up to {records} records in total"
-    return f" (also affects {len(affected) - 1} more topic partitions{total})"
+    total = "" if records is None else f", up to {counted(records, 'record')} in total"
+    return f" (also affects {counted(len(affected) - 1, 'more topic partition')}{total})"
 
 
 def _check_named_partitions(initializer: OffsetsInitializer, log: Log) -> None:

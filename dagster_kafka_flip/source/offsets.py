@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.split import TopicPartition
 
@@ -280,7 +281,7 @@ class OffsetsInitializer(Settings):
             return committed | dict(retriever.end_offsets(missing))
         msg = (
             f"{missing[0]}: the consumer group has no committed offset"
-            + (f" (also for {len(missing) - 1} more topic partitions)" if len(missing) > 1 else "")
+            + (f" (also for {counted(len(missing) - 1, 'more topic partition')})" if len(missing) > 1 else "")
             + ", and no reset strategy is set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
         )
         raise OffsetNotFoundError(msg)

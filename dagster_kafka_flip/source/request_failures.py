@@ -11,6 +11,7 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     TopicNotFoundError,
 )
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.broker_errors import UNANSWERED
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class RequestFailures:
         """Creates the error about records that did not come."""
         tp = min(unanswered)
         why = self._broker_errors.last or "timed out"
-        others = "" if len(unanswered) == 1 else f" (and {len(unanswered) - 1} more topic partitions)"
+        others = "" if len(unanswered) == 1 else f" (and {counted(len(unanswered) - 1, 'more topic partition')})"
         return ClusterUnreachableError(
             f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset "
             f"{position[tp]}{others} within {self._connection.request_timeout:g} s: {why}. Nothing "

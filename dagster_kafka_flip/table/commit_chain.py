@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.effect import Effect, effect_of
 
@@ -213,5 +214,5 @@ def _reason(document: CommitDocument) -> str | None:
 
 
 def _some(partitions: Sequence[TopicPartition]) -> str:
-    more = f" and {len(partitions) - 1} more topic partitions" if len(partitions) > 1 else ""
+    more = f" and {counted(len(partitions) - 1, 'more topic partition')}" if len(partitions) > 1 else ""
     return f"{partitions[0]}{more}"

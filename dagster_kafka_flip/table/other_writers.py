@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableChangedError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 
@@ -66,12 +67,12 @@ def check_alone(since: Iterable[Commit], document: CommitDocument, version: int,
         other = commit.document()
         both = [] if other is None or other.stream == document.stream else shared_logs(document, other)
         if other is not None and both:
-            more = f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else ""
+            more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
             msg = (
                 f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream "
                 f"{document.stream!r}) of the table {table} both contain {both[0]}{more}, and the later one was "
-                f"planned before the earlier one was committed: up to {_doubled(document, other)} records of these "
-                f"two batches are duplicates. {way_out}"
+                f"planned before the earlier one was committed: up to {counted(_doubled(document, other), 'record')} "
+                f"of these two batches may be there twice. {way_out}"
             )
             raise TableChangedError(msg)
         if makes_windows(commit):

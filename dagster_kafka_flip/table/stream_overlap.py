@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError, StreamOverlapError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
@@ -49,7 +50,7 @@ def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, si
         stream: Id of the other stream.
         since: Since when the other stream reads them.
     """
-    more = f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else ""
+    more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
     msg = (
         f"{both[0]}{more}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
         f"would duplicate the records. Nothing was written. Use another table for {target.stream!r}, or remove the "

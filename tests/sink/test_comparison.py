@@ -134,8 +134,8 @@ def test_the_last_record_of_each_key_is_compared_with_its_row(published, kafka, 
     kafka.produce(topic, [('{"id":0}', "other")], partition=1)
     kafka.trim(topic, 0, 6)
     found = _compared(published)
-    assert "1 keys have records in several topic partitions" in found.unknown[0]
-    assert "3 rows of the table are not in the topic, which no longer begins at offset 0" in found.unknown[1]
+    assert "1 key with records in several topic partitions" in found.unknown[0]
+    assert "the topic, which no longer begins at offset 0, lacks 3 rows of the table" in found.unknown[1]
     assert _numbers(found)[1:] == (0, 0, 0)
     kafka.open_transaction(topic, [(None, "x")])
     assert "a transaction is open" in _compared(published).unknown[0]

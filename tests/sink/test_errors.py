@@ -255,7 +255,7 @@ def test_a_progress_topic_that_would_lose_or_mix_progress_is_refused(published, 
     kafka.create(f"{topic}-expires", cleanup_policy="compact,delete")
     _fails(published, SinkProgressError, "cleanup.policy=compact,delete", progress_topic=f"{topic}-expires")
     kafka.create(f"{topic}-small", cleanup_policy="compact")
-    _fails(published, SinkProgressError, "1 topic partitions, .* 2 lanes", progress_topic=f"{topic}-small", lanes=2)
+    _fails(published, SinkProgressError, "1 topic partition, .* 2 lanes", progress_topic=f"{topic}-small", lanes=2)
     kafka.produce(f"{topic}-small", [("other-0", "x")])
     _fails(
         published, SinkProgressError, "-small-0 offset 0: .* not belong to the sink", progress_topic=f"{topic}-small"

@@ -414,7 +414,7 @@ def test_a_topic_is_compared_with_its_table_in_the_schema_of_the_last_run(publis
     last = next(record for record in published.records() if record.key.endswith(b"\x04"))
     kafka.produce(topic, [(last.key[:-1] + b"\x7e", last.value[:5] + b"?"), (b"key", b"value")])
     (unknown,), numbers = compared(published)
-    assert unknown.startswith("1 records have a key that is not of the last run's schema, ")
+    assert unknown.startswith("1 record with a key that is not of the last run's schema, ")
     assert numbers == (0, 0, 0, 0)
     # The check registers nothing: two schemas of the value are from the runs.
     assert client.get_versions(f"{topic}-value") == [1, 2]

@@ -345,7 +345,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             RetentionOvertookPositionError,
             (
                 "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
-                "to 3 unread records are gone (also affects 1 more topic partitions, up to 5 records in total). "
+                "to 3 unread records are gone (also affects 1 more topic partition, up to 5 records in total). "
                 "Nothing was written. To continue without them, run once with start set to "
                 'offsets:{"t": {"0": 7, "1": 4}}'
             ),

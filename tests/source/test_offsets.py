@@ -221,7 +221,7 @@ def test_a_missing_committed_offset_without_a_reset_is_an_error_that_counts():
     with pytest.raises(OffsetNotFoundError) as error:
         initializer.starting_offsets([B0, A1, A0], Retriever())
     assert str(error.value) == (
-        "a-1: the consumer group has no committed offset (also for 1 more topic partitions), and no reset strategy is "
+        "a-1: the consumer group has no committed offset (also for 1 more topic partition), and no reset strategy is "
         "set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
     )
     with pytest.raises(OffsetNotFoundError, match=r"^b-0: the consumer group has no committed offset, and "):

@@ -69,11 +69,11 @@ def test_a_run_reports_its_changes_and_the_checks_find_changes_by_others(
     assert reported["dagster/row_count"] == 4
     assert not passed["no_duplicate_key"][0]
     assert (
-        f"1 keys have several rows, 1 rows too many in 4 rows by id, such as those of {topic}-0 offset 2 and"
+        f"1 key with several rows, 1 row too many in 4 rows by id, such as those of {topic}-0 offset 2 and"
         in (passed["no_duplicate_key"][1])
     )
     assert not passed["keys_not_null"][0]
-    assert "1 rows have no value in id" in passed["keys_not_null"][1]
+    assert "1 row without a value in id" in passed["keys_not_null"][1]
     assert passed["no_gap"][0]
 
 
@@ -95,7 +95,9 @@ def test_the_checks_of_a_history_look_at_current_rows_and_at_overlaps(kafka, spa
     spark.sql(f"UPDATE delta.`{table}` SET valid_to = NULL, is_current = true WHERE kafka_offset = 0")
     found = run()
     assert not found["no_overlap"][0]
-    assert found["no_overlap"][1].startswith("2 rows overlap with the next one of their key, or their valid_from")
+    assert found["no_overlap"][1].startswith(
+        "2 rows whose validity overlaps with that of the key's next row, or whose valid_from"
+    )
     assert f"in 4 rows by id, such as that of {topic}-0 offset 0" in found["no_overlap"][1]
     assert not found["no_duplicate_key"][0]
     assert found["keys_not_null"][0]

@@ -84,7 +84,7 @@ def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(
     assert counts(tables["narrowed"]) == ALL
     assert result.kept == (TopicPartition(names[0], 0), TopicPartition(names[0], 1))
     assert result.rows == {"h000": 4, "h001": 4}, "rows that the table has of the window"
-    assert f"has windows of {names[0]}-0 and 1 more topic partitions, which this run does not read" in caplog.text
+    assert f"has windows of {names[0]}-0 and 1 more topic partition, which this run does not read" in caplog.text
     one = KafkaSource(partitions=(TopicPartition(names[1], 1),))
     only_b(rewrite, tables["partition"], rules=rules, source=one)
     assert counts(tables["partition"]) == ALL
@@ -146,9 +146,7 @@ def test_without_a_column_that_distinguishes_topics_nothing_is_replaced(write, r
     rewrite(hours(0, 2), source=both, **options)
     with pytest.raises(WindowsChangedError) as refused:
         rewrite(hours(0, 2), source=both.only([names[1]]), **options)
-    assert f"has windows of {names[0]}-0 and 1 more topic partitions, which this run does not read" in str(
-        refused.value
-    )
+    assert f"has windows of {names[0]}-0 and 1 more topic partition, which this run does not read" in str(refused.value)
     assert len(rows()) == 8
     # Of all topics it goes on; and what the message says helps where the rows may go.
     rewrite(hours(0, 2), source=both, **options)
