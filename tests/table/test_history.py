@@ -556,8 +556,8 @@ def test_the_later_of_two_streams_with_equal_first_batches_is_refused_with_numbe
         check_alone([other], second, 2, "lake.t")
     assert str(error.value) == (
         "versions 1 (the stream 'other') and 2 (the stream 'main') of the table lake.t both contain t-0, and the "
-        "later one was planned before the earlier one was committed: up to 30 records of these two batches "
-        "may be there twice. RESTORE the table to version 1, which removes this batch; then use another table for one of the "
+        "later one was planned before the earlier one was committed: up to 30 records of these two batches may be "
+        "there twice. RESTORE the table to version 1, which removes this batch; then use another table for one of the "
         "two"
     )
     elsewhere = replace(second, state=EnumeratorState({TopicPartition("u", 0): 1}))
