@@ -159,7 +159,7 @@ def test_days_are_planned_and_then_landed_in_one_run(kafka, run, rows, home, top
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_range_of_a_stream_is_replaced_and_its_position_stays(kafka, run, rows, spark, home, topic, tmp_path):
-    from dagster_kafka_flip.cli.asset import find_asset
+    from dagster_kafka_flip.cli.definitions import find_asset
 
     produce(kafka, topic, range(0, 48, 6))
     (definitions,) = tmp_path.glob("project_*.py")

@@ -82,8 +82,9 @@ def backfill(
     failed run.
     """
     asset = required_asset(context, asset, "the asset to backfill")
-    from dagster_kafka_flip.cli.asset import dagster_instance, find_asset
+    from dagster_kafka_flip.cli.asset import dagster_instance
     from dagster_kafka_flip.cli.backfill_output import failure_text, show_plan, show_run, to_json
+    from dagster_kafka_flip.cli.definitions import find_asset
     from dagster_kafka_flip.cli.output import waiting
 
     # Before the terminal check, because an invalid range fails in any case.

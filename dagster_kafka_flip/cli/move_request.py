@@ -83,7 +83,7 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
         click.UsageError: A value is invalid.
         ConfigurationError: The asset does not exist, or can't be loaded.
     """
-    from dagster_kafka_flip.cli.asset import find_asset
+    from dagster_kafka_flip.cli.definitions import find_asset
 
     if flags["stream"]:
         with written("--stream"):

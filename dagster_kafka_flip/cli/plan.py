@@ -123,7 +123,8 @@ def plan(
         request = request_of_flags(flags)
     else:
         check_not_of_asset(context, asset, _OF_THE_SOURCE)
-        from dagster_kafka_flip.cli.asset import PublishedAsset, find_either
+        from dagster_kafka_flip.cli.asset import PublishedAsset
+        from dagster_kafka_flip.cli.definitions import find_either
 
         found = find_either(asset, module_name=module_name, python_file=python_file)
         if isinstance(found, PublishedAsset):

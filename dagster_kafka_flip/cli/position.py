@@ -85,7 +85,7 @@ def show(
         connection = None if bootstrap_servers is None else KafkaConnection(bootstrap_servers=bootstrap_servers)
     found = None
     if asset is not None:
-        from dagster_kafka_flip.cli.asset import find_asset
+        from dagster_kafka_flip.cli.definitions import find_asset
 
         found = find_asset(asset, module_name=module_name, python_file=python_file)
         stream = stream or found.target.stream

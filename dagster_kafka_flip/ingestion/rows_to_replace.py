@@ -16,7 +16,7 @@ from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, Scope
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.windowed_table import repair_predicate, windows_predicate
+from dagster_kafka_flip.table.window_predicates import repair_predicate, windows_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -54,11 +54,8 @@ from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.transform import transformed
-from dagster_kafka_flip.table.windowed_table import (
-    Replacement,
-    kept_predicate,
-    time_predicate,
-)
+from dagster_kafka_flip.table.window_predicates import kept_predicate, time_predicate
+from dagster_kafka_flip.table.windowed_table import Replacement
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
