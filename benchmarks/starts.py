@@ -1,9 +1,9 @@
 """What small runs cost, start included: `python -m benchmarks.starts`.
 
 Each run is a process of its own that lands 100 records in a table which exists, or finds nothing new: with a local
-session, which starts a JVM, and with a warm server of `dagster-kafka-flip spark start`. The session starts from a class
-archive if `dagster-kafka-flip spark prepare` has made one. An asset knows the position from Dagster's record of its
-last run, and needs no Spark to find nothing new.
+session, which starts a JVM, with one whose Java has only its first compiler, and with a warm server of
+`dagster-kafka-flip spark start`. The session starts from a class archive if `dagster-kafka-flip spark prepare` has made
+one. An asset knows the position from Dagster's record of its last run, and needs no Spark to find nothing new.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from dagster_kafka_flip.runtime.spark_server import SparkServer
 from examples.progress import busy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _FIRST_MS = 1_700_000_000_000
 _RECORDS = 100
 _TOPIC = "starts"
+_FIRST_COMPILER_ONLY = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 # One run in a new process: it prints its rows, and the seconds of `ingest()` without the import before it.
 _RUN = """
@@ -40,13 +41,13 @@ import json, pickle, sys, time
 from pathlib import Path
 from dagster_kafka_flip import KafkaSource, build_session, ingest
 
-servers, topic, table, is_recorded = sys.argv[1:]
+servers, topic, table, is_recorded, config = sys.argv[1:]
 # What an asset finds in Dagster's record of its last run.
 record = Path(f"{table}.known")
 known = pickle.loads(record.read_bytes()) if is_recorded == "yes" else None
 source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
 begin = time.monotonic()
-result = ingest(source, table, spark=build_session, known=known)
+result = ingest(source, table, spark=lambda: build_session(config=json.loads(config)), known=known)
 print(json.dumps([result.rows, time.monotonic() - begin]))
 record.write_bytes(pickle.dumps(result.known))
 """
@@ -71,7 +72,14 @@ class Measurement:
     ingest_seconds: float
 
 
-def measure(way: str, bootstrap_servers: str, table: Path, rounds: int, remote: str | None) -> list[Measurement]:
+def measure(
+    way: str,
+    bootstrap_servers: str,
+    table: Path,
+    rounds: int,
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> list[Measurement]:
     """Lands records in a table again and again.
 
     Args:
@@ -80,19 +88,23 @@ def measure(way: str, bootstrap_servers: str, table: Path, rounds: int, remote: 
         table: Where the table is made.
         rounds: How often each run is timed.
         remote: The address of a server; None for a local session.
+        config: Further settings of the session.
     """
+    settings, output, errors = json.dumps(dict(config or {})), Path(f"{table}.out"), Path(f"{table}.err")
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
     if remote is not None:
         environment["SPARK_REMOTE"] = remote
 
     def run(expected: int, is_recorded: str = "no") -> tuple[float, float]:
-        begin = time.monotonic()
-        command = [sys.executable, "-c", _RUN, bootstrap_servers, _TOPIC, str(table), is_recorded]
-        finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        seconds = time.monotonic() - begin
-        if finished.returncode:
-            raise click.ClickException(finished.stderr[-2000:])
-        rows, of_ingest = json.loads(finished.stdout.splitlines()[-1])
+        command = [sys.executable, "-c", _RUN, bootstrap_servers, _TOPIC, str(table), is_recorded, settings]
+        # No pipes: they end with the JVM, which ends after the process that started it.
+        with output.open("w+") as printed, errors.open("w") as complaints:
+            begin = time.monotonic()
+            done = subprocess.run(command, env=environment, stdout=printed, stderr=complaints, check=False)
+            seconds = time.monotonic() - begin
+        if done.returncode:
+            raise click.ClickException(errors.read_text()[-2000:])
+        rows, of_ingest = json.loads(output.read_text().splitlines()[-1])
         if rows != expected:
             msg = f"{rows} rows instead of {expected}"
             raise click.ClickException(msg)
@@ -167,13 +179,16 @@ def main(rounds: int, warm_up: int, json_path: Path | None) -> None:
             create_topics(servers, [(_TOPIC, 4)])
             produce(servers, [(TopicPartition(_TOPIC, 0), b"x" * 100, _FIRST_MS)] * _RECORDS)
             with busy(console, "Landing with local sessions"):
-                measured += measure("local session", servers, folder / "local", rounds, None)
+                measured += measure("local session", servers, folder / "local", rounds)
+                measured += measure(
+                    "local session, first compiler only", servers, folder / "quick", rounds, config=_FIRST_COMPILER_ONLY
+                )
             server = SparkServer(folder / "spark")
             try:
                 remote = server.start().remote
                 with busy(console, "Landing with a server"):
                     # What starts first on a server also loads its classes.
-                    measure("cold", servers, folder / "cold", 1, remote)
+                    measure("cold", servers, folder / "cold", warm_up, remote)
                     measured += measure("warm server", servers, folder / "server", rounds, remote)
             finally:
                 server.stop()
