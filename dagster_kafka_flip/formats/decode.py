@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.changelog import EVENTS, TOMBSTONE, TRUNCATE, ChangelogFormat
@@ -36,6 +36,7 @@ _OF_KEY = "key: "
 
 _KEY = "_dagster_kafka_flip_key"
 _VALUE = "_dagster_kafka_flip_value"
+_FRAMED = {"key": "_dagster_kafka_flip_key_framed", "value": "_dagster_kafka_flip_value_framed"}
 _KEY_PREPARED = "_dagster_kafka_flip_key_prepared"
 _VALUE_PREPARED = "_dagster_kafka_flip_value_prepared"
 _KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
@@ -83,11 +84,12 @@ class Decoder:
         """Adds the parsed key and value, and the reason for a rejection. Never fails on a record."""
         from pyspark.sql import functions as f
 
-        prepared = self._prepared()
-        if prepared:
-            records = records.select("*", *prepared)
+        # Each step in a projection of its own, so that Spark takes it only once for each record.
+        frames = [framed.alias(name) for name, _, framed in self._payloads() if framed is not None]
+        for step in (frames, self._prepared()):
+            if step:
+                records = records.select("*", *step)
         key, value = self._read()
-        # Two steps, so that Spark parses each record only once.
         parsed = records.select(
             "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
         )
@@ -119,20 +121,26 @@ class Decoder:
             event: f.count(f.when(f.col(_EVENT) == event, 1)) for event in EVENTS if not (keyed and event == TOMBSTONE)
         }
 
-    def _framed(self) -> tuple[Column, Column]:
-        """Key and value, after the frames with their schema ids, if any."""
+    def _payloads(self) -> list[tuple[str, Format, Column | None]]:
+        """Of key and value: the column of a staged DataFrame, the format, and what makes the column.
+
+        That is None for the record's own. Otherwise the frame with the schema's id is elsewhere, such as in a header.
+        """
         from pyspark.sql import functions as f
 
-        key, value = (
-            form.framed(f.col(side), f.col("headers")) if isinstance(form, FramedFormat) else f.col(side)
-            for side, form in (("key", self.key_format), ("value", self.value_format))
-        )
-        return key, value
+        found: list[tuple[str, Format, Column | None]] = []
+        for side, form in self.formats.items():
+            data = f.col(side)
+            framed = form.framed(data, f.col("headers")) if isinstance(form, FramedFormat) else data
+            found.append((side, form, None) if framed is data else (_FRAMED[side], form, framed))
+        return found
 
     def _sides(self) -> list[tuple[Format, Column, str]]:
         """Of key and value: the format, the framed bytes, and the name of the column with what is made of them."""
-        key, value = self._framed()
-        return [(self.key_format, key, _KEY_PREPARED), (self.value_format, value, _VALUE_PREPARED)]
+        from pyspark.sql import functions as f
+
+        names = (_KEY_PREPARED, _VALUE_PREPARED)
+        return [(form, f.col(data), name) for (data, form, _), name in zip(self._payloads(), names, strict=True)]
 
     def _prepared(self) -> list[Column]:
         """What the formats make of key and value before they read them."""
@@ -148,7 +156,7 @@ class Decoder:
         return key, value
 
     def written_with(self) -> list[Column]:
-        """The schemas that key and value were written with.
+        """The schemas that key and value of a staged DataFrame were written with.
 
         Their texts, `key_schema` and `value_schema`, are null if they are unknown. Their ids, `key_schema_id` and
         `value_schema_id`, are null if the record names none.
@@ -156,13 +164,12 @@ class Decoder:
         from pyspark.sql import functions as f
 
         found: list[Column] = []
-        for side, form, data in zip(
-            ("key", "value"), (self.key_format, self.value_format), self._framed(), strict=True
-        ):
+        for side, (name, form, _) in zip(self.formats, self._payloads(), strict=True):
+            data = f.col(name)
             is_framed = isinstance(form, FramedFormat)
             text, number = (form.schema_text(data), form.schema_id(data)) if is_framed else (None, None)
-            for name, column in ((f"{side}_schema", text), (f"{side}_schema_id", number)):
-                found.append((f.lit(None) if column is None else column).cast("string").alias(name))
+            for called, column in ((f"{side}_schema", text), (f"{side}_schema_id", number)):
+                found.append((f.lit(None) if column is None else column).cast("string").alias(called))
         return found
 
     @property
@@ -264,14 +271,16 @@ class Decoder:
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
 
-    EXPLAINS: ClassVar[tuple[str, ...]] = ("key", "value", "headers", _KEY_PROBLEM, _VALUE_PROBLEM)
-    """Columns of a staged DataFrame that `explained` needs."""
+    @property
+    def explains(self) -> list[str]:
+        """The columns of a staged DataFrame that `explained` needs."""
+        return [*(name for name, _, _ in self._payloads()), _KEY_PROBLEM, _VALUE_PROBLEM]
 
     def explained(self) -> Column:
         """As `problem`, with more detail. It is slow: only for the few records in a message."""
         from pyspark.sql import functions as f
 
-        key, value = self._framed()
+        (_, key, _), (_, value, _) = self._sides()
         key_problem = f.substr(f.col(_KEY_PROBLEM), f.lit(len(_OF_KEY) + 1))
         return f.coalesce(
             self.value_format.explain(value, f.col(_VALUE_PROBLEM)),

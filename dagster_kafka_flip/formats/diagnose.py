@@ -125,7 +125,7 @@ def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:
         .where("problem IS NOT NULL")
         .orderBy("topic", "partition", "offset")
         .limit(_NAMED)
-        .select("topic", "partition", "offset", *decoder.EXPLAINS)
+        .select("topic", "partition", "offset", *decoder.explains)
     )
     first = rejected.collect()
     if not first:

@@ -151,6 +151,19 @@ def test_the_error_names_the_field_behind_the_frame(spark):
         assert "t-0 offset 0: the value of id does not fit BIGINT: seven" in error
 
 
+def test_a_header_is_looked_for_as_often_whatever_the_number_of_fields(spark):
+    """To explain a record with 50 fields, Spark once ran out of memory while it planned."""
+
+    def looked_for(fields):
+        form = JsonFormat(", ".join(f"f{number} TIMESTAMP" for number in range(fields)))
+        decoder = Decoder.of(None, form.as_framed("headers", is_key=False), None)
+        staged = decoder.stage(_records(spark, [b"{}"], [("__value_schema_id", FRAME)]))
+        explained: Any = staged.select(decoder.explained())
+        return explained._jdf.queryExecution().optimizedPlan().toString().count("__value_schema_id")
+
+    assert looked_for(8) == looked_for(1) > 0
+
+
 def test_undeclared_fields_are_found_behind_the_frame(spark):
     from pyspark.sql import functions as f
 
@@ -185,7 +198,7 @@ def test_the_schema_of_a_rejected_record_is_named_if_it_is_the_readers(spark):
         read = form.read_with(registered)
         decoder = Decoder.of(None, read, None)
         records = _records(spark, [FRAME, b"\x01" + GUID.bytes, b"\x00\x00\x00\x00\x08"])
-        frame = records.select("offset", *decoder.written_with()).orderBy("offset")
+        frame = decoder.stage(records).select("offset", *decoder.written_with()).orderBy("offset")
         assert [row["value_schema"] for row in frame.collect()] == [text if known else None for known in named]
         assert [row["value_schema_id"] for row in frame.collect()] == ["7", str(GUID), "8"]
         assert frame.select(f.col("key_schema"), f.col("key_schema_id")).first() == (None, None)

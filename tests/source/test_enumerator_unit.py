@@ -388,7 +388,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             EndBeforePositionError,
             (
                 "t-0: the log was truncated at offset 3 and written again, beyond the position 4 (also affects 1 more "
-                "topic partitions), as after an unclean leader election. The table has records that the log no longer "
+                "topic partition), as after an unclean leader election. The table has records that the log no longer "
                 "has, and lacks those that have their offsets now. Nothing was written. To read the log's records from "
                 'there on as well, run once with start set to offsets:{"t": {"0": 3, "1": 1}}'
             ),
