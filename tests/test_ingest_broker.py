@@ -205,6 +205,18 @@ def test_a_run_is_cut_into_commits_and_one_that_dies_half_way_is_gone_on_with(ka
 
 
 @pytest.mark.spark
+def test_an_override_that_skips_a_topic_partition_which_no_run_has_seen_reports_it(kafka, land, topic, caplog):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 2)
+    land(_source(topic))
+    kafka.grow(topic, 2)
+    kafka.produce(topic, [(None, "x")] * 3, partition=1)
+    with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
+        land(_source(topic), starting_offsets=OffsetsInitializer.latest())
+    assert "it reads up to 0 records again and skips up to 3" in caplog.text
+
+
+@pytest.mark.spark
 def test_an_override_is_followed_and_reported_with_numbers(kafka, land, landed, topic, caplog):
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [(None, "x")] * 5)

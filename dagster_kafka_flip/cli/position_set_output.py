@@ -9,6 +9,7 @@ from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.move_position import Move
+    from dagster_kafka_flip.source.split import Position
 
 
 def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
@@ -23,8 +24,10 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
             "without the move": "runs continue from the old position"
             if move.problem is None
             else f"runs stop: {move.problem}",
-            "read again": f"up to {counted(sum(move.read_again.values()), 'record')}",
-            "skipped": f"up to {counted(sum(move.skipped.values()), 'record')}",
+            **{
+                name: _up_to(move, records)
+                for name, records in (("read again", move.read_again), ("skipped", move.skipped))
+            },
         },
     )
     if move.given_up:
@@ -42,3 +45,9 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
     ]
     rows.sort(key=lambda row: -((row[3] or 0) + (row[4] or 0)))
     print_table(out, ("topic partition", "old", "new", "read again", "skipped"), rows, most=limit_rows)
+
+
+def _up_to(move: Move, records: Position) -> str:
+    if move.unread is None:
+        return "unknown, because the stream's position is"
+    return f"up to {counted(sum(records.values()), 'record')}"

@@ -54,6 +54,7 @@ class Move:
     Attributes:
         before: The stream's previous state, if known from history; None if it never had a position.
         after: The stream's new state.
+        unread: Where the records begin that the stream has not read yet; None if unknown.
         problem: Why a run can't continue from `before`; None if it can.
         base_version: The table's version that the move is based on.
         fence: Transaction version for the commit.
@@ -65,6 +66,7 @@ class Move:
 
     before: EnumeratorState | None
     after: EnumeratorState
+    unread: Position | None
     problem: KafkaFlipError | None
     base_version: int
     fence: int
@@ -84,8 +86,8 @@ class Move:
         return {tp: new - old for tp, old, new in self._moved() if new > old}
 
     def _moved(self) -> list[tuple[TopicPartition, int, int]]:
-        before = {} if self.before is None else self.before.position
-        return [(tp, before[tp], new) for tp, new in sorted(self.after.position.items()) if tp in before]
+        unread = self.unread or {}
+        return [(tp, unread[tp], new) for tp, new in sorted(self.after.position.items()) if tp in unread]
 
 
 def plan_move(
@@ -129,6 +131,7 @@ def plan_move(
     else:
         fence, before = anchor.version, anchor.state
     moved = source if to is None else source.with_overrides(starting_offsets=to)
+    is_same_cluster = True
     try:
         plan = _plan(moved, before)
     except TopicRecreatedError as error:
@@ -141,6 +144,7 @@ def plan_move(
         # Another cluster: drops all old offsets, which are meaningless there.
         problem = problem or error
         plan = _plan(moved, None)
+        is_same_cluster = False
     given_up = plan.removed if give_up else ()
     position = {tp: offset for tp, offset in plan.starting_position.items() if tp not in given_up}
     topics = {tp.topic for tp in position}
@@ -151,9 +155,15 @@ def plan_move(
     mode = _APPEND if last is None else last[1].mode
     check_same_offsets(target, key_of(mode), before, plan)
     table.check_taken_up(history, [tp for tp in plan.end_offsets if tp not in known], after)
+    unread: Position | None = None
+    if before is not None and is_same_cluster:
+        unread = plan.begun_without(before.position)
+    elif before is not None or problem is None:
+        unread = plan.beginning_offsets
     return Move(
         before=before,
         after=after,
+        unread=unread,
         problem=problem,
         base_version=newest,
         fence=fence,

@@ -231,7 +231,8 @@ class StreamPlanner:
         return planned
 
     def _log_override(self, source: KafkaSource, state: EnumeratorState, plan: ReadPlan) -> None:
-        moved = {tp: plan.starting_position[tp] - state.position[tp] for tp in plan.end_offsets if tp in state.position}
+        begun = plan.begun_without(state.position)
+        moved = {tp: plan.starting_position[tp] - begun[tp] for tp in plan.end_offsets if tp in begun}
         again = -sum(offsets for offsets in moved.values() if offsets < 0)
         skipped = sum(offsets for offsets in moved.values() if offsets > 0)
         self._spec.log.warning(

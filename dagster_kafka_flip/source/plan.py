@@ -80,6 +80,15 @@ class ReadPlan:
     def _lag(self, position: Position) -> dict[TopicPartition, int]:
         return {tp: max(0, end - position[tp]) for tp, end in self.end_offsets.items()}
 
+    def begun_without(self, known: Position) -> dict[TopicPartition, int]:
+        """Where a run would begin without another start; discovered topic partitions begin at their log's beginning.
+
+        Args:
+            known: The stream's position before the plan.
+        """
+        discovered = {tp: self.beginning_offsets[tp] for tp in self.discovered if tp in self.beginning_offsets}
+        return {**known, **discovered}
+
     @property
     def held_back(self) -> dict[TopicPartition, int]:
         """Offsets between the end offset and the high watermark that an open transaction holds back."""
