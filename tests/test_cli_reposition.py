@@ -75,6 +75,18 @@ def test_offsets_move_what_they_name_and_the_reason_is_in_the_history(spark, lan
     assert _offsets(table) == sorted([(0, n) for n in (0, 1, 2, 3, 3, 4, 4)] + [(1, n) for n in range(3)])
 
 
+def test_a_topic_partition_that_no_run_has_seen_counts_as_skipped(kafka, land, where, topic):
+    land()
+    kafka.grow(topic, 3)
+    kafka.produce(topic, [(None, "x")] * 4, partition=2)
+    to = ("--to", "offsets:" + json.dumps({topic: {"2": 3}}))
+    # With --table only topic partitions of the position are moved, unless the topic is named.
+    lines = [" ".join(line.split()) for line in run("set", *to, *where, "--topic", topic, "--dry-run").splitlines()]
+    assert "read again up to 0 records" in lines
+    assert "skipped up to 3 records" in lines
+    assert f"{topic}-2 3 3" in lines
+
+
 def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
     kafka, spark, connection, spark_of, where, topic, table
 ):
@@ -165,6 +177,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(kafka, spark, land, where,
         land()
     output = run("reset", *where, "--topic", topic, "--yes")
     assert "was deleted and recreated" in output
+    assert "read again up to 0 records" in " ".join(output.split()), "the new topic's records were never read"
     result = land()
     assert (result.rows, dict(result.state.position)) == (2, {TopicPartition(topic, 0): 2})
 
@@ -209,6 +222,24 @@ def test_moving_the_position_makes_dagsters_record_void(
     [
         (("set", "--to", "earliest", "--reason", "r"), "set --table, or select an asset with --asset"),
         (("set", "--to", "earliest", "--reason", "r", "--table", "a/b"), "set --bootstrap-servers"),
+        (
+            (
+                "set",
+                "--to",
+                "earliest",
+                "--reason",
+                "r",
+                "--table",
+                "a/b",
+                "--bootstrap-servers",
+                "a:1",
+                "--stream",
+                "",
+            ),
+            "invalid stream id ''",
+        ),
+        (("set", "--to", "earliest", "--reason", "r", "--asset", "x", "--stream", ""), "invalid stream id ''"),
+        (("show", "--table", "a/b", "--stream", ""), "invalid stream id ''"),
         (("set", "--reason", "r", "--table", "a/b"), "set --to or --give-up"),
         (("set", "--to", "soon", "--reason", "r", "--table", "a/b"), "invalid offsets 'soon'"),
         (("set", "--to", "earliest", "--table", "a/b"), "Missing option '--reason'"),

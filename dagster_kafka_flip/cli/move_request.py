@@ -85,12 +85,13 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
     """
     from dagster_kafka_flip.cli.definitions import find_asset
 
-    if flags["stream"]:
+    stream = flags["stream"]
+    if stream is not None:
         with written("--stream"):
-            DeltaTarget.of(DeltaTarget(table="a/b", stream=flags["stream"]))
+            DeltaTarget.of(DeltaTarget(table="a/b", stream=stream))
     found = find_asset(flags["asset"], module_name=flags["module_name"], python_file=flags["python_file"])
     return MoveRequest(
-        target=found.target.model_copy(update={"stream": flags["stream"] or found.target.stream}),
+        target=found.target.model_copy(update={"stream": found.target.stream if stream is None else stream}),
         connection=found.connection(),
         found=found,
         topics=(),
@@ -114,7 +115,8 @@ def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
         with written("--topic"):
             KafkaSource(topics=flags["topics"])
     with written():
-        target = DeltaTarget.of(DeltaTarget(table=flags["table"], stream=flags["stream"] or "main"))
+        stream = "main" if flags["stream"] is None else flags["stream"]
+        target = DeltaTarget.of(DeltaTarget(table=flags["table"], stream=stream))
         connection = KafkaConnection(bootstrap_servers=flags["bootstrap_servers"])
     return MoveRequest(
         target=target,
