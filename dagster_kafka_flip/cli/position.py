@@ -81,14 +81,16 @@ def show(
 
     with written():
         # Also validates the id: a misspelt one would look like a new stream.
-        target = DeltaTarget.of(DeltaTarget(table="of/the/asset" if table is None else table, stream=stream or "main"))
+        target = DeltaTarget.of(
+            DeltaTarget(table="of/the/asset" if table is None else table, stream="main" if stream is None else stream)
+        )
         connection = None if bootstrap_servers is None else KafkaConnection(bootstrap_servers=bootstrap_servers)
     found = None
     if asset is not None:
         from dagster_kafka_flip.cli.definitions import find_asset
 
         found = find_asset(asset, module_name=module_name, python_file=python_file)
-        stream = stream or found.target.stream
+        stream = found.target.stream if stream is None else stream
         target = DeltaTarget(table=found.target.table, stream=stream)
     meter = _meter(found, connection)
     history, reports = _reports(target, found, stream, commits, spark_master, spark_remote)

@@ -98,7 +98,7 @@ def report_position(
         anchor=anchor,
         anchor_commit=next((commit for commit in history if anchor and commit.version == anchor.version), None),
         error=error,
-        commits=tuple(itertools.islice(_commits_of(history, stream, restored), last)),
+        commits=tuple(itertools.islice(_commits_of(history, stream, restored), min(last, len(history)))),
     )
 
 
