@@ -19,7 +19,7 @@ from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.window_predicates import repair_predicate, windows_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_plan import WindowPlan
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
+
+# Types that Spark compares with a timestamp.
+_TIMES = frozenset({"timestamp", "timestamp_ntz", "date", "string"})
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,32 @@ class RowsToReplace:
         )
 
     def _repair_predicate(self, plan: WindowPlan) -> str:
-        return repair_predicate([planned.window for planned in plan.windows], plan.splits, self.repaired_columns())
+        columns = self.repaired_columns()
+        self._check_columns(columns)
+        return repair_predicate([planned.window for planned in plan.windows], plan.splits, columns)
+
+    def _check_columns(self, columns: Mapping[str, str]) -> None:
+        types, time = self._table.types(), columns["time"]
+        missing = [name for name in columns.values() if name.lower() not in types]
+        if missing:
+            msg = (
+                f"the table {self._target} has no column {' and '.join(missing)}, which is needed to find the rows to "
+                "replace. Nothing was written. "
+            )
+            msg += (
+                "Set time_column to the table's column with the record's timestamp"
+                if missing == [time]
+                else "A repair needs the columns of the record's topic, partition, offset and timestamp: use another "
+                "table, and keep them there"
+            )
+            raise ConfigurationError(msg)
+        if types[time.lower()] not in _TIMES:
+            msg = (
+                f"the column {time} of the table {self._target} has the type {types[time.lower()]}, and the rows to "
+                "replace are found by time. Nothing was written. Set time_column to the table's column with the "
+                "record's timestamp"
+            )
+            raise ConfigurationError(msg)
 
     def repaired_columns(self) -> dict[str, str]:
         """Returns the repaired table's column names by their meaning."""

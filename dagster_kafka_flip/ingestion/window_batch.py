@@ -393,6 +393,7 @@ class WindowLanding:
         rows = self._transformed(rows)
         with dead_spark_as_error():
             if scope is None:
+                self._check_keeps(rows, list(self._to_replace.repaired_columns().values()))
                 rows = rows.where(f.expr(predicate))
             else:
                 self._check_keeps(rows, self._to_replace.needed_columns(scope))

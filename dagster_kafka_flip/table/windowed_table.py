@@ -306,6 +306,12 @@ class WindowedTable:
         columns = {name.lower() for name in self._spark.table(self._target.identifier).columns}
         return all(name.lower() in columns for name in names)
 
+    def types(self) -> dict[str, str]:
+        """The types of the table's columns, by their names in lower case."""
+        return {
+            field.name.lower(): field.dataType.typeName() for field in self._spark.table(self._target.identifier).schema
+        }
+
     def has_rows(self, predicate: str) -> bool:
         """Whether any row matches a predicate."""
         return bool(self._spark.table(self._target.identifier).where(predicate).limit(1).collect())

@@ -126,6 +126,29 @@ def test_rows_that_others_changed_are_rewritten_and_nothing_else_is_touched(
     assert offsets() == [each for each in all_offsets(11) if each[1] != 7]
 
 
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("nope", "has no column nope, .*Set time_column to the table's column with the record's timestamp"),
+        ("kafka_offset", "the column kafka_offset of the table .* has the type long, .*Set time_column"),
+    ],
+)
+def test_a_time_column_that_the_table_has_not_is_refused(write, append, rewrite, offsets, column, message):
+    write(1)
+    append()
+    with pytest.raises(ConfigurationError, match=message):
+        rewrite([DAY], rules=Windows(repair=True, time_column=column))
+    assert offsets() == all_offsets(1)
+
+
+def test_a_transform_of_a_repair_keeps_the_columns_that_find_its_rows(write, append, rewrite, offsets):
+    write(1)
+    append()
+    with pytest.raises(ConfigurationError, match="the transform dropped the column kafka_timestamp"):
+        rewrite([DAY], rules=REPAIR, transform=lambda records: records.drop("kafka_timestamp"))
+    assert offsets() == all_offsets(1)
+
+
 def test_records_that_the_stream_has_not_landed_are_left_to_it(write, append, rewrite, offsets):
     write(5)
     append()
