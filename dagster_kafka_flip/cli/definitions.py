@@ -20,6 +20,7 @@ from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing
 from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
 from dagster_kafka_flip.cli.asset import LandingAsset, PublishedAsset, first_line
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.source import next_step
 
 if TYPE_CHECKING:
     from dagster import RepositoryDefinition
@@ -45,7 +46,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         return found
     if found is None:
         raise ConfigurationError(definitions.no_landing(key))
-    shown = f"`dagster-kafka-flip position sink --asset {key}` shows what it has published"
+    shown = f"`{next_step.show_position(key, found.defined_in, publishes=True)}` shows what it has published"
     msg = f"{key} publishes a table, and this command is for assets that land topics; {shown}"
     raise ConfigurationError(msg)
 
@@ -64,7 +65,7 @@ def find_published(key: str, *, module_name: str | None = None, python_file: Pat
         there = definitions.publishing or "no asset there publishes a table"
         msg = f"{definitions.where} has no asset {key} of delta_kafka_asset; {there}"
     else:
-        shown = f"`dagster-kafka-flip position --asset {key}` shows its position"
+        shown = f"`{next_step.show_position(key, found.defined_in)}` shows its position"
         msg = f"{key} lands topics, and this command is for assets that publish a table; {shown}"
     raise ConfigurationError(msg)
 

@@ -37,6 +37,17 @@ def materialize(asset: str, partition: str, defined_in: Iterable[str]) -> str:
     return f"dagster asset materialize {_written(['--select', asset, '--partition', partition, *defined_in])}"
 
 
+def show_position(asset: str, defined_in: Iterable[str], *, publishes: bool = False) -> str:
+    """Returns the command that shows an asset's position.
+
+    Args:
+        asset: The asset's key.
+        defined_in: The options that say where it is defined.
+        publishes: Whether the asset publishes a table.
+    """
+    return f"dagster-kafka-flip position {'sink' if publishes else 'show'} {_written(['--asset', asset, *defined_in])}"
+
+
 def set_position(
     table: str = "<table>", stream: str = "<stream>", *, to: str | None = WHERE, topics: Iterable[str] = ()
 ) -> str:

@@ -273,9 +273,11 @@ def test_a_command_for_the_other_kind_of_asset_is_named(tmp_path):
         ),
     ]
     file.write_text("\n".join(lines))
-    with pytest.raises(ConfigurationError, match=r"kafka/t publishes a table, .*`.*position sink --asset kafka/t`"):
+    with pytest.raises(
+        ConfigurationError, match=rf"kafka/t publishes a table, .*`.*position sink --asset kafka/t -f {file}`"
+    ):
         find_asset("kafka/t", python_file=file)
-    with pytest.raises(ConfigurationError, match=r"landed lands topics, .*`.*position --asset landed`"):
+    with pytest.raises(ConfigurationError, match=rf"landed lands topics, .*`.*position show --asset landed -f {file}`"):
         find_published("landed", python_file=file)
 
 
