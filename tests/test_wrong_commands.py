@@ -669,6 +669,28 @@ def test_a_wrong_home_of_dagster_is_named(home, message):
         assert message in finished.output
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("storage: [", 'ParserError: while parsing a flow node (in "{home}/dagster.yaml", line 1, column 11)'),
+        ("", "FileExistsError: [Errno 17] File exists: '{home}/history/'"),
+    ],
+)
+def test_a_home_of_dagster_that_can_not_be_used_is_reported_in_one_line(tmp_path, monkeypatch, settings, message):
+    (tmp_path / "dagster.yaml").write_text(settings)
+    (tmp_path / "history").write_text("a file")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    why = f"the Dagster instance of DAGSTER_HOME can't be opened: {message.format(home=tmp_path)}"
+    window = "--from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes"
+    for command in ("plan --asset stream -f defs.py", f"backfill --asset stream -f defs.py {window}"):
+        finished = CliRunner().invoke(main, shlex.split(command))
+        assert finished.exit_code == 1
+        assert f"Error: {why}\n" in finished.output
+    found = find_asset("stream", python_file=Path("defs.py"))
+    state = EnumeratorState({TopicPartition("a", 0): 1})
+    assert f"was not updated, because {why}. Run the asset once" in found.void_record("main", 3, "by hand", state, 2)
+
+
 def test_a_move_that_dagster_can_not_record_says_so(tmp_path, monkeypatch):
     found = find_asset("stream", python_file=Path("defs.py"))
     state = EnumeratorState({TopicPartition("a", 0): 1})

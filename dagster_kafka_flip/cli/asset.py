@@ -238,9 +238,8 @@ class LandingAsset(DefinedAsset):
         try:
             with DagsterInstance.get() as instance:
                 record = read_record(instance, self.key)
-        except DagsterError as error:
-            msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {first_line(error)}"
-            raise ConfigurationError(msg) from None
+        except Exception as error:
+            raise ConfigurationError(_why_no_instance(error)) from error
         # Replacing a range does not move the position, so an older record is still valid.
         known = record.moved if record.is_void else record.position
         if known is None:
@@ -294,8 +293,8 @@ class LandingAsset(DefinedAsset):
                 with DagsterInstance.get() as instance:
                     void_record(instance, self.key, reason, version, moved)
                 return f"Dagster's record of {name} is invalidated; the next run reads the table."
-        except DagsterError as error:
-            why = f"the Dagster instance of DAGSTER_HOME can't be opened: {first_line(error)}"
+        except Exception as error:  # noqa: BLE001 - whatever it is, the position is moved
+            why = _why_no_instance(error)
         return f"Dagster's record was not updated, because {why.rstrip('.')}. Run the asset {again}"
 
 
@@ -326,11 +325,19 @@ def dagster_instance() -> Generator[DagsterInstance, None, None]:
         raise ConfigurationError(msg)
     try:
         instance = DagsterInstance.get()
-    except DagsterError as error:
-        msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {first_line(error)}"
-        raise ConfigurationError(msg) from None
+    except Exception as error:
+        raise ConfigurationError(_why_no_instance(error)) from error
     with instance:
         yield instance
+
+
+def _why_no_instance(error: Exception) -> str:
+    """Says why Dagster's instance can't be used: its folder, its settings, or its database."""
+    kind = "" if isinstance(error, DagsterError) else f"{type(error).__name__}: "
+    # Of an error in dagster.yaml, whose message has more than a line.
+    place = getattr(error, "problem_mark", None)
+    where = "" if place is None else f" ({str(place).strip()})"
+    return f"the Dagster instance of DAGSTER_HOME can't be opened: {kind}{first_line(error)}{where}"
 
 
 def _why_unknown(record: Record) -> str:
