@@ -7,9 +7,10 @@ import re
 
 import pytest
 from click.testing import CliRunner
-from dagster import AssetKey, DagsterInstance
+from dagster import AssetKey, DagsterInstance, job, op
 
 from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.cli.backfill import _error_of
 from tests.windows.conftest import DAY, HOUR, START
 
 DEFINITIONS = """
@@ -113,6 +114,19 @@ def recorded(home):
         return list(reversed(instance.get_runs()))
 
 
+def test_of_an_error_of_another_library_the_first_line_is_shown():
+    @op
+    def fails():
+        msg = "first\n+- a plan\n\nJVM stacktrace:"
+        raise ValueError(msg)
+
+    @job
+    def failing():
+        fails()
+
+    assert _error_of(failing.execute_in_process(raise_on_error=False)) == ("ValueError", "first")
+
+
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_days_are_planned_and_then_landed_in_one_run(kafka, run, rows, home, topic, tmp_path):
@@ -196,6 +210,24 @@ def test_a_range_of_a_stream_is_replaced_and_its_position_stays(kafka, run, rows
         patch.setenv("TEST_BROKER", kafka.bootstrap_servers)
         assert find_asset("lake/stream", python_file=definitions).materialize(instance).success
     assert rows("stream", "kafka_offset", "kafka_value")[8:] == [(8, "not landed yet")], "it goes on where it stood"
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_range_in_the_first_weeks_of_1970_is_replaced(kafka, run, rows, spark, home, topic, tmp_path):
+    from dagster_kafka_flip.cli.definitions import find_asset
+
+    kafka.create(topic)
+    # A producer that writes seconds for milliseconds.
+    for number in range(3):
+        kafka.produce(topic, [(None, str(number))], timestamp=START // 1000 + number * DAY)
+    (definitions,) = tmp_path.glob("project_*.py")
+    with pytest.MonkeyPatch.context() as patch, DagsterInstance.from_config(str(home)) as instance:
+        patch.setenv("TEST_BROKER", kafka.bootstrap_servers)
+        assert find_asset("lake/stream", python_file=definitions).materialize(instance).success
+    spark.sql(f"UPDATE delta.`{tmp_path}/stream` SET kafka_value = 'wrong'")
+    run("lake/stream", "--from", "1970-01-16T00:00:00Z", "--to", "1970-01-18T00:00:00Z", "--yes")
+    assert rows("stream", "kafka_offset", "kafka_value") == [(0, "0"), (1, "1"), (2, "wrong")]
 
 
 @pytest.mark.kafka

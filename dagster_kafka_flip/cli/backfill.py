@@ -198,9 +198,11 @@ def _plans(
 
 
 def _replace_config(span: Window, time_column: str | None) -> dict[str, Any]:
+    from dagster_kafka_flip.source.offsets import timestamp_text
+
     return {
-        "start": f"timestamp:{span.start_ms}",
-        "stop": f"timestamp:{span.stop_ms}",
+        "start": timestamp_text(span.start_ms),
+        "stop": timestamp_text(span.stop_ms),
         "mode": "replace",
         **({} if time_column is None else {"time_column": time_column}),
     }
@@ -325,4 +327,7 @@ def _error_of(result: ExecuteInProcessResult) -> tuple[str, str]:
     # Dagster wraps errors of a run in its own.
     while error.cause is not None and (error.cls_name or "").startswith("Dagster"):
         error = error.cause
-    return error.cls_name or "unknown error", error.message.partition(": ")[2].strip()
+    kind, _, text = error.message.partition(": ")
+    # Spark's errors go on with a plan and a stack trace, which Dagster's log has.
+    is_own = kind.startswith("dagster_kafka_flip.")
+    return error.cls_name or "unknown error", text.strip() if is_own else text.strip().partition("\n")[0]

@@ -17,7 +17,7 @@ from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.names import counted
-from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
+from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS, instant
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
@@ -287,8 +287,8 @@ class OffsetsInitializer(Settings):
         raise OffsetNotFoundError(msg)
 
     def __str__(self) -> str:
-        if self.kind is OffsetsKind.TIMESTAMP:
-            return f"timestamp:{self.timestamp_ms}"
+        if self.timestamp_ms is not None:
+            return timestamp_text(self.timestamp_ms)
         if self.kind is OffsetsKind.COMMITTED:
             return f"committed:{self.reset.value}"
         if self.kind is OffsetsKind.SPECIFIC:
@@ -297,6 +297,13 @@ class OffsetsInitializer(Settings):
                 nested.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offset
             return f"offsets:{json.dumps(nested)}"
         return self.kind.value
+
+
+def timestamp_text(milliseconds: int) -> str:
+    """Returns a timestamp as `OffsetsInitializer.parse` reads it."""
+    # As a number, the first weeks of 1970 look like seconds or a date.
+    is_doubtful = milliseconds in _LIKELY_SECONDS or _LIKELY_DATE.fullmatch(str(milliseconds))
+    return f"timestamp:{instant(milliseconds) if is_doubtful else milliseconds}"
 
 
 def epoch_milliseconds(timestamp: int | datetime | str) -> int:
