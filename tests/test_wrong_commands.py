@@ -362,6 +362,16 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "Invalid value for '--max-records-per-batch': 0 is not in the range x>=1.",
         ),
         ("plan --topic a --json", 2, "set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS"),
+        *(
+            (f"{command} --asset daily -f defs.py", 1, "the asset daily has partitions: a run writes the selected wi")
+            for command in (
+                "position show",
+                "position set --to earliest --reason r --dry-run",
+                "position reset --reason r --dry-run",
+                "ingest --replay 1 --into lake/again",
+                "rebuild --staging lake/staging --yes",
+            )
+        ),
         ("position nope", 2, "No such command 'nope'."),
         ("position show", 2, "set --table, or select an asset with --asset"),
         ('position show --table ""', 2, "invalid DeltaTarget: table: empty"),

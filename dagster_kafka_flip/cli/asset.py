@@ -22,6 +22,7 @@ from dagster_kafka_flip.assets.resources import connection_of, session_of
 from dagster_kafka_flip.cli.spark_session import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.ingestion.result import KnownPosition
+from dagster_kafka_flip.source import next_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -226,6 +227,24 @@ class LandingAsset(DefinedAsset):
             )
             msg = f"can't run the asset {self.key.to_user_string()}: {why}"
             raise ConfigurationError(msg) from None
+
+    def no_position(self) -> ConfigurationError:
+        """Returns the error of a command for streams, if the asset has partitions."""
+        name = self.key.to_user_string()
+        return ConfigurationError(
+            f"the asset {name} has partitions: a run writes the selected windows and has no position. To see what it "
+            f"would read: {next_step.backfill(name, self.defined_in)}"
+        )
+
+    def check_has_position(self) -> None:
+        """Checks that the asset lands a stream, or repairs the table of one.
+
+        Raises:
+            ConfigurationError: It lands windows.
+        """
+        partitions = self.ingestion.partitions
+        if partitions is not None and not partitions.rules.repair:
+            raise self.no_position()
 
     def record(self) -> DagsterRecord:
         """Returns Dagster's record of the position.

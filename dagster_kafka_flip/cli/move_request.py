@@ -90,6 +90,7 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
         with written("--stream"):
             DeltaTarget.of(DeltaTarget(table="a/b", stream=stream))
     found = find_asset(flags["asset"], module_name=flags["module_name"], python_file=flags["python_file"])
+    found.check_has_position()
     return MoveRequest(
         target=found.target.model_copy(update={"stream": found.target.stream if stream is None else stream}),
         connection=found.connection(),

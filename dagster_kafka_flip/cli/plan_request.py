@@ -12,7 +12,6 @@ import click
 from dagster_kafka_flip.cli.options import written
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.run_spec import topics_of
-from dagster_kafka_flip.source import next_step
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -123,11 +122,7 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
     start, stop = _ends(flags)
     name = found.key.to_user_string()
     if found.ingestion.partitions is not None:
-        msg = (
-            f"the asset {name} has partitions: a run writes the selected windows and has no position. To see what it "
-            f"would read: {next_step.backfill(name, found.defined_in)}"
-        )
-        raise ConfigurationError(msg)
+        raise found.no_position()
     with written():
         source = found.source.with_overrides(start, stop)
     new_stream = f"a new stream, which starts at {found.source.starting_offsets}"

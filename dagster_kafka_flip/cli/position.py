@@ -90,6 +90,7 @@ def show(
         from dagster_kafka_flip.cli.definitions import find_asset
 
         found = find_asset(asset, module_name=module_name, python_file=python_file)
+        found.check_has_position()
         stream = found.target.stream if stream is None else stream
         target = DeltaTarget(table=found.target.table, stream=stream)
     meter = _meter(found, connection)

@@ -50,6 +50,7 @@ def rebuild_command(
         DeltaTarget.of(staging)
     check_can_ask(yes=yes, has_dry_run=False)
     found = find_asset(asset, module_name=module_name, python_file=python_file)
+    found.check_has_position()
     if not yes:
         click.confirm(f"Rebuild {found.target}, and replace all of its rows?", abort=True)
     with (

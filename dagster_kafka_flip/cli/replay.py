@@ -53,6 +53,7 @@ def ingest_command(
     with written("--into"):
         DeltaTarget.of(into)
     found = find_asset(asset, module_name=module_name, python_file=python_file)
+    found.check_has_position()
     with (
         found.session(spark_master, spark_remote) as spark,
         found.transform() as transform,
