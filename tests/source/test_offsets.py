@@ -72,8 +72,9 @@ def test_a_text_is_read(text, expected):
 _initializers = st.one_of(
     st.just(OffsetsInitializer.earliest()),
     st.just(OffsetsInitializer.latest()),
-    # Not where milliseconds look like seconds.
-    st.integers(4 * 10**9, 2**63 - 1).map(OffsetsInitializer.timestamp),
+    st.one_of(st.integers(0, 4 * 10**9), st.integers(0, 2**63 - 1)).map(
+        lambda milliseconds: OffsetsInitializer(kind=OffsetsKind.TIMESTAMP, timestamp_ms=milliseconds)
+    ),
     st.sampled_from(OffsetResetStrategy).map(OffsetsInitializer.committed_offsets),
     st.dictionaries(
         st.builds(TopicPartition, st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 2000)),
