@@ -193,7 +193,7 @@ def test_the_readme_example_is_short():
 
 def test_the_run_configs_fit_the_readme_example(monkeypatch):
     import yaml
-    from dagster import Definitions, validate_run_config
+    from dagster import AssetsDefinition, Definitions, validate_run_config
 
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     defs = _run(README_EXAMPLE).defs
@@ -208,7 +208,7 @@ def test_the_run_configs_fit_the_readme_example(monkeypatch):
         assets = [*defs.assets]
         if name != "flights":
             first = next(block for block in BLOCKS if block.document == document and block.language == "python")
-            assets = [getattr(_run(first), name)]
+            assets = [each for each in vars(_run(first)).values() if isinstance(each, AssetsDefinition)]
         job = Definitions(assets=assets, resources=defs.resources).resolve_implicit_global_asset_job_def()
         validate_run_config(job, config)
         ends = operation["config"]
