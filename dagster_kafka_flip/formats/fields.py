@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.settings.names import counted, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +70,9 @@ class FieldsSeen:
         if not self.records:
             return "there were no values"
         never, undeclared = first_few(self.never, _MOST_SHOWN), first_few(self.undeclared, _MOST_SHOWN)
-        text = f"none of {self.records} records has {never}" if never else f"{self.records} records have every field"
+        records = counted(self.records, "record")
+        have = "has" if self.records == 1 else "have"
+        text = f"none of {records} has {never}" if never else f"{records} {have} every field"
         return text + (f"; undeclared fields: {undeclared}" if undeclared else "")
 
 
@@ -80,27 +82,27 @@ def merge_fields(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
     known = [each for each in found if each is not None]
     if not known or len(known) != len(found):
         return None
-    counted = [each for each in known if each.records]
-    if not counted:
+    with_records = [each for each in known if each.records]
+    if not with_records:
         return FieldsSeen(0)
-    never = tuple(name for name in counted[0].never if all(name in each.never for each in counted))
-    undeclared = dict.fromkeys(name for each in counted for name in each.undeclared)
+    never = tuple(name for name in with_records[0].never if all(name in each.never for each in with_records))
+    undeclared = dict.fromkeys(name for each in with_records for name in each.undeclared)
     return FieldsSeen(
-        sum(each.records for each in counted),
+        sum(each.records for each in with_records),
         never,
         tuple(undeclared)[:MOST_NAMES],
-        names_fit=any(each.names_fit for each in counted),
+        names_fit=any(each.names_fit for each in with_records),
     )
 
 
 def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
     """Merges the fields of the values and of the keys of one batch."""
-    counted = [each for each in seen if each.records]
+    with_records = [each for each in seen if each.records]
     return FieldsSeen(
-        max((each.records for each in counted), default=0),
-        tuple(name for each in counted for name in each.never),
-        tuple(name for each in counted for name in each.undeclared)[:MOST_NAMES],
-        names_fit=all(each.names_fit for each in counted),
+        max((each.records for each in with_records), default=0),
+        tuple(name for each in with_records for name in each.never),
+        tuple(name for each in with_records for name in each.undeclared)[:MOST_NAMES],
+        names_fit=all(each.names_fit for each in with_records),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import RecordsFromFutureError, WindowBeyondRetentionError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.instants import instant
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def check_future(stop_times: Sequence[Mapping[TopicPartition, int]], logs: Windo
     tp, found = min(dated.items())
     msg = (
         f"{tp}: the record at offset {found.offset} has the timestamp {instant(found.timestamp_ms)}, but the time "
-        f"is {instant(logs.now)}{also_affects(dated, 'topic partitions')}. All later records seem late, and the record "
+        f"is {instant(logs.now)}{also_affects(dated, 'topic partition')}. All later records seem late, and the record "
         "is in no window that is over. Nothing was written. Correct the producer's clock. To read such logs to "
         "their end, tolerate RecordsFromFutureError"
     )
@@ -102,7 +103,7 @@ def refuse_lost(affected: Mapping[TopicPartition, Sequence[Window]], logs: Windo
     later = f" and of {len(lost) - 1} later windows, up to {lost[-1]}," if len(lost) > 1 else ""
     msg = (
         f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset "
-        f"{logs.beginning[tp]}, and {left}{also_affects(affected, 'topic partitions')}. Nothing was written, and the "
+        f"{logs.beginning[tp]}, and {left}{also_affects(affected, 'topic partition')}. Nothing was written, and the "
         "table's rows of it are unchanged. Choose a later window; to replace these rows with the remaining "
         "records, tolerate WindowBeyondRetentionError"
     )
@@ -114,6 +115,6 @@ def also_affects(met: Collection[object], what: str) -> str:
 
     Args:
         met: All of them.
-        what: What they are, in the plural.
+        what: What one of them is.
     """
-    return f" (also affects {len(met) - 1} more {what})" if len(met) > 1 else ""
+    return f" (also affects {counted(len(met) - 1, f'more {what}')})" if len(met) > 1 else ""

@@ -41,7 +41,7 @@ def with_completeness(
         slack = "" if not longest else (f", and late records may arrive for another {timedelta(milliseconds=longest)}")
         msg = (
             f"the window {open_windows[0]} is not over: the time is {instant(logs.now)}{slack}"
-            f"{also_affects(open_windows, 'windows')}. Nothing was written. Run it later; to write the records so far, "
+            f"{also_affects(open_windows, 'window')}. Nothing was written. Run it later; to write the records so far, "
             "tolerate WindowNotCompleteError"
         )
         tolerance.meet(WindowNotCompleteError(msg), "The run wrote the records so far.", lost_offsets=0)
@@ -51,9 +51,10 @@ def with_completeness(
     if waiting:
         (tp, _), window = next(iter(waiting.items()))
         end = logs.end[tp]
+        windows = {each.window.key for each in waiting.values()}
         msg = (
             f"{tp}: an open transaction holds back {logs.high_watermarks[tp] - end} offsets from {end}, which may "
-            f"include records of the window {window.window}{also_affects(waiting, 'windows and topic partitions')}. "
+            f"include records of the window {window.window}{also_affects(windows, 'window')}. "
             "Nothing was written. Run it again when the transaction has ended; to write the records so far, "
             "tolerate WindowNotCompleteError"
         )

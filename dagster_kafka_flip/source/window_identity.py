@@ -96,7 +96,7 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
         tp, offset = next(iter(beyond.items()))
         msg = (
             f"{tp}: the log ends at offset {log.high_watermarks[tp]}, but the table's windows were read up to "
-            f"offset {offset}{also_affects(beyond, 'topic partitions')}: the log was truncated, or the topic is a "
+            f"offset {offset}{also_affects(beyond, 'topic partition')}: the log was truncated, or the topic is a "
             "different one. Nothing was written, and the table's rows are unchanged. Find out which. To replace "
             "them with the log's current records, tolerate EndBeforePositionError"
         )
@@ -110,7 +110,7 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
         where = "" if offset is None else f" at offset {offset}"
         msg = (
             f"{tp}: the log was truncated{where} and written again, as after an unclean leader election, but the "
-            f"table's windows were read up to offset {known.position[tp]}{also_affects(cut, 'topic partitions')}. "
+            f"table's windows were read up to offset {known.position[tp]}{also_affects(cut, 'topic partition')}. "
             "Nothing was written, and the table's rows are unchanged. To replace them with the log's current records, "
             "tolerate EndBeforePositionError"
         )

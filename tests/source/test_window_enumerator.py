@@ -288,7 +288,7 @@ def test_an_unfinished_window_lands_its_present_records_if_tolerated():
     incident = _incident(plan)
     assert (incident.error, incident.lost_offsets) == ("WindowNotCompleteError", 0)
     assert "the window w2" in incident.message
-    assert "(also affects 1 more windows)" in incident.message
+    assert "(also affects 1 more window)" in incident.message
     assert incident.message.endswith("The run wrote the records so far.")
 
 
