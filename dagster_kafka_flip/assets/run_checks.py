@@ -93,23 +93,23 @@ class Findings:
 
 def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
     """Returns a result for each check."""
-    counted = {
-        NO_RECORDS_REJECTED: ("rejected_records", findings.rejected_records),
-        NO_STRAGGLERS: ("stragglers", findings.stragglers),
+    numbers = {
+        NO_RECORDS_REJECTED: ("Rejected records", "rejected_records", findings.rejected_records),
+        NO_STRAGGLERS: ("Stragglers", "stragglers", findings.stragglers),
     }
     for name in names:
         if name == SCHEMA_FITS:
             yield _schema_fits(key, findings)
             continue
-        if name in counted:
-            what, number = counted[name]
+        if name in numbers:
+            title, what, number = numbers[name]
             why = findings.unknown or "Spark reported nothing about the records that the write read"
             yield AssetCheckResult(
                 check_name=name,
                 asset_key=key,
                 passed=number == 0,
                 severity=AssetCheckSeverity.WARN,
-                description=f"The number is unknown: {why}." if number is None else None,
+                description=f"The number is unknown: {why}." if number is None else f"{title}: {number:,}.",
                 metadata={} if number is None else {what: number},
             )
             continue

@@ -110,7 +110,7 @@ class LogChecks:
         else:
             description = (
                 f"The cluster {status.cluster_id or '(without an id)'} and {counted(status.topics, 'topic')} match the "
-                f"position; the ids of {known_ids:,} of them are known"
+                f"position; {known_ids:,} of them by id"
             )
         return self._result(
             SAME_LOG,
