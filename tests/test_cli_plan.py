@@ -273,7 +273,7 @@ def test_an_asset_is_planned_from_dagsters_record(  # noqa: PLR0915 - one landin
     where = ("--asset", "lake/landed", "-f", path)
     idle = run(*where, TEST_BROKER=broker).stdout
     assert "Nothing to read: 3 topic partitions" in idle
-    assert "Dagster's record, from the table's version 4" in idle
+    assert "Dagster's record: the table's version 4" in idle
     assert f"by run {event.run_id}" in idle
 
     kafka.grow(records, 4)

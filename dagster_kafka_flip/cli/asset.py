@@ -274,7 +274,7 @@ class LandingAsset(DefinedAsset):
         if record.is_void:
             text = f"Dagster's record, set manually in the table's version {known.table_version} at {seen}"
             return DagsterRecord(known, text)
-        text = f"Dagster's record, from the table's version {known.table_version} at {seen}"
+        text = f"Dagster's record: the table's version {known.table_version}, verified at {seen}"
         return DagsterRecord(known, text, record.run_id)
 
     def void_record(

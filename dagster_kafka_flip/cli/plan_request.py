@@ -138,7 +138,7 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
     else:
         record = found.record()
         state = None if record.known is None else record.known.state
-        position = record.text if record.run_id is None else f"{record.text} by run {record.run_id}"
+        position = record.text if record.run_id is None else f"{record.text}, by run {record.run_id}"
         path = found.target.local_path
         if state is None:
             with looking_at(found.target):

@@ -94,7 +94,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     out.print()
     parts = [f"{sum(known):,} changed"] * bool(known)
     if uncounted:
-        parts.append(f"an unknown number in {uncounted:,} of the versions, whose commits do not report it")
+        parts.append(f"an unknown number in {counted(uncounted, 'version')}")
     text = ", and ".join(parts)
     print_fields(out, {"versions": f"{len(versions):,}", "rows": text})
 

@@ -238,7 +238,7 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     text = planned("--limit-rows", "1")
     assert "up to version 0, 4 behind the table" in text
     assert "... and 3 more" in text
-    assert "2 changed, and an unknown number in 1 of the versions, whose commits do not report it" in text
+    assert "2 changed, and an unknown number in 1 version" in text
     assert published.texts() == {}
     published.run()
     assert "nothing: all is published" in shown()
