@@ -237,7 +237,7 @@ class TableVersions:
         """Creates the error about versions that Spark could not read, or not transform."""
         return PublishFailedError(
             f"{segment} of the table {self._source} can't be published, because Spark failed to read the rows or to "
-            f"transform them: {why.rstrip('.')}. What is committed stays, and the next run continues from there"
+            f"transform them: {why.rstrip('.; ')}. What is committed stays, and the next run continues from there"
         )
 
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
