@@ -27,6 +27,7 @@ from tests.document_tests import ROOT, Block, blocks
 NEEDS_A_BROKER = "needs a broker"
 LANDS_WINDOWS = "lands windows"
 PUBLISHES = "publishes a table"
+PREPARES = "prepares a table"
 DAGSTER_YAML = "dagster.yaml"
 ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
@@ -45,6 +46,7 @@ TESTED = {
     ("python", NEEDS_A_BROKER),
     ("python", LANDS_WINDOWS),
     ("python", PUBLISHES),
+    ("python", PREPARES),
     ("python", A_FAILURE_SENSOR),
     ("console", ""),
     ("yaml", ""),
@@ -178,13 +180,34 @@ def test_a_snippet_that_lands_windows_runs(kafka, named_topic, broker, spark, tm
 def test_a_snippet_that_publishes_runs(kafka, named_topic, broker, spark, tmp_path, monkeypatch, block):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
-    named_topic("customers")
-    spark.range(3).write.format("delta").save(str(tmp_path / "warehouse" / "customers"))
+    named_topic("order_changes")
+    spark.range(3).write.format("delta").save(str(tmp_path / "warehouse" / "orders"))
 
     result = _run(block).result
 
     assert (result.records, result.lag_versions) == (3, 0)
-    assert kafka.end_offset("customers") >= result.records
+    assert kafka.end_offset("order_changes") >= result.records
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == PREPARES], ids=str)
+def test_a_snippet_that_prepares_a_table_makes_the_topic_and_turns_the_feed_on(
+    kafka, broker, spark, tmp_path, monkeypatch, block
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    table = tmp_path / "warehouse" / "orders"
+    spark.range(3).write.format("delta").save(str(table))
+
+    try:
+        _run(block)
+        assert kafka.end_offset("order_changes") == 0
+    finally:
+        kafka.delete("order_changes")
+
+    (details,) = spark.sql(f"DESCRIBE DETAIL delta.`{table}`").collect()
+    assert details["properties"] == {"delta.enableChangeDataFeed": "true"}
 
 
 def test_the_readme_example_is_short():
@@ -193,7 +216,7 @@ def test_the_readme_example_is_short():
 
 def test_the_run_configs_fit_the_readme_example(monkeypatch):
     import yaml
-    from dagster import AssetsDefinition, Definitions, validate_run_config
+    from dagster import Definitions, validate_run_config
 
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     defs = _run(README_EXAMPLE).defs
@@ -207,8 +230,9 @@ def test_the_run_configs_fit_the_readme_example(monkeypatch):
         ((name, operation),) = config["ops"].items()
         assets = [*defs.assets]
         if name != "flights":
-            first = next(block for block in BLOCKS if block.document == document and block.language == "python")
-            assets = [each for each in vars(_run(first)).values() if isinstance(each, AssetsDefinition)]
+            defines = re.compile(rf"^{name} = ", re.MULTILINE)
+            definition = next(block for block in BLOCKS if block.document == document and defines.search(block.code))
+            assets = [getattr(_run(definition), name)]
         job = Definitions(assets=assets, resources=defs.resources).resolve_implicit_global_asset_job_def()
         validate_run_config(job, config)
         ends = operation["config"]
@@ -266,7 +290,7 @@ def test_every_command_is_one_that_a_test_looks_at():
     # What pip installs, what an operator's shell sets, a new project, and a snippet that a page made a file of.
     others = (
         r"pip install .+|export \w+=\S+|mkdir -p \S+|touch \S+|create-dagster project shop --no-uv-sync|cd shop"
-        r"|python (produce|rows|registry|produce_avro)\.py|python -c .+"
+        r"|python (produce|rows|prepare|registry|produce_avro)\.py|python -c .+"
     )
     known = re.compile(rf"dagster-kafka-flip .+|airflow .+|dagster .+|dg .+|make [\w-]+|{others}")
     assert [line for line in _command_lines() if not known.fullmatch(line[1])] == []
