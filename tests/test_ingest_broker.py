@@ -520,6 +520,16 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
             "the transform must return a Spark DataFrame, but returned pandas.core.frame.DataFrame",
         ),
         (
+            {"transform": lambda records: records["kafka_offset"]},
+            ConfigurationError,
+            "the transform must return a Spark DataFrame, but returned pyspark.sql.classic.column.Column",
+        ),
+        (
+            {"transform": lambda records: records.selectExpr("*", "1 AS Kafka_Offset")},
+            ConfigurationError,
+            "the transform returned two columns 'Kafka_Offset'; column names in Spark and Delta are case-insensitive. ",
+        ),
+        (
             # Also where its columns would do: the table would be theirs for good.
             {"transform": lambda records: records.sparkSession.readStream.format("rate").load()},
             ConfigurationError,

@@ -29,6 +29,19 @@ def check_column_names(option: str, names: Sequence[str]) -> None:
         raise ValueError(msg)
 
 
+def twice(names: Iterable[str]) -> str | None:
+    """Returns the first column name that was there before; None if there is none.
+
+    Spark and Delta compare names case-insensitively.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            return name
+        seen.add(name.lower())
+    return None
+
+
 def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> str:
     """The first things, and the number of the others.
 

@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.names import twice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,12 +18,16 @@ def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | N
     """The rows after the transform; the records if there is none.
 
     Raises:
-        ConfigurationError: The result is not a Spark DataFrame, is a streaming DataFrame, or has no columns.
+        ConfigurationError: The result is not a Spark DataFrame, is a streaming DataFrame, has no columns, or two of one
+            name.
     """
+    from pyspark.sql import DataFrame
+
     if transform is None:
         return rows
     result: Any = transform(rows)
-    if not hasattr(result, "writeTo"):
+    # Not by an attribute: a Column has every one.
+    if not isinstance(result, DataFrame):
         # Includes the module, because pandas also has a DataFrame.
         kind = type(result)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -35,6 +40,12 @@ def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | N
         raise ConfigurationError(msg)
     if not result.columns:
         msg = "the transform returned a DataFrame without columns; keep at least one"
+        raise ConfigurationError(msg)
+    if (doubled := twice(result.columns)) is not None:
+        msg = (
+            f"the transform returned two columns {doubled!r}; column names in Spark and Delta are case-insensitive. "
+            "Rename or drop one of them"
+        )
         raise ConfigurationError(msg)
     return result
 

@@ -123,7 +123,7 @@ _REFUSED = {
     ),
     "computes the column _commit_version": lambda rows: rows.withColumn("_commit_version", f.col("id").cast("long")),
     "no column _change_type and no column _commit_version": lambda rows: rows.select("id", "v"),
-    "several columns v": lambda rows: rows.select("*", f.lit(1).alias("v")),
+    "two columns 'v'": lambda rows: rows.select("*", f.lit(1).alias("v")),
     "must return a Spark DataFrame": lambda rows: None,
 }
 
