@@ -321,7 +321,7 @@ class Changes:
         return [name for name in self.landed.columns if name.lower() not in own]
 
     def _with_last_values(self, rows: DataFrame) -> DataFrame:
-        """Adds the previous change's values to deletes, and to each change the place that its values are from."""
+        """Adds to the last change of each key the values before it if it deletes, and the place they are from."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
@@ -330,7 +330,8 @@ class Changes:
         order = () if self.order_by is None else (self.order_by,)
         origin = f.struct(*(f.col(quoted(name)) for name in (*self.columns[:3], *order)))
         known_values = f.when(~deleted, f.struct(origin.alias("origin"), *(f.col(quoted(name)) for name in names)))
-        whole = self._newest_first().rowsBetween(Window.currentRow, Window.unboundedFollowing)
+        # From the current row on, Spark would go through all that follow for each row: hours, for one busy key.
+        whole = self._newest_first().rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
         rows = rows.withColumn(_VALUES, f.first(known_values, ignorenulls=True).over(whole))
         return rows.select(
             *(

@@ -14,9 +14,13 @@ from dagster_kafka_flip.errors import (
     UnavailableValueError,
 )
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion.change_rows import change_columns
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.transform import analyzed_plan
 from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
 from tests.upsert.conftest import change
@@ -175,3 +179,12 @@ def test_a_float_that_orders_changes_does_not_become_a_double(kafka, follow, top
 
 def _as_rank(column):
     return [f"{column} AS rank"] if column else []
+
+
+def test_the_changes_of_a_busy_key_are_gone_through_once(spark):
+    rows = spark.sql(
+        "SELECT 1 id, 'a' name, true kafka_deleted, 't' kafka_topic, 0 kafka_partition, id kafka_offset FROM range(3)"
+    )
+    changes = Changes(rows, Upsert(key=("id",), soft_delete=True), change_columns(KafkaColumns()), ("id",))
+    # For each row Spark starts again with such a window.
+    assert "currentrow$(), unboundedfollowing$()" not in analyzed_plan(changes.latest())
