@@ -177,9 +177,8 @@ class Changes:
 
         Raises:
             SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
-                compares them by their place, but writes them by their name. Or a key column is BINARY and a partition
-                column; or it, or the column of `order_by`, has a CHAR, or is FLOAT and would become DOUBLE. Or the
-                table has no such column.
+                compares them by their place, but writes them by their name. Or a key column, or the column of
+                `order_by`, has a CHAR, or is FLOAT and would become DOUBLE. Or the table has no such column.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
@@ -214,16 +213,8 @@ class Changes:
                     for field, column in zip(fields.values(), shaped, strict=True)
                 )
             )
-        texts = [name for name in key if fields[name.lower()].dataType.typeName() in {"string", "binary"}]
+        texts = [name for name in key if fields[name.lower()].dataType.typeName() == "string"]
         partitions = {name.lower() for name in partition_columns()} if texts else set[str]()
-        for name in texts:
-            if name.lower() in partitions and fields[name.lower()].dataType.typeName() == "binary":
-                msg = (
-                    f"the key column {name}, by which {table} is partitioned, is BINARY. Delta stores partition values "
-                    "as strings, so bytes that are not valid text are lost. Nothing was written. Partition a new "
-                    "table by another column, or convert it to a string in the transform, for example with hex"
-                )
-                raise SchemaMismatchError(msg)
         partitioned_by = tuple(name for name in texts if name.lower() in partitions)
         return replace(self, rows=rows, columns=named, key=key, partitioned_by=partitioned_by)
 

@@ -29,11 +29,12 @@ from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
+from dagster_kafka_flip.table.layout import check_binary_partitions
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.retries import answered, warned_of_silence
-from dagster_kafka_flip.table.schema import check_schema
+from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.several_writers import check_writers
 from dagster_kafka_flip.table.spark_error import (
     error_summary,
@@ -334,11 +335,13 @@ class DeltaTable:
 
         Raises:
             SchemaMismatchError: They don't fit.
+            ConfigurationError: Delta can't store one of them.
             SparkSessionError: See `check_times_of_partitions`.
         """
         if self.checked is None:
             self.check_times_of_partitions()
         existing = self.checked = self.schema()
+        check_binary_partitions(str(self.target), schema, lambda: self.partition_columns)
         try:
             return check_schema(
                 schema,
@@ -346,6 +349,7 @@ class DeltaTable:
                 str(self.target),
                 may_change=self.target.schema_evolution,
                 may_widen=lambda: self.properties().get(_TYPE_WIDENING, "").lower() == "true",
+                is_mapped=lambda: self.properties().get(COLUMN_MAPPING, "none").lower() != "none",
             )
         except SchemaMismatchError as error:
             if not self._has_nothing_but_our_columns():

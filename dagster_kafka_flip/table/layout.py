@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.settings.names import meant_by
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
+
+    from pyspark.sql.types import StructType
 
 
 def check_layout(
@@ -37,3 +39,28 @@ def check_layout(
             "one column that is not a partition column"
         )
         raise ConfigurationError(msg)
+
+
+def check_binary_partitions(table: str, batch: StructType, partition_columns: Callable[[], Collection[str]]) -> None:
+    """Checks that a batch writes no BINARY into a partition column of a table.
+
+    Delta stores the values of partition columns as text, and replaces what is not UTF-8.
+
+    Args:
+        table: The table's name.
+        batch: The batch's columns.
+        partition_columns: Returns the table's partition columns; only asked if the batch has a BINARY.
+
+    Raises:
+        SchemaMismatchError: It does.
+    """
+    binary = [field.name for field in batch.fields if field.dataType.typeName() == "binary"]
+    partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
+    for name in binary:
+        if name.lower() in partitions:
+            msg = (
+                f"the table {table} is partitioned by the BINARY {name}, and Delta would change its bytes. Nothing was "
+                "written. Use a table that is partitioned by a STRING, such as hex() makes in the transform, or drop "
+                f"{name} in the transform"
+            )
+            raise SchemaMismatchError(msg)

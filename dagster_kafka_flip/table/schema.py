@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
-from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.settings.names import first_few, twice
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Lines of a message: a table can have thousands of columns.
 _MOST_LINES = 50
 
-_COLUMN_MAPPING = "delta.columnMapping.mode"
+COLUMN_MAPPING = "delta.columnMapping.mode"
 # Parquet's restriction for column names without column mapping.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # From narrow to wide.
@@ -46,7 +46,13 @@ class TableColumns:
 
 
 def check_schema(
-    batch: StructType, table: StructType, name: str, *, may_change: bool, may_widen: Callable[[], bool]
+    batch: StructType,
+    table: StructType,
+    name: str,
+    *,
+    may_change: bool,
+    may_widen: Callable[[], bool],
+    is_mapped: Callable[[], bool],
 ) -> TableColumns:
     """Checks that a batch's columns fit a table's; returns the table's columns after the batch.
 
@@ -59,10 +65,12 @@ def check_schema(
         name: The table's name, for messages.
         may_change: Whether to add columns that only the batch has, and to widen types.
         may_widen: Returns whether Delta widens types of this table (`delta.enableTypeWidening`).
+        is_mapped: Returns whether the table's columns may have any name (`delta.columnMapping.mode`).
 
     Raises:
         SchemaMismatchError: A column is new and may not be added, has another type, or is required and missing. The
             message shows all differences.
+        ConfigurationError: Delta can't store a new column, or two fields of a STRUCT have one name.
     """
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))
@@ -105,6 +113,7 @@ def check_schema(
             f"to true to add {them}, or drop {them} in the transform{renamed}"
         )
     else:
+        _check_can_be_added(batch, added, name, is_mapped)
         return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))
     if len(found) + len(absent) > 1:
         lines = [line for one in found for line in one.lines()] + [
@@ -124,12 +133,14 @@ class _Difference:
         table: Its type in the table; None if the table has none.
         batch: Its type in the batch.
         is_wider: Whether Delta can widen the table's type to the batch's.
+        added: The column, if the table has none.
     """
 
     path: str
     table: str | None
     batch: str
     is_wider: bool = False
+    added: StructField | None = None
 
     def lines(self) -> list[str]:
         """The difference as lines."""
@@ -148,7 +159,7 @@ def _differences(batch: StructType, table: StructType, prefix: str) -> Iterator[
         path = f"{prefix}{field.name}"
         known = existing.get(field.name.lower())
         if known is None:
-            yield _Difference(path, None, field.dataType.simpleString())
+            yield _Difference(path, None, field.dataType.simpleString(), added=field)
         else:
             yield from _type_differences(field.dataType, known.dataType, path)
 
@@ -291,15 +302,15 @@ def check_can_be_stored(
     """
     # Delta ignores their case.
     lowered = {key.lower(): value.lower() for key, value in properties.items()}
-    is_mapped = lowered.get(_COLUMN_MAPPING.lower(), "none") != "none"
-    wrong = [*_not_storable(schema, "", is_mapped=is_mapped)]
+    is_mapped = lowered.get(COLUMN_MAPPING.lower(), "none") != "none"
+    allow = f'set its DeltaTarget\'s properties={{"{COLUMN_MAPPING}": "name"}}'
+    wrong = [*_doubled(schema, ""), *_not_storable(schema, "", None if is_mapped else allow)]
     by_name = {field.name.lower(): field for field in schema.fields}
     for column in partition_by:
         kind = by_name[column.lower()].dataType
         if kind.typeName() in _NESTED:
             wrong.append(f"the column {column!r} has the type {kind.simpleString()}, which can't be a partition column")
         elif kind.typeName() == "binary":
-            # Delta stores the values of partition columns as text, and replaces what is not UTF-8.
             wrong.append(
                 f"the column {column!r} is BINARY, and Delta would change its bytes in a partition column; cast it to "
                 "STRING, such as with hex() in the transform"
@@ -309,20 +320,58 @@ def check_can_be_stored(
         raise ConfigurationError(msg)
 
 
-def _not_storable(kind: DataType, path: str, *, is_mapped: bool) -> Iterator[str]:
+def _check_can_be_added(
+    batch: StructType, added: Sequence[_Difference], name: str, is_mapped: Callable[[], bool]
+) -> None:
+    """Checks that Delta can write a batch's columns, and those among them that the table does not have yet."""
+    allow = f"set the property {COLUMN_MAPPING!r} of the table to 'name' with ALTER TABLE ... SET TBLPROPERTIES"
+
+    def not_storable(allow: str | None) -> Iterator[str]:
+        for one in added:
+            if one.added is not None:
+                within = one.path.removesuffix(one.added.name).rstrip(".")
+                yield from _not_storable(type(batch)([one.added]), within, allow)
+
+    wrong = [*_doubled(batch, ""), *not_storable(allow)]
+    if wrong and is_mapped():
+        wrong = [*_doubled(batch, ""), *not_storable(None)]
+    if wrong:
+        msg = f"the batch does not fit the table {name}: {'; '.join(wrong)}. Nothing was written"
+        raise ConfigurationError(msg)
+
+
+def _not_storable(kind: DataType, path: str, allow_any_name: str | None) -> Iterator[str]:
+    """What Delta can't store.
+
+    Args:
+        kind: The type of a column.
+        path: Where it is.
+        allow_any_name: How to allow any name of a column; None if any name is allowed.
+    """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
         if not kind.fields:
             yield f"the column {path!r} is a STRUCT without fields, which Parquet can't store; drop it"
-        yield from _wrong_names(kind, path, is_mapped=is_mapped)
         for field in kind.fields:
-            yield from _not_storable(field.dataType, f"{path}.{field.name}".lstrip("."), is_mapped=is_mapped)
+            column = _inside(path, field)
+            if allow_any_name is not None and not _NOT_IN_NAMES.isdisjoint(field.name):
+                yield (
+                    f"the name {column!r} contains a space, a newline, or one of ,;{{}}()=; rename it in the "
+                    f"transform, or {allow_any_name}"
+                )
+            yield from _not_storable(field.dataType, column, allow_any_name)
     elif isinstance(kind, ArrayType):
-        yield from _not_storable(kind.elementType, path, is_mapped=is_mapped)
+        yield from _not_storable(kind.elementType, path, allow_any_name)
     elif isinstance(kind, MapType):
-        yield from _not_storable(kind.keyType, path, is_mapped=is_mapped)
-        yield from _not_storable(kind.valueType, path, is_mapped=is_mapped)
+        yield from _not_storable(kind.keyType, path, allow_any_name)
+        yield from _not_storable(kind.valueType, path, allow_any_name)
+    elif kind.typeName() == "void":
+        # Delta would leave it out of what it writes, and later refuse the type that it has then.
+        yield (
+            f"the column {path!r} has no type (VOID), as a null or an empty array has; cast it in the transform, such "
+            'as with lit(None).cast("string"), or drop it'
+        )
     elif "interval" in kind.typeName():
         yield (
             f"the column {path!r} has the type {kind.simpleString()}, which Delta can't store; declare it as STRING, "
@@ -330,18 +379,26 @@ def _not_storable(kind: DataType, path: str, *, is_mapped: bool) -> Iterator[str
         )
 
 
-def _wrong_names(struct: StructType, path: str, *, is_mapped: bool) -> Iterator[str]:
-    seen: set[str] = set()
-    for field in struct.fields:
-        column = f"{path}.{field.name}".lstrip(".")
-        if field.name.lower() in seen:
-            yield f"there are two columns {column!r}; column names in Spark and Delta are case-insensitive"
-        seen.add(field.name.lower())
-        if not is_mapped and not _NOT_IN_NAMES.isdisjoint(field.name):
+def _doubled(kind: DataType, path: str) -> Iterator[str]:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        if (name := twice(kind.names)) is not None:
             yield (
-                f"the name {column!r} contains a space, a newline, or one of ,;{{}}()=; rename it in the "
-                f'transform, or set its DeltaTarget\'s properties={{"{_COLUMN_MAPPING}": "name"}}'
+                f"there are two columns {(f'{path}.{name}'.lstrip('.'))!r}; column names in Spark and Delta are "
+                "case-insensitive"
             )
+        for field in kind.fields:
+            yield from _doubled(field.dataType, _inside(path, field))
+    elif isinstance(kind, ArrayType):
+        yield from _doubled(kind.elementType, path)
+    elif isinstance(kind, MapType):
+        yield from _doubled(kind.keyType, path)
+        yield from _doubled(kind.valueType, path)
+
+
+def _inside(path: str, field: StructField) -> str:
+    return f"{path}.{field.name}".lstrip(".")
 
 
 def column_ddl(schema: StructType) -> str:

@@ -929,6 +929,13 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reporte
     assert (again.changes, again.not_written) == ((), ("n",))
 
 
+def test_bytes_are_not_written_into_a_partition_column(spark, table):
+    spark.sql(f"CREATE TABLE delta.`{table}` (kafka_key BINARY, n INT) USING delta PARTITIONED BY (kafka_key)")
+    with pytest.raises(SchemaMismatchError, match="is partitioned by the BINARY KAFKA_KEY, and Delta would change"):
+        _stream(spark, table).check_schema(_struct("KAFKA_KEY BINARY, n INT"))
+    _stream(spark, table).check_schema(_struct("n INT"))
+
+
 def test_a_required_field_that_the_batch_lacks_is_reported_at_any_depth(spark, table):
     spark.sql(f"CREATE TABLE delta.`{table}` (s STRUCT<a: INT, b: INT NOT NULL>) USING delta")
     with pytest.raises(SchemaMismatchError, match=r"requires s\.b, which the batch does not have"):

@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     DayTimeIntervalType,
     IntegerType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -55,6 +56,8 @@ def _check(schema, **about):
             (),
             ("the column 'a' has the type interval day to second, which Delta can't store; declare it as STRING, or "),
         ),
+        (_columns(a=NullType()), (), "the column 'a' has no type (VOID), as a null or an empty array has; cast it"),
+        (_columns(a=_columns(b=ArrayType(NullType()))), (), "the column 'a.b' has no type (VOID)"),
         (
             _columns(a=ArrayType(IntegerType()), b=IntegerType()),
             ("A",),
@@ -72,6 +75,42 @@ def test_a_column_that_delta_does_not_store_is_named(schema, by, message):
         _check(schema, by=by)
     assert str(error.value).startswith(f"the table t can't be created: {message}")
     assert str(error.value).endswith(". Nothing was written")
+
+
+_TABLE = _columns(id=IntegerType(), s=_columns(x=IntegerType()), v=NullType())
+
+
+def _fit(batch, *, is_mapped=False):
+    check_schema(batch, _TABLE, "t", may_change=True, may_widen=lambda: False, is_mapped=lambda: is_mapped)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (_columns(id=IntegerType(), Id=IntegerType()), "there are two columns 'Id'; column names in Spark and Delta"),
+        (_columns(s=_columns(x=IntegerType(), X=IntegerType())), "there are two columns 's.X'; column names in Spark"),
+        (_columns(a=DayTimeIntervalType()), "the column 'a' has the type interval day to second"),
+        (_columns(a=MapType(StringType(), NullType())), "the column 'a' has no type (VOID)"),
+        (_columns(s=_columns(y=StructType([]))), "the column 's.y' is a STRUCT without fields"),
+        (
+            _columns(**{"a b": IntegerType()}),
+            (
+                "the name 'a b' contains a space, a newline, or one of ,;{}()=; rename it in the transform, or set the "
+                "property 'delta.columnMapping.mode' of the table to 'name' with ALTER TABLE ... SET TBLPROPERTIES"
+            ),
+        ),
+    ],
+)
+def test_a_column_that_delta_does_not_add_to_a_table_is_named(batch, message):
+    with pytest.raises(ConfigurationError) as error:
+        _fit(batch)
+    assert str(error.value).startswith(f"the batch does not fit the table t: {message}")
+    assert str(error.value).endswith(". Nothing was written")
+
+
+def test_columns_that_delta_adds_or_has_already_are_accepted():
+    _fit(_columns(**{"a b": IntegerType()}), is_mapped=True)
+    _fit(_columns(v=NullType(), a=IntegerType(), s=_columns(y=StringType())))
 
 
 def test_types_that_delta_stores_are_accepted():
@@ -113,7 +152,7 @@ def test_a_message_about_thousands_of_columns_names_some_and_counts_the_others()
         StructType([StructField(f"d{number}", IntegerType()) for number in range(3_000)]),
     ):
         with pytest.raises(SchemaMismatchError, match=r"c2\b.* and 2,995 more") as caught:
-            check_schema(batch, table, "t", may_change=False, may_widen=lambda: False)
+            check_schema(batch, table, "t", may_change=False, may_widen=lambda: False, is_mapped=lambda: False)
         assert len(str(caught.value)) < 5_000
 
 
