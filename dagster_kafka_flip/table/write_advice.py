@@ -9,6 +9,11 @@ from dagster_kafka_flip.table.spark_error import breaks_rule, is_sparks_own, lac
 from dagster_kafka_flip.table.store_errors import with_advice
 
 _NO_PROGRAM = re.compile(r'\bCannot run program "([^"\n]+)"')
+_NO_FOLDER = re.compile(
+    r"Mkdirs failed to create (?P<path>[^\n]*?)(?= \(exists=|\n|$)"
+    r"|maximum path component name limit of (?P<name>[^\n]*?) in directory "
+)
+_LONGEST_NAME = 255
 _BY_CONDITION = {
     "[DELTA_CANNOT_MODIFY_APPEND_ONLY]": (
         "Tables with a key, and those written in windows, replace rows: set delta.appendOnly of this table to false, "
@@ -27,6 +32,8 @@ def explained(failure: BaseException) -> str:
     Args:
         failure: Spark's error.
     """
+    if (no_folder := _without_folder(error_text(failure))) is not None:
+        return no_folder
     return ". ".join(filter(None, (with_advice(failure).rstrip("."), _advice(failure))))
 
 
@@ -54,3 +61,19 @@ def _advice(failure: BaseException) -> str | None:
             "batches smaller (max_records_per_batch), and run again"
         )
     return next((advice for condition, advice in _BY_CONDITION.items() if condition in error_text(failure)), None)
+
+
+def _without_folder(text: str) -> str | None:
+    """Says which partition column has a value that names no folder, without the value: it can be a record's."""
+    found = _NO_FOLDER.search(text)
+    for folder in () if found is None else (found["path"] or found["name"]).split("/"):
+        column, is_partition, _ = folder.partition("=")
+        size = len(folder.encode("utf-8", "replace"))
+        if is_partition and ("\0" in folder or size > _LONGEST_NAME):
+            what = "has the character U+0000" if "\0" in folder else f"is too long (the name needs {size:,} bytes)"
+            return (
+                f"Delta names a folder after each value of the partition column {column}, with at most {_LONGEST_NAME} "
+                f"bytes and without U+0000, and a value {what}. Change or shorten such values in the transform, or "
+                "partition a new table by another column"
+            )
+    return None

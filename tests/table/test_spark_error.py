@@ -137,6 +137,35 @@ _STAYS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            f"Mkdirs failed to create file:/t/day=1/name={'x' * 300}/a=1 (exists=false, cwd=file:/)",
+            "too long (the name needs 305 bytes",
+        ),
+        (f"Mkdirs failed to create file:/t/name={'é' * 128}", "too long (the name needs 261 bytes"),
+        ("Mkdirs failed to create file:/t/name=x\0y (exists=false, cwd=file:/)", "has the character U+0000"),
+        (
+            f"The maximum path component name limit of name={'x' * 300} in directory /t is exceeded: limit=255",
+            "too long (the name needs 305 bytes",
+        ),
+    ],
+)
+def test_a_value_that_names_no_folder_is_told_without_the_value(text, what):
+    line = explained(
+        RuntimeError(f"An error occurred while calling o1.append.\nCaused by: java.io.IOException: {text}")
+    )
+    assert line.startswith("Delta names a folder after each value of the partition column name,")
+    assert what in line
+    assert "xx" not in line
+
+
+def test_a_folder_that_can_not_be_made_for_another_reason_is_named():
+    line = explained(RuntimeError(f"Mkdirs failed to create file:/t/name={'x' * 200} (exists=false, cwd=file:/)"))
+    assert "Mkdirs failed to create file:/t/name=xx" in line
+
+
 class _DeadJvmsError(Py4JJavaError):
     """Its text is asked of the JVM, which has ended with it."""
 
