@@ -11,6 +11,7 @@ from dagster_kafka_flip.errors import (
     KeyOrderUnknownError,
     NullKeyError,
     UnavailableValueError,
+    WriteFailedError,
     error_text,
 )
 from dagster_kafka_flip.table.sql import literal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 NULL_KEY = "null key"
 EMPTY_KEY = "empty key"
+EMPTY_REQUIRED = "empty required"
 NULL_DELETED = "null deleted"
 TWO_ROWS = "two rows of a key"
 NULL_ORDER = "null order"
@@ -49,6 +51,14 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
             "{table} is partitioned. Delta stores it as null there, so no later change would find the row. Nothing of "
             "the batch was written. Drop such records in the transform or give them another key, or partition a new "
             "table by another column"
+        ),
+    ),
+    EMPTY_REQUIRED: (
+        WriteFailedError,
+        (
+            "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a partition column of {table} "
+            "that is NOT NULL. Delta stores it as null there. Nothing of the batch was written. Drop or change such "
+            "rows in the transform, or drop NOT NULL from the column"
         ),
     ),
     NULL_DELETED: (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.table.change_errors import (
     EMPTY_KEY,
+    EMPTY_REQUIRED,
     NULL_DELETED,
     NULL_KEY,
     NULL_ORDER,
@@ -78,6 +79,7 @@ class Changes:
         columns: The columns that say where a change comes from, and what it does.
         key: The columns that identify a row of the table, as the rows spell them.
         partitioned_by: Those key columns with texts by which the table is partitioned.
+        required: Other columns with texts by which it is partitioned, and that are NOT NULL.
         left_out: Columns whose value is left out in some rows, and not found in the batch; see `unavailable`.
     """
 
@@ -86,6 +88,7 @@ class Changes:
     columns: ChangeColumns
     key: tuple[str, ...]
     partitioned_by: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
     @property
@@ -172,7 +175,7 @@ class Changes:
 
         Args:
             schema: The table's columns.
-            partition_columns: Returns the names of the table's partition columns; only asked if a key can be a text.
+            partition_columns: Returns the names of the table's partition columns; only asked if a text may not be null.
             table: The table's name, for messages.
 
         Raises:
@@ -213,10 +216,22 @@ class Changes:
                     for field, column in zip(fields.values(), shaped, strict=True)
                 )
             )
-        texts = [name for name in key if fields[name.lower()].dataType.typeName() == "string"]
+        required = [
+            field.name
+            for name, field in fields.items()
+            if field.name not in key and name in columns and not columns[name].nullable
+        ]
+        texts = [name for name in (*key, *required) if fields[name.lower()].dataType.typeName() == "string"]
         partitions = {name.lower() for name in partition_columns()} if texts else set[str]()
-        partitioned_by = tuple(name for name in texts if name.lower() in partitions)
-        return replace(self, rows=rows, columns=named, key=key, partitioned_by=partitioned_by)
+        found = [name for name in texts if name.lower() in partitions]
+        return replace(
+            self,
+            rows=rows,
+            columns=named,
+            key=key,
+            partitioned_by=tuple(name for name in found if name in key),
+            required=tuple(name for name in found if name not in key),
+        )
 
     @property
     def landed(self) -> DataFrame:
@@ -237,6 +252,8 @@ class Changes:
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
         texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
         wrong.extend((text.isin(*NULL_AS_PARTITION), EMPTY_KEY) for text in texts)
+        # A MERGE checks NOT NULL before Delta makes it a null.
+        wrong.extend((f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_REQUIRED) for name in self.required)
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
         if self.is_history:

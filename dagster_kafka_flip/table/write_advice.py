@@ -40,8 +40,9 @@ def explained(failure: BaseException) -> str:
 def _advice(failure: BaseException) -> str | None:
     if breaks_rule(failure):
         return (
-            "A row breaks this rule of the table (a tombstone has null in each column of its value). Drop or change "
-            "such rows in the transform, or drop the rule from the table"
+            "A row breaks this rule of the table (a tombstone has null in each column of its value, and an empty "
+            "string is null in a partition column). Drop or change such rows in the transform, or drop the rule from "
+            "the table"
         )
     if lacks_module(failure):
         return (

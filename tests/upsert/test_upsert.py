@@ -15,8 +15,10 @@ from dagster_kafka_flip.errors import (
     NullKeyError,
     RecordsRejectedError,
     SchemaMismatchError,
+    WriteFailedError,
 )
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.observation import Observed
@@ -201,6 +203,28 @@ def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused(kafka, foll
     # Elsewhere it is a key as any other.
     free = {"table": f"{table}-free", "mode": Upsert(key=("id", "n"))}
     assert follow(value_format=value, target=free).rows == 2
+
+
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_an_empty_string_does_not_become_a_null_in_a_required_partition_column(
+    kafka, follow, spark, topic, table, text
+):
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT, id BIGINT, name "
+        "STRING NOT NULL, place STRING) USING delta PARTITIONED BY (name, place)"
+    )
+    options = {
+        "value_format": JsonFormat(schema="id BIGINT, name STRING, place STRING"),
+        "columns": KafkaColumns(fields=("topic", "partition", "offset")),
+        "key_format": RawFormat(),
+    }
+    kafka.create(topic)
+    kafka.produce(topic, [(None, json.dumps({"id": 1, "name": "a", "place": text}))])
+    follow(**options)
+    kafka.produce(topic, [(None, json.dumps({"id": 2, "name": text, "place": "b"}))])
+    with pytest.raises(WriteFailedError, match=rf"^the row of {topic}-0 offset 1 has an empty string .* NOT NULL"):
+        follow(**options)
+    assert landed.rows(table, "id", "name", "place") == [(1, "a", None)]
 
 
 def test_keys_that_the_table_would_not_find_again_are_refused(kafka, follow, spark, topic, table):
