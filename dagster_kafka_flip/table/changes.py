@@ -20,6 +20,7 @@ from dagster_kafka_flip.table.change_errors import (
     place,
     unless,
 )
+from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
 from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.schema import shaped_as
 from dagster_kafka_flip.table.sql import quoted
@@ -52,9 +53,6 @@ _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"\bchar\(")
 
 _NO_ORDER = frozenset({"array", "binary", "boolean", "map", "struct", "variant"})
-
-NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
-"""Texts that Delta stores as null, as values of a partition column."""
 
 
 class ChangeColumns(NamedTuple):

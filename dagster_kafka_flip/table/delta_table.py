@@ -29,7 +29,7 @@ from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
-from dagster_kafka_flip.table.layout import check_binary_partitions
+from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
@@ -362,6 +362,10 @@ class DeltaTable:
                 f"{away}: the next run creates it with the columns of its batch"
             )
             raise SchemaMismatchError(msg) from error
+
+    def storable(self, rows: DataFrame) -> DataFrame:
+        """The rows, so that Delta refuses those that it would otherwise store with a null in a NOT NULL column."""
+        return with_nulls_as_stored(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
     def check_times_of_partitions(self) -> None:
         """Checks that Delta stores the times in the table's partition columns as they are.

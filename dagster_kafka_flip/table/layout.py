@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.settings.names import meant_by
+from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
+"""Texts that Delta stores as null, as values of a partition column."""
 
 
 def check_layout(
@@ -64,3 +69,29 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
                 f"{name} in the transform"
             )
             raise SchemaMismatchError(msg)
+
+
+def with_nulls_as_stored(
+    rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
+) -> DataFrame:
+    """Makes a null of each text that Delta stores as one, in partition columns that are NOT NULL.
+
+    Delta then refuses the row. It checks NOT NULL before it stores the text, and could not read such a table again.
+
+    Args:
+        rows: The rows to write.
+        table: The table's columns.
+        partition_columns: Returns the table's partition columns; only asked if a text is NOT NULL.
+    """
+    from pyspark.sql import functions as f
+
+    texts = {
+        field.name.lower() for field in table.fields if not field.nullable and field.dataType.typeName() == "string"
+    }
+    required = texts & {name.lower() for name in partition_columns()} if texts else set[str]()
+    columns = [name for name in rows.columns if name.lower() in required]
+    if not columns:
+        return rows
+    return rows.withColumns(
+        {name: f.when(~f.col(quoted(name)).isin(*NULL_AS_PARTITION), f.col(quoted(name))) for name in columns}
+    )

@@ -269,7 +269,8 @@ class TableWriter:
 
     def _writer(self, rows: DataFrame, document: CommitDocument) -> DataFrameWriterV2:
         writer = (
-            rows.writeTo(self._table.target.identifier)
+            self._table.storable(rows)
+            .writeTo(self._table.target.identifier)
             .option("txnAppId", self._table.target.transaction_id)
             .option("txnVersion", document.anchor_version)
             .option("userMetadata", document.to_text())

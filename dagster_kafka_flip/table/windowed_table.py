@@ -340,7 +340,7 @@ class WindowedTable:
         if not replacement.predicate.strip():
             msg = "a rewrite without a predicate would replace the whole table; this is a bug"
             raise TableError(msg)
-        writer = rows.writeTo(self._target.identifier).option("userMetadata", document.to_text())
+        writer = self.delta.storable(rows).writeTo(self._target.identifier).option("userMetadata", document.to_text())
         if self._by_offset:
             # A window begins where the previous one ends: of two concurrent plans, only one may be written.
             writer = writer.option("txnAppId", f"{self._target.transaction_id}/windows")

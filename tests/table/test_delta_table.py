@@ -929,6 +929,17 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reporte
     assert (again.changes, again.not_written) == ((), ("n",))
 
 
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_required_partition_column_gets_no_null(spark, table, text):
+    """Delta checked the text, stored a null, and could not read the table again."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (text STRING NOT NULL, n INT) USING delta PARTITIONED BY (text)")
+    stream = _stream(spark, table)
+    rows = stream.storable(spark.createDataFrame([("good", 1), (text, 2)], "TEXT STRING, n INT"))
+    with pytest.raises(Exception, match="NOT_NULL_CONSTRAINT_VIOLATED"):
+        rows.writeTo(stream.target.identifier).append()
+    assert spark.table(stream.target.identifier).count() == 0
+
+
 def test_bytes_are_not_written_into_a_partition_column(spark, table):
     spark.sql(f"CREATE TABLE delta.`{table}` (kafka_key BINARY, n INT) USING delta PARTITIONED BY (kafka_key)")
     with pytest.raises(SchemaMismatchError, match="is partitioned by the BINARY KAFKA_KEY, and Delta would change"):
