@@ -24,10 +24,8 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
             "without the move": "runs continue from the old position"
             if move.problem is None
             else f"runs stop: {move.problem}",
-            **{
-                name: _up_to(move, records)
-                for name, records in (("read again", move.read_again), ("skipped", move.skipped))
-            },
+            "read again": _up_to(move, move.read_again),
+            "skipped": _up_to(move, move.skipped),
         },
     )
     if move.given_up:

@@ -14,6 +14,7 @@ from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.registered import RegisteredFormat
 from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.settings.names import twice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -85,8 +86,7 @@ class Decoder:
         from pyspark.sql import functions as f
 
         # Each step in a projection of its own, so that Spark takes it only once for each record.
-        frames = [framed.alias(name) for name, _, framed in self._payloads() if framed is not None]
-        for step in (frames, self._prepared()):
+        for step in (self._frames(), self._prepared()):
             if step:
                 records = records.select("*", *step)
         key, value = self._read()
@@ -121,26 +121,29 @@ class Decoder:
             event: f.count(f.when(f.col(_EVENT) == event, 1)) for event in EVENTS if not (keyed and event == TOMBSTONE)
         }
 
-    def _payloads(self) -> list[tuple[str, Format, Column | None]]:
-        """Of key and value: the column of a staged DataFrame, the format, and what makes the column.
-
-        That is None for the record's own. Otherwise the frame with the schema's id is elsewhere, such as in a header.
-        """
+    def _frames(self) -> list[Column]:
+        """The payloads that are not the record's own bytes, such as with a frame from a header."""
         from pyspark.sql import functions as f
 
-        found: list[tuple[str, Format, Column | None]] = []
-        for side, form in self.formats.items():
-            data = f.col(side)
-            framed = form.framed(data, f.col("headers")) if isinstance(form, FramedFormat) else data
-            found.append((side, form, None) if framed is data else (_FRAMED[side], form, framed))
-        return found
+        return [
+            form.framed(f.col(side), f.col("headers")).alias(_FRAMED[side])
+            for side, form in self.formats.items()
+            if isinstance(form, FramedFormat) and form.changes_frame
+        ]
+
+    def _payloads(self) -> list[str]:
+        """The columns of a staged DataFrame with key and value, after the frames with their schema ids, if any."""
+        return [
+            _FRAMED[side] if isinstance(form, FramedFormat) and form.changes_frame else side
+            for side, form in self.formats.items()
+        ]
 
     def _sides(self) -> list[tuple[Format, Column, str]]:
         """Of key and value: the format, the framed bytes, and the name of the column with what is made of them."""
         from pyspark.sql import functions as f
 
-        names = (_KEY_PREPARED, _VALUE_PREPARED)
-        return [(form, f.col(data), name) for (data, form, _), name in zip(self._payloads(), names, strict=True)]
+        key, value = map(f.col, self._payloads())
+        return [(self.key_format, key, _KEY_PREPARED), (self.value_format, value, _VALUE_PREPARED)]
 
     def _prepared(self) -> list[Column]:
         """What the formats make of key and value before they read them."""
@@ -164,12 +167,11 @@ class Decoder:
         from pyspark.sql import functions as f
 
         found: list[Column] = []
-        for side, (name, form, _) in zip(self.formats, self._payloads(), strict=True):
-            data = f.col(name)
+        for (side, form), data in zip(self.formats.items(), map(f.col, self._payloads()), strict=True):
             is_framed = isinstance(form, FramedFormat)
             text, number = (form.schema_text(data), form.schema_id(data)) if is_framed else (None, None)
-            for called, column in ((f"{side}_schema", text), (f"{side}_schema_id", number)):
-                found.append((f.lit(None) if column is None else column).cast("string").alias(called))
+            for name, column in ((f"{side}_schema", text), (f"{side}_schema_id", number)):
+                found.append((f.lit(None) if column is None else column).cast("string").alias(name))
         return found
 
     @property
@@ -274,13 +276,13 @@ class Decoder:
     @property
     def explains(self) -> list[str]:
         """The columns of a staged DataFrame that `explained` needs."""
-        return [*(name for name, _, _ in self._payloads()), _KEY_PROBLEM, _VALUE_PROBLEM]
+        return [*self._payloads(), _KEY_PROBLEM, _VALUE_PROBLEM]
 
     def explained(self) -> Column:
         """As `problem`, with more detail. It is slow: only for the few records in a message."""
         from pyspark.sql import functions as f
 
-        (_, key, _), (_, value, _) = self._sides()
+        key, value = map(f.col, self._payloads())
         key_problem = f.substr(f.col(_KEY_PROBLEM), f.lit(len(_OF_KEY) + 1))
         return f.coalesce(
             self.value_format.explain(value, f.col(_VALUE_PROBLEM)),
@@ -490,15 +492,11 @@ def _problem(form: Format, data: Column, parsed: Column) -> Column:
 
 
 def _check_names(names: Sequence[str], columns: KafkaColumns) -> None:
-    seen: set[str] = set()
-    chosen = {columns.name(field).lower() for field in columns.fields}
-    for name in names:
-        # Column names in Spark and Delta are case-insensitive.
-        if name.lower() in seen:
-            or_leave_out = ", or leave the field out of KafkaColumns.fields" if name.lower() in chosen else ""
-            msg = (
-                f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename "
-                f"the field, {'' if or_leave_out else 'or '}choose another prefix in KafkaColumns{or_leave_out}"
-            )
-            raise ConfigurationError(msg)
-        seen.add(name.lower())
+    if (name := twice(names)) is not None:
+        chosen = {columns.name(field).lower() for field in columns.fields}
+        or_leave_out = ", or leave the field out of KafkaColumns.fields" if name.lower() in chosen else ""
+        msg = (
+            f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename "
+            f"the field, {'' if or_leave_out else 'or '}choose another prefix in KafkaColumns{or_leave_out}"
+        )
+        raise ConfigurationError(msg)

@@ -227,9 +227,14 @@ class FramedFormat(Format):
             raise ConfigurationError(msg)
         return subject.replace(TOPIC, next(iter(topics)))
 
+    @property
+    def changes_frame(self) -> bool:
+        """Whether `framed` gives another payload than the record's, such as with a frame from a header."""
+        return self.schema_id_in == "headers" and self.is_bound
+
     def framed(self, data: Column, headers: Column) -> Column:
         """Key or value after its frame."""
-        if self.schema_id_in == "payload" or not self.is_bound:
+        if not self.changes_frame:
             return data
         return framed(data, headers, header_name(is_key=self._is_key), may_go_on=self.goes_on_in_header)
 

@@ -170,6 +170,11 @@ class ProtobufFormat(RegisteredFormat):
             made._book = SchemaBook.described(writers)  # noqa: SLF001
         return made
 
+    @property
+    def changes_frame(self) -> bool:
+        """Whether `framed` adds to the payload."""
+        return self.is_framed
+
     def framed(self, data: Column, headers: Column) -> Column:
         """Key or value after its frame, followed by the number of bytes that came from a header.
 

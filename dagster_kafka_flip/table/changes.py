@@ -20,7 +20,7 @@ from dagster_kafka_flip.table.change_errors import (
     place,
     unless,
 )
-from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
+from dagster_kafka_flip.table.layout import NULL_AS_PARTITION, required_texts
 from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.schema import shaped_as
 from dagster_kafka_flip.table.sql import quoted
@@ -214,21 +214,15 @@ class Changes:
                     for field, column in zip(fields.values(), shaped, strict=True)
                 )
             )
-        required = [
-            field.name
-            for name, field in fields.items()
-            if field.name not in key and name in columns and not columns[name].nullable
-        ]
-        texts = [name for name in (*key, *required) if fields[name.lower()].dataType.typeName() == "string"]
+        texts = [name for name in key if fields[name.lower()].dataType.typeName() == "string"]
         partitions = {name.lower() for name in partition_columns()} if texts else set[str]()
-        found = [name for name in texts if name.lower() in partitions]
         return replace(
             self,
             rows=rows,
             columns=named,
             key=key,
-            partitioned_by=tuple(name for name in found if name in key),
-            required=tuple(name for name in found if name not in key),
+            partitioned_by=tuple(name for name in texts if name.lower() in partitions),
+            required=tuple(name for name in required_texts(rows.columns, schema, partition_columns) if name not in key),
         )
 
     @property

@@ -71,6 +71,23 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
             raise SchemaMismatchError(msg)
 
 
+def required_texts(
+    names: Sequence[str], table: StructType, partition_columns: Callable[[], Collection[str]]
+) -> list[str]:
+    """Returns which columns of a batch are partition columns of a table, and texts that are NOT NULL.
+
+    Args:
+        names: The batch's columns.
+        table: The table's columns.
+        partition_columns: Returns the table's partition columns; only asked if a text is NOT NULL.
+    """
+    texts = {
+        field.name.lower() for field in table.fields if not field.nullable and field.dataType.typeName() == "string"
+    }
+    required = texts & {name.lower() for name in partition_columns()} if texts else set[str]()
+    return [name for name in names if name.lower() in required]
+
+
 def with_nulls_as_stored(
     rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> DataFrame:
@@ -81,17 +98,10 @@ def with_nulls_as_stored(
     Args:
         rows: The rows to write.
         table: The table's columns.
-        partition_columns: Returns the table's partition columns; only asked if a text is NOT NULL.
+        partition_columns: See `required_texts`.
     """
     from pyspark.sql import functions as f
 
-    texts = {
-        field.name.lower() for field in table.fields if not field.nullable and field.dataType.typeName() == "string"
-    }
-    required = texts & {name.lower() for name in partition_columns()} if texts else set[str]()
-    columns = [name for name in rows.columns if name.lower() in required]
-    if not columns:
-        return rows
-    return rows.withColumns(
-        {name: f.when(~f.col(quoted(name)).isin(*NULL_AS_PARTITION), f.col(quoted(name))) for name in columns}
-    )
+    texts = {name: f.col(quoted(name)) for name in required_texts(rows.columns, table, partition_columns)}
+    kept = {name: f.when(~text.isin(*NULL_AS_PARTITION), text) for name, text in texts.items()}
+    return rows.withColumns(kept) if kept else rows

@@ -303,8 +303,8 @@ class WindowedTable:
 
     def has_columns(self, names: Iterable[str]) -> bool:
         """Whether the table has the given columns."""
-        columns = {name.lower() for name in self._spark.table(self._target.identifier).columns}
-        return all(name.lower() in columns for name in names)
+        types = self.types()
+        return all(name.lower() in types for name in names)
 
     def types(self) -> dict[str, str]:
         """The types of the table's columns, by their names in lower case."""
