@@ -10,7 +10,7 @@
 # make test-brokers  the core on a broker of each release of Kafka from 2.8 on; takes minutes
 # make test-yarn  assets on YARN, with tables on HDFS; takes minutes
 # make test-versions  the core on the Pythons, Javas, Sparks and libraries that people have; takes an hour
-# make test-newest  the core tests on the newest Spark and Delta
+# make upgrade  pins the newest versions of all libraries that pyproject.toml allows, and says what changed
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  retakes the documents' pictures of Dagster's pages
 # make bench   measures for half an hour, and writes docs/benchmarks.md: bench-throughput, bench-starts, bench-growth, bench-memory
@@ -33,7 +33,7 @@ RESULTS := benchmarks/results
 FLINK := .venv-flink
 FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned" --rounds 2
 
-.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
+.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean upgrade test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
 .DEFAULT_GOAL := help
 
 help:
@@ -98,8 +98,8 @@ test-yarn: $(VENV)/.ready-test
 test-versions: $(VENV)/.ready-test
 	@$(BIN)/python -m scripts.test_versions
 
-test-newest: $(VENV)/.ready-test
-	scripts/test-newest.sh
+upgrade: $(VENV)/.ready-test
+	@$(BIN)/python -m scripts.upgrade
 
 test-install: $(VENV)/.ready-test
 	@$(BIN)/python -m scripts.test_install
@@ -161,5 +161,5 @@ soak-cluster: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.cluster.soak
 
 clean:
-	rm -rf $(VENV) $(FLINK) .venv-newest .venv-versions .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts
+	rm -rf $(VENV) $(FLINK) .venv-versions .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

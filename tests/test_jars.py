@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,6 @@ from dagster_kafka_flip.broker.local_broker import KAFKA_JARS
 from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
 from dagster_kafka_flip.runtime import jars, spark_jars
 from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve, retrieve_unpacked
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEAD_PROXY = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
 
@@ -300,4 +299,13 @@ def test_parts_of_amazons_sdk_keep_its_bundle_out_and_what_spark_has(monkeypatch
     ):
         spark_jars.fetch_jars(packages)
         assert (bundle not in asked[-1]) == has_bundle, packages
-    assert asked[0] == asked[1] == list(spark_jars.BROUGHT_BY_SPARK)
+    assert asked[0] == spark_jars.brought_by_spark()
+
+
+def test_no_jar_of_a_session_is_another_version_of_one_that_spark_brings():
+    def artifact(jar: str) -> str:
+        return re.sub(r"-\d.*", "", jar)
+
+    own = {artifact(Path(jar).name.partition("_")[2]) for jar in spark_jars.fetch_jars()}
+    assert "kafka-clients" in own
+    assert own & {artifact(jar) for jar in jars.jars_of_pyspark()} == set()

@@ -150,18 +150,21 @@ def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path
 
 def hadoop_version() -> str:
     """Hadoop's version in the installed pyspark, for matching artifacts."""
-    jar = _jar_of_pyspark("hadoop-client-api-*.jar")
-    return "VERSION" if jar is None else jar.stem.removeprefix("hadoop-client-api-")
+    own = "hadoop-client-api-"
+    return next(
+        (jar.removeprefix(own).removesuffix(".jar") for jar in jars_of_pyspark() if jar.startswith(own)), "VERSION"
+    )
 
 
-def _jar_of_pyspark(pattern: str) -> Path | None:
-    """The last by name of the installed pyspark's jars that match a pattern."""
+def jars_of_pyspark() -> list[str]:
+    """The names of the installed pyspark's jars, sorted."""
+    return [jar.name for jar in _jars_of_pyspark()]
+
+
+def _jars_of_pyspark() -> list[Path]:
     spec = importlib.util.find_spec("pyspark")
-    for location in (spec.submodule_search_locations or ()) if spec else ():
-        found = sorted((Path(location) / "jars").glob(pattern))
-        if found:
-            return found[-1]
-    return None
+    locations = (spec.submodule_search_locations or ()) if spec else ()
+    return sorted(jar for location in locations for jar in (Path(location) / "jars").glob("*.jar"))
 
 
 def _split(text: str, form: str) -> tuple[str, ...]:
@@ -172,9 +175,9 @@ def _split(text: str, form: str) -> tuple[str, ...]:
 
 
 def _ivy_jar() -> Path:
-    jar = _jar_of_pyspark("ivy-*.jar")
-    if jar is not None:
-        return jar
+    ivy = [jar for jar in _jars_of_pyspark() if jar.name.startswith("ivy-")]
+    if ivy:
+        return ivy[-1]
     raise JarDownloadError(
         "The installed pyspark has no Ivy jar, so jars can't be downloaded: install the full pyspark package (pip "
         "install 'dagster-kafka-flip' does), not one without jars."

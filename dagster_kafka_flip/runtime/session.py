@@ -43,7 +43,8 @@ _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 # Retries of a request to a Connect server that does not answer: after 50, 200 and 800 ms, then 3, 8, 8 and 8 seconds.
 # By default the client retries each request silently for ten minutes, although a restarted server has lost the
 # session.
-_CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
+_CONNECT_RETRIES = 7
+_CONNECT_PAUSE_MS = 8000
 
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(\s*,\s*\d+)?\])?")
 
@@ -319,7 +320,7 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
 
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
-        session.client.set_retry_policies([DefaultPolicy(**_CONNECT_RETRIES)])
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES, max_backoff=_CONNECT_PAUSE_MS)])
         for key, value in settings.items():
             session.conf.set(key, value)
     except Exception as error:

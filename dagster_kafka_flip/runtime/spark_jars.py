@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import re
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
-from dagster_kafka_flip.runtime.jars import retrieve
+from dagster_kafka_flip.runtime.engines import installed_engine
+from dagster_kafka_flip.runtime.jars import jars_of_pyspark, retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Part of Spark. Downloading it would cost 60 MB, and every session a copy.
-BROUGHT_BY_SPARK = (
-    "org.scala-lang:scala-library",
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.slf4j:slf4j-api",
-    "org.lz4:lz4-java",
-    "org.xerial.snappy:snappy-java",
-    "com.github.luben:zstd-jni",
-    "com.google.code.findbugs:jsr305",
-    "org.antlr:antlr4-runtime",
-    "org.scala-lang.modules:scala-parallel-collections_2.13",
-)
+    from packaging.version import Version
 
-# The same of what Amazon's clients bring, which would come before Spark's own from a class archive.
-_AMAZON = ("software.amazon.awssdk:", "com.amazonaws:")
-_NOT_FROM_AMAZON = (
-    # All of Amazon's services in one jar of 559 MB. Who names parts of the SDK doesn't need it.
-    "software.amazon.awssdk:bundle",
+# Part of one Spark or another. Downloading it would cost 60 MB, and every session a copy; and from a class archive it
+# would come before Spark's own, which is often of another version.
+_BROUGHT_BY_SPARK = (
+    "at.yawk.lz4:lz4-java",
     "com.fasterxml.jackson.core:jackson-annotations",
     "com.fasterxml.jackson.core:jackson-core",
     "com.fasterxml.jackson.core:jackson-databind",
+    "com.fasterxml.jackson.datatype:jackson-datatype-jsr310",
+    "com.github.luben:zstd-jni",
+    "com.google.code.findbugs:jsr305",
     "commons-codec:commons-codec",
     "commons-logging:commons-logging",
+    "commons-pool:commons-pool",
+    "io.airlift:aircompressor",
     "io.netty:netty-buffer",
     "io.netty:netty-codec",
     "io.netty:netty-codec-http",
@@ -47,18 +38,55 @@ _NOT_FROM_AMAZON = (
     "io.netty:netty-transport-classes-epoll",
     "io.netty:netty-transport-native-unix-common",
     "joda-time:joda-time",
+    "org.antlr:antlr4-runtime",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
     "org.apache.httpcomponents:httpclient",
     "org.apache.httpcomponents:httpcore",
+    "org.apache.logging.log4j:log4j-api",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+    "org.apache.parquet:parquet-column",
+    "org.apache.parquet:parquet-common",
+    "org.apache.parquet:parquet-encoding",
+    "org.apache.parquet:parquet-format-structures",
+    "org.apache.parquet:parquet-hadoop",
+    "org.apache.parquet:parquet-jackson",
+    "org.apache.spark:spark-tags_2.13",
+    "org.locationtech.jts:jts-core",
+    "org.lz4:lz4-java",
+    "org.roaringbitmap:RoaringBitmap",
+    "org.scala-lang:scala-library",
+    "org.scala-lang.modules:scala-parallel-collections_2.13",
+    "org.slf4j:slf4j-api",
+    "org.tukaani:xz",
+    "org.xerial.snappy:snappy-java",
 )
+
+# All of Amazon's services in one jar of 559 MB. Who names parts of the SDK doesn't need it.
+_AMAZON = ("software.amazon.awssdk:", "com.amazonaws:")
+_BUNDLE = "software.amazon.awssdk:bundle"
+
+
+def brought_by_spark() -> list[str]:
+    """The libraries, as `group:artifact`, that the installed Spark has anyway."""
+    artifacts = {re.sub(r"-\d.*", "", jar) for jar in jars_of_pyspark()}
+    return [name for name in _BROUGHT_BY_SPARK if name.partition(":")[2] in artifacts]
 
 
 def spark_packages() -> tuple[str, ...]:
     """Maven coordinates of the Kafka source, Avro and Delta for the installed pyspark and delta-spark.
 
     From Delta 4.1 on, Delta's artifact name includes Spark's version.
+
+    Raises:
+        ConfigurationError: The two don't go together.
     """
-    spark = Version(importlib.metadata.version("pyspark"))
-    delta = Version(importlib.metadata.version("delta-spark"))
+    return packages_of(*installed_engine())
+
+
+def packages_of(spark: Version, delta: Version) -> tuple[str, ...]:
+    """The same for versions that need not be installed."""
     infix = f"_{spark.major}.{spark.minor}" if (delta.major, delta.minor) >= (4, 1) else ""
     return (
         f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
@@ -88,9 +116,9 @@ def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """
     own = spark_packages()
     avro = [package for package in own if ":spark-avro_" in package]
-    excludes = list(BROUGHT_BY_SPARK)
-    if any(package.startswith(_AMAZON) for package in packages):
-        named = {package.rpartition(":")[0] for package in packages}
-        excludes += [name for name in _NOT_FROM_AMAZON if name not in named]
+    named = {package.rpartition(":")[0] for package in packages}
+    excludes = [name for name in brought_by_spark() if name not in named]
+    if any(package.startswith(_AMAZON) for package in packages) and _BUNDLE not in named:
+        excludes.append(_BUNDLE)
     jars = retrieve([*own, *packages], excludes=excludes, older=own, optional=avro)
     return [str(path) for path in jars]

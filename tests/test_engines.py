@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.engines import ENGINES, installed_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ROOT = Path(__file__).parent.parent
+_PINNED = next(engine for engine in ENGINES if engine.target == "make test")
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    def install(spark: str, delta: str) -> None:
+        versions = {"pyspark": spark, "delta-spark": delta}
+        monkeypatch.setattr(importlib.metadata, "version", lambda package: versions[package])
+
+    return install
+
+
+def test_the_pinned_engine_is_the_newest_and_the_one_of_all_tests():
+    pins = dict(line.split("==") for line in (_ROOT / "constraints.txt").read_text().split())
+    minors = [".".join(pins[package].split(".")[:2]) for package in ("pyspark", "delta-spark")]
+    assert minors == [_PINNED.spark, _PINNED.delta] == [ENGINES[-1].spark, ENGINES[-1].delta]
+
+
+def test_the_engines_of_the_table_are_those_that_pip_may_install():
+    needed = {
+        each.name: each.specifier for each in map(Requirement, importlib.metadata.requires("dagster-kafka-flip") or ())
+    }
+    for package, versions in (("pyspark", [e.spark for e in ENGINES]), ("delta-spark", [e.delta for e in ENGINES])):
+        (lowest,) = (each.version for each in needed[package] if each.operator == ">=")
+        (above,) = (each.version for each in needed[package] if each.operator == "<")
+        assert min(map(Version, versions)) == Version(lowest)
+        newest = max(map(Version, versions))
+        assert Version(above) == Version(f"{newest.major}.{newest.minor + 1}")
+
+
+@pytest.mark.parametrize(
+    ("spark", "delta"), [("4.0.0", "4.0.0"), ("4.0.5", "4.4.1"), ("4.1.1", "4.2.0"), ("4.2.0", "4.4.0")]
+)
+def test_a_pair_that_goes_together_is_taken(installed, spark: str, delta: str):
+    installed(spark, delta)
+    assert installed_engine() == (Version(spark), Version(delta))
+
+
+@pytest.mark.parametrize(
+    ("spark", "delta"), [("4.1.1", "4.0.0"), ("4.2.0", "4.3.1"), ("4.3.0", "4.4.0"), ("3.5.6", "3.3.0")]
+)
+def test_a_pair_that_does_not_go_together_is_refused_with_the_pairs_that_do(installed, spark: str, delta: str):
+    installed(spark, delta)
+    found = rf"pyspark {re.escape(spark)} does not go with delta-spark {re.escape(delta)}, so Spark is not started"
+    pairs = ", ".join(
+        rf"pyspark {pair} or newer" for pair in (r"4\.0 with \S+ 4\.0", r"4\.1 with \S+ 4\.1", r"4\.2 with \S+ 4\.4")
+    )
+    with pytest.raises(ConfigurationError, match=f"{found}.*{pairs}.*Install one"):
+        installed_engine()
+
+
+def test_the_documents_name_the_engines():
+    rows = re.findall(
+        r"^\| (4\.\d) \| (4\.\d) \| (3\.\d+) \| (\d+) \| `(.+)` \|$", (_ROOT / "docs/faq.md").read_text(), re.MULTILINE
+    )
+    assert rows == [(e.spark, e.delta, e.python, str(e.java), e.target) for e in ENGINES]
