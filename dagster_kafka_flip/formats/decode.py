@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -356,7 +357,7 @@ class Decoder:
         elif fatal is not None:
             message = f.concat(f.lit(f"{REJECTED} "), _place(), f.lit(": "), fatal)
             # A filter, because a column that the transform drops would not be computed, and not be checked.
-            staged = staged.where(f.when(fatal.isNull(), True).otherwise(f.raise_error(message).cast("boolean")))
+            staged = unskippable(staged, f.when(fatal.isNull(), True).otherwise(f.raise_error(message).cast("boolean")))
         if self.changelog is not None:
             staged = _with_rows(staged, self.changelog, key)
         columns = self._landed(keyed=bool(key)) + [
@@ -446,6 +447,17 @@ class Decoder:
         return landed
 
 
+def unskippable(rows: DataFrame, check: Column) -> DataFrame:
+    """The rows, each checked by a condition that is true or fails, before whatever is done with them.
+
+    A later filter would become part of the condition, and what Spark concludes from it (`flight = 1`: flight is not
+    null) is evaluated first: a row without a flight would go unchecked. No filter passes an observation.
+    """
+    from pyspark.sql import functions as f
+
+    return rows.where(check).observe(f"dagster_kafka_flip_{uuid.uuid4().hex}", f.count(f.lit(1)).alias("checked"))
+
+
 def _with_rows(staged: DataFrame, changelog: ChangelogFormat, key: Sequence[str]) -> DataFrame:
     """The staged records that have rows, one for each: with a key also tombstones, but none that deletes all rows."""
     from pyspark.sql import functions as f
@@ -457,7 +469,7 @@ def _with_rows(staged: DataFrame, changelog: ChangelogFormat, key: Sequence[str]
     message = f.concat(f.lit(f"{TRUNCATED} "), _place(), f.lit(" [end]"))
     is_truncate = f.coalesce(changelog.op(f.col(_VALUE)) == TRUNCATE, f.lit(False))
     is_none = f.when(is_truncate, f.raise_error(message).cast("boolean")).otherwise(True)
-    return _one_for_each(staged.where(is_none), changelog, key)
+    return _one_for_each(unskippable(staged, is_none), changelog, key)
 
 
 def _one_for_each(staged: DataFrame, changelog: ChangelogFormat, key: Sequence[str]) -> DataFrame:
