@@ -19,7 +19,6 @@ from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.target import DeltaTarget
-from tests import landed
 
 _DAY = 24 * 3600
 
@@ -56,11 +55,13 @@ def test_files_are_kept_for_a_week_at_least(kept):
 @pytest.mark.spark
 def test_files_are_not_deleted_earlier_than_asked_for(spark, table):
     spark.range(1).write.format("delta").save(table)
-    asked = timedelta(days=7, minutes=30)
-    maintain(spark, DeltaTarget(table=table), asked, has_position=False)
-    (start,) = (commit for commit in landed.history(table) if commit["operation"] == "VACUUM START")
-    kept = timedelta(milliseconds=int(start["operationParameters"]["specifiedRetentionMillis"]))
-    assert asked <= kept < asked + timedelta(hours=1)
+    left = {days: Path(table, f"part-of-{days}-days.parquet") for days in (8, 20, 31)}
+    for days, file in left.items():
+        file.touch()
+        os.utime(file, (time.time() - days * 86_400,) * 2)
+    for asked, gone in ((30, {31}), (7, {8, 20, 31})):
+        maintain(spark, DeltaTarget(table=table), timedelta(days=asked), has_position=False)
+        assert {days for days, file in left.items() if not file.exists()} == gone
 
 
 def test_invalid_times_and_foreign_assets_are_named():

@@ -300,8 +300,8 @@ class TopicComparison:
                     self._compare_rows(expected, log.rows, found)
         except VersionsGoneError:
             found.unknown.append(
-                f"version {last.version} of the table, which is the published one, can't be read: files of it are gone "
-                "(VACUUM, or log retention)"
+                f"version {last.version} of the table, which is the published one, can't be read any more (VACUUM, log "
+                "retention, or delta.deletedFileRetentionDuration)"
             )
             return
         if found.missing and not has_all:

@@ -24,6 +24,8 @@ _GONE = re.compile(
     r"|DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_NO_RECREATABLE_HISTORY_FOUND|VersionNotFound"
     r"|DELTA_CANNOT_FIND_VERSION|DELTA_VERSION_NOT_FOUND|Cannot time travel"
 )
+# From Delta 4.1 on, whether the files are there or not.
+_TOO_OLD = "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION"
 # Java has one error for a file that is not there and for one that can't be opened.
 _NOT_OPENED = re.compile(r"FileNotFoundException: .*\((?!No such file)[A-Z][\w ]+\)")
 
@@ -35,7 +37,7 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
     """Translates errors of Spark: versions are gone, have no change data, or can't be read for another reason.
 
     Raises:
-        VersionsGoneError: Files of the versions are gone.
+        VersionsGoneError: Files of the versions are gone, or Delta reads none so old.
         ChangeDataFeedError: The table recorded no changes in them.
         IncompatibleVersionsError: Their schemas are too different to be read together.
         ConfigurationError: The transform changed a column that says what the change is.
@@ -56,6 +58,8 @@ def _translated(error: Exception, versions: TableVersions, segment: Segment) -> 
     text = error_text(error) if is_sparks_own(error) else ""
     if _NO_FEED.search(text):
         return versions.no_feed_in(segment)
+    if _TOO_OLD in text:
+        return versions.too_old(segment)
     if _GONE.search(text) and not _NOT_OPENED.search(text):
         return versions.gone(segment.first, segment.last, "files of them are gone (VACUUM, or log retention)")
     if _INCOMPATIBLE.search(text):

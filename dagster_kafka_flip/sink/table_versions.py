@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.commit import Commit
 
 _FEED = "delta.enableChangeDataFeed"
+_KEPT = "delta.deletedFileRetentionDuration"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 # A snapshot has no deletes: rows that were deleted meanwhile would stay in a topic that has them.
@@ -246,6 +247,15 @@ class TableVersions:
         return VersionsGoneError(
             f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
             f"changed would be lost. To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions"
+        )
+
+    def too_old(self, segment: Segment) -> VersionsGoneError:
+        """Creates the error about versions that Delta does not read, because of their age."""
+        return VersionsGoneError(
+            f"{segment} of the table {self._source} can't be published: Delta reads no version that is older than "
+            f"{_KEPT} (by default 7 days); the newest is {self.newest}. What they changed would be lost. If VACUUM has "
+            f"not deleted their files, ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ('{_KEPT}' = "
+            f"'interval 30 days') makes them readable, and the next run publishes them. Else, {_ANEW}"
         )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError
+from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.details import detail_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 SHORTEST_RETENTION = timedelta(days=7)
 """Delta's own limit for VACUUM: a reader or a writer may need a file for that long after a commit removed it."""
+
+# Delta ignores RETAIN from 4.1 on, and keeps files for delta.deletedFileRetentionDuration only.
+_RETAINS = {"spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false"}
 
 
 @dataclass(frozen=True)
@@ -80,17 +84,20 @@ def maintain(
     table.check_times_of_partitions()
     found: dict[str, Any] = {}
 
-    def work() -> None:
-        (optimized,) = spark.sql(f"OPTIMIZE {target.identifier}").collect()
+    def work(session: SparkSession) -> None:
+        (optimized,) = session.sql(f"OPTIMIZE {target.identifier}").collect()
         found["optimized"] = optimized["metrics"]
         if vacuum_after is not None:
             # Rounded up: no file goes earlier than asked for.
             hours = -(-vacuum_after // timedelta(hours=1))
-            spark.sql(f"VACUUM {target.identifier} RETAIN {hours} HOURS").collect()
+            session.sql(f"VACUUM {target.identifier} RETAIN {hours} HOURS").collect()
 
     try:
-        with held(store_lock(table.location(), is_remote=table.is_remote)) as lock:
-            run_interruptibly(spark, work, write_tag(uuid.uuid4().hex), lock)
+        with (
+            isolated_session(spark, _RETAINS) as session,
+            held(store_lock(table.location(), is_remote=table.is_remote)) as lock,
+        ):
+            run_interruptibly(session, lambda: work(session), write_tag(uuid.uuid4().hex), lock)
             detail = detail_of(spark, target, "numFiles", "sizeInBytes")
             newest = next(iter(commits_of(spark, target)))
     except KafkaFlipError:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -191,6 +194,27 @@ def test_versions_that_retention_or_vacuum_took_are_named(published, table, topi
     long_ago = datetime(2026, 1, 1, tzinfo=timezone.utc)
     prefix = f"{topic}-new"
     _fails(published, VersionsGoneError, "log begins with version 3", start=long_ago, transactional_id_prefix=prefix)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_versions_that_are_too_old_for_delta_are_named_with_the_property_that_makes_them_readable(published, table):
+    published.create()
+    for row in ("1, 'a'", "2, 'b'", "3, 'c'"):
+        published.sql(f"INSERT INTO {{t}} VALUES ({row})")
+        long_ago = (time.time() - 20 * 24 * 3600,) * 2
+        os.utime(max(Path(table, "_delta_log").glob("*.json")), long_ago)
+        if row[0] == "1":
+            assert published.run().records == 1
+    published.sql("INSERT INTO {t} VALUES (4, 'd')")
+    # Delta remembers the times of the commits that it has read.
+    published.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    finding = r"^versions 2 to 4 of the table .* can't be published: Delta reads no version that is older than"
+    with pytest.raises(VersionsGoneError, match=f"{finding}.*the newest is 4") as raised:
+        published.run()
+    (statement,) = re.findall(r"ALTER TABLE .*?'\)", str(raised.value))
+    published.sql(statement)
+    assert published.run().records == 3
 
 
 @pytest.mark.kafka
