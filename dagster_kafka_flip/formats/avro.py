@@ -10,11 +10,11 @@ from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.formats.avro_checks import (
+    as_every_spark_reads_it,
     decimals_as_bytes,
     has_cut_decimals,
     has_long_decimal,
     has_wrong_text,
-    with_whole_doubles,
 )
 from dagster_kafka_flip.formats.avro_resolution import fitted
 from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema, declared_text
@@ -274,7 +274,7 @@ def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.avro.functions import from_avro
 
-    options = {"avroSchema": _with_end(with_whole_doubles(reader)), **_OPTIONS}
+    options = {"avroSchema": _with_end(as_every_spark_reads_it(reader)), **_OPTIONS}
     try:
         return from_avro(f.concat(data, f.lit(_END)), _with_end(writer), options)
     except TypeError as error:

@@ -64,16 +64,22 @@ def decimals_as_bytes(avro_type: AvroType) -> AvroType:
     return map_types(avro_type, plain)
 
 
-def with_whole_doubles(avro_type: AvroType) -> AvroType:
-    """The reader schema with unions for doubles in arrays, which Avro 1.12.0 would read as floats (AVRO-4108)."""
+def as_every_spark_reads_it(avro_type: AvroType) -> AvroType:
+    """The reader schema with what gives the same values and columns with each supported Spark.
 
-    def boxed(changed: dict[str, Any]) -> dict[str, Any]:
+    Doubles in arrays get unions: Avro 1.12.0 would read them as floats (AVRO-4108). A time in microseconds is a long:
+    it is TIME(6) from Spark 4.1 on, and BIGINT before.
+    """
+
+    def changed_type(changed: dict[str, Any]) -> dict[str, Any]:
+        if changed.get("logicalType") == "time-micros":
+            del changed["logicalType"]
         if "items" in changed and kind(changed["items"]) == "double":
             # The double first: a default of the array has to fit the first branch.
             changed["items"] = [changed["items"], "null"]
         return changed
 
-    return map_types(avro_type, boxed)
+    return map_types(avro_type, changed_type)
 
 
 def _is_cut(avro_type: AvroType) -> bool:
