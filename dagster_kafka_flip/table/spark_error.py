@@ -99,6 +99,11 @@ _NO_MEMORY = re.compile(
 _USERS_OWN = "PythonException"
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: ", re.MULTILINE)
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
+# Under an error of the task that wrote, which pyspark does not translate from 4.1 on.
+_CAUSED_BY_USER = re.compile(
+    rf"^Caused by: org\.apache\.spark\.(?:api\.python\.{_USERS_OWN}: |SparkRuntimeException: \[{_RAISED_IN_SQL}\])",
+    re.MULTILINE,
+)
 _SPARK_IS_GONE = "Py4JNetworkError"
 
 _SAYS_NOTHING = ("An error occurred while calling", "An exception was thrown from the Python worker")
@@ -153,7 +158,7 @@ def breaks_rule(error: BaseException) -> bool:
 
 def lacks_module(error: BaseException) -> bool:
     """Whether a user's Python function lacks a module where Spark runs it."""
-    return type(error).__name__ == _USERS_OWN and _NO_MODULE.search(error_text(error)) is not None
+    return _is_users_own(error) and _NO_MODULE.search(error_text(error)) is not None
 
 
 def lacks_memory(error: BaseException) -> bool:
@@ -173,8 +178,14 @@ def is_transient(error: BaseException | None) -> bool:
 
 def is_sparks_own(error: BaseException) -> bool:
     """Whether Spark itself failed, as opposed to a user's function or a dead Spark."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return is_from_spark(error) and _condition(error) != _RAISED_IN_SQL and not {_USERS_OWN, _SPARK_IS_GONE} & kinds
+    is_gone = any(kind.__name__ == _SPARK_IS_GONE for kind in type(error).__mro__)
+    return is_from_spark(error) and not is_gone and not _is_users_own(error)
+
+
+def _is_users_own(error: BaseException) -> bool:
+    """Whether a user's Python function failed, or an expression that raises."""
+    is_so = type(error).__name__ == _USERS_OWN or _condition(error) == _RAISED_IN_SQL
+    return is_so or _CAUSED_BY_USER.search(error_text(error)) is not None
 
 
 def is_from_spark(error: BaseException) -> bool:

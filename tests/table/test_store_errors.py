@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from pyspark.errors import SparkRuntimeException
-from pyspark.errors.exceptions.base import RetriesExceeded
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException, UnknownException
 
 from dagster_kafka_flip.table.store_errors import with_advice
@@ -74,8 +73,8 @@ def test_an_error_of_a_store_or_a_log_is_followed_by_what_to_do(output, advice):
     ],
 )
 def test_a_connect_server_that_is_gone_is_to_be_started_again(cause, own):
-    error = RetriesExceeded(errorClass="RETRIES_EXCEEDED", messageParameters={})
-    error.__cause__ = RuntimeError(cause)
+    # What a Connect client gives up on.
+    error = SparkConnectGrpcException(f'<_InactiveRpcError of RPC: status = UNAVAILABLE, details = "{cause}">')
     reported = with_advice(error, "Check the table's name")
     assert "The Spark Connect server does not answer: check its address" in reported
     assert ("dagster-kafka-flip spark start" in reported) is own
