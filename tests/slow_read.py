@@ -60,6 +60,6 @@ def until_told(mark: Path, offset: int) -> Callable[[DataFrame], DataFrame]:
                 time.sleep(0.05)
             return True
 
-        return records.where(f.udf(wait, BooleanType())("kafka_offset", "kafka_value"))
+        return records.where(f.udf(wait, BooleanType(), useArrow=False)("kafka_offset", "kafka_value"))
 
     return transform

@@ -124,7 +124,7 @@ def stopping(marks: str, release: str, at: int) -> Callable[[DataFrame], DataFra
     def transform(records: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f
 
-        @f.udf("boolean")
+        @f.udf("boolean", useArrow=False)
         def stop(partition: int, offset: int, _: bytes) -> bool:
             import os
             import time

@@ -18,7 +18,7 @@ def main(bootstrap_servers: str, topic: str, table: str, mark: str) -> None:
     from pyspark.sql import functions as f
     from pyspark.sql.types import BooleanType
 
-    @f.udf(BooleanType())
+    @f.udf(BooleanType(), useArrow=False)
     def slow(_: bytes) -> bool:
         Path(mark).touch()
         time.sleep(600)

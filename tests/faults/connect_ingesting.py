@@ -88,7 +88,7 @@ def stopping(reading: str, release: str) -> Callable[[DataFrame], DataFrame]:
     def transform(records: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f
 
-        @f.udf("boolean")
+        @f.udf("boolean", useArrow=False)
         def stop(offset: int, _: bytes) -> bool:
             import os
             import time

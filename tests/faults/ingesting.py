@@ -170,7 +170,7 @@ def killing(table: Path, pid: int) -> Callable[[DataFrame], DataFrame]:
     def transform(records: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f
 
-        @f.udf("boolean")
+        @f.udf("boolean", useArrow=False)
         def kill(partition: int) -> bool:
             import os
             import signal

@@ -52,7 +52,7 @@ def _kill_while_spark_reads(pid: int, dead: Path):
     def transform(records):
         from pyspark.sql import functions as f
 
-        @f.udf("boolean")
+        @f.udf("boolean", useArrow=False)
         def kill(offset: int, _: bytes) -> bool:
             import os
             import signal

@@ -48,7 +48,7 @@ def stop_at_first(reading: Path, cut: Path):
     def transform(records):
         from pyspark.sql import functions as f
 
-        @f.udf("boolean")
+        @f.udf("boolean", useArrow=False)
         def stop(offset: int, _: bytes) -> bool:
             import time
             from pathlib import Path

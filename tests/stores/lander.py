@@ -48,7 +48,7 @@ def killing_itself(records: DataFrame) -> DataFrame:
 
     pid = os.getpid()
 
-    @f.udf("boolean")
+    @f.udf("boolean", useArrow=False)
     def kill(partition: int) -> bool:
         import os
         import signal
