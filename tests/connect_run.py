@@ -26,7 +26,6 @@ from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.local_files import is_local
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -92,10 +91,7 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
 
     for minute in range(0, 180, 20):
         kafka.produce(f"{topic}-times", [(None, str(minute))], timestamp=START + minute * 60_000)
-    seen["windows"] = {
-        mode: _land_windows(f"{topic}-times", f"{table}-{mode}", session, connection, Windows(mode=mode))
-        for mode in ("exact", "offset")
-    }
+    seen["windows"] = _land_windows(f"{topic}-times", f"{table}-windows", session, connection)
     seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
     for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
         seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, registry)
@@ -177,15 +173,13 @@ def _keep(kafka: Kafka, topic: str, table: str, session: SparkSession, connectio
     return [*reported, [list(row) for row in rows.collect()]]
 
 
-def _land_windows(
-    topic: str, table: str, session: SparkSession, connection: KafkaConnection, rules: Windows
-) -> list[list[object]]:
+def _land_windows(topic: str, table: str, session: SparkSession, connection: KafkaConnection) -> list[list[object]]:
     """Lands three windows at once, and one of them again; rows by window, what was seen, and the table's rows."""
     source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, partition_by=("kafka_window",))
     landed = []
     for windows in (hours(0, 3), hours(1, 2)):
         (result,) = rewrite_windows(
-            source, target, windows, spark=lambda: session, rules=rules, connection=connection, definition="hours"
+            source, target, windows, spark=lambda: session, connection=connection, definition="hours"
         )
         seen = None if result.seen is None else [dict(result.seen.late), result.seen.stragglers]
         landed.append([result.rows, seen])

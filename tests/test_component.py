@@ -282,7 +282,7 @@ def test_partitions_of_time_and_topics_with_their_windows_and_their_backfill_pol
       day: {type: daily, start_date: "2026-01-01", timezone: Europe/Berlin}
       what: {type: static, partition_keys: [out, in]}
   topics_of: {out: [flights], in: [arrivals]}
-  windows: {mode: exact, max_lateness: PT6H}
+  windows: {max_lateness: PT6H}
   backfill_policy: {type: multi_run, max_partitions_per_run: 7}
 """)
 
@@ -478,12 +478,8 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
         (FLIGHTS + "  tolerate: [FooError]\n", 5, r"attributes\.tolerate: .*unknown error 'FooError'"),
         (FLIGHTS + "  retry_policy: {jitter: full}\n", 5, r"attributes\.retry_policy: .*without also setting delay"),
         (FLIGHTS + "  backfill_policy: {type: single_run}\n", 5, r"attributes\.backfill_policy: .*set partitions_def"),
-        (FLIGHTS + "  windows: {mode: offset}\n", 5, r"attributes\.windows: .*set partitions_def"),
-        (
-            FLIGHTS + "  windows: {mode: offset, repair: true}\n",
-            5,
-            r"attributes\.windows: .*repair requires mode exact",
-        ),
+        (FLIGHTS + "  windows: {max_lateness: PT1H}\n", 5, r"attributes\.windows: .*set partitions_def"),
+        (FLIGHTS + "  windows: {mode: offset}\n", 5, r"attributes\.windows: mode: every window is exact"),
         (FLIGHTS + "  dead_letter: lake/flights\n", 4, "the dead-letter table is the stream's own table"),
         (
             SOURCE + "  table: {table: t, partition_by: [a], cluster_by: [b]}\n",

@@ -87,7 +87,7 @@ def _plan(connection: KafkaConnection, **source: Any) -> Any:
 
 def _window(connection: KafkaConnection) -> None:
     source = KafkaSource(topics=(_TOPIC,), connection=connection)
-    windows = Windows(mode="exact", max_lateness=timedelta(0))
+    windows = Windows(max_lateness=timedelta(0))
     with contextlib.closing(source.window_enumerator(windows, SplitEnumeratorContext(2))) as enumerator:
         plan = enumerator.plan([Window.between(_DAY_MS, _DAY_MS + 5)])
     assert plan.stops == {TopicPartition(_TOPIC, 0): 5}
@@ -344,7 +344,7 @@ def test_windows_are_not_landed_again_while_it_is_unknown_whether_the_topic_is_c
             KafkaSource(topics=(_TOPIC,)),
             target,
             [Window.between(_DAY_MS, _DAY_MS + 5)],
-            rules=Windows(mode="exact", max_lateness=timedelta(0)),
+            rules=Windows(max_lateness=timedelta(0)),
             spark=spark_of,
             connection=_connect(secured, user, rights),
         )

@@ -186,16 +186,6 @@ def test_windows_leave_out_records_whose_time_spark_can_not_represent(kafka, spa
     assert result.seen is not None
     assert (result.seen.timeless, result.stragglers) == (1, 1)
     assert [incident.error for incident in result.plan.incidents] == [error.__name__ for error in tolerate]
-    [tiled] = rewrite_windows(
-        KafkaSource(topics=(topic,)),
-        f"{table}-tiled",
-        hours(0, 1),
-        rules=Windows(mode="offset"),
-        tolerate=tolerate,
-        **options,
-    )
-    assert rows("kafka_offset", of=f"{table}-tiled") == [(0,), (1,), (2,)]
-    assert tiled.stragglers == 0
 
 
 def test_a_range_that_ends_beyond_any_calendar_is_repaired(kafka, land, rows, spark_of, connection, table, topic):

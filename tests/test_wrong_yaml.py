@@ -213,7 +213,7 @@ def refusal(**files: str) -> str:
             "attributes.backfill_policy: backfill_policy is for an asset with partitions; set partitions_def",
         ),
         ("windows: exact", "attributes.windows: invalid Windows 'exact'; write its fields as a mapping"),
-        ("windows: {mode: fuzzy}", "attributes.windows.mode: expected 'exact' or 'offset'"),
+        ("windows: {mode: offset}", "attributes.windows: mode: every window is exact, so leave it out. Ins"),
         (
             "windows: {max_latenes: PT1H}",
             "attributes.windows.max_latenes: unknown attribute; did you mean max_lateness?",

@@ -98,7 +98,7 @@ def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windo
         )
         raise ConfigurationError(msg)
     defined = {"cron": schedule.expression, "timezone": str(schedule.timezone)}
-    return RunWindow(Window.between(interval.start, interval.end), _definition(defined, rules))
+    return RunWindow(Window.between(interval.start, interval.end), json.dumps({**defined, **rules.definition}))
 
 
 def _interval_from(start: datetime, schedule: Any) -> Any:
@@ -132,12 +132,8 @@ def _of_delta(window: Window, delta: timedelta, rules: Windows) -> RunWindow:
         )
         raise ConfigurationError(msg)
     # Windows of the same length that begin at other times would overlap.
-    return RunWindow(window, _definition({"every_ms": length, "from_ms": window.start_ms % length}, rules))
-
-
-def _definition(defined: dict[str, Any], rules: Windows) -> str:
-    time = {"time": rules.event_time} if rules.event_time else {}
-    return json.dumps({**defined, "mode": rules.mode, **time})
+    defined = {"every_ms": length, "from_ms": window.start_ms % length, **rules.definition}
+    return RunWindow(window, json.dumps(defined))
 
 
 def _time_of(key: str, keys: CronPartitionTimetable) -> datetime:

@@ -97,8 +97,7 @@ class AssetPartitions:
                 "cron": self._time.cron_schedule,
                 "timezone": self._time.timezone,
                 "keys": self._time.fmt,
-                "mode": self.rules.mode,
-                **({"time": self.rules.event_time} if self.rules.event_time else {}),
+                **self.rules.definition,
             }
         )
 

@@ -61,8 +61,8 @@ def check_names(
     names = {CHECKS[error] for error in tolerated} | ({NO_RECORDS_REJECTED} if keeps_rejected else set())
     if has_fields:
         names |= {SCHEMA_FITS}
-    # In offset mode and in a repair, no record can miss its window.
-    if rules is not None and rules.mode == "exact" and not rules.repair:
+    # In a repair, no record can miss its window.
+    if rules is not None and not rules.repair:
         names |= {NO_STRAGGLERS}
     return tuple(name for name in _DESCRIPTIONS if name in names)
 

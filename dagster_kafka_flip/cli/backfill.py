@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _NEVER_MS = 253_402_300_799_000
 
 _CUT_OFF = "the run limits the offsets to the stream's position; the stream itself writes later records"
-_RECORDED = "existing windows keep their start and end offsets, which only the run looks up"
 
 
 @click.command("backfill")
@@ -165,7 +164,6 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         )
         runs = tuple(RunRequest(each) for each in _per_run(keys, len(windows), found.partitions_per_run))
     irregular = partitions.irregularities(windows) if partitions is not None else []
-    notes = {_CUT_OFF: rules.repair, _RECORDED: rules.by_offset}
     return Backfill(
         asset=found.key.to_user_string(),
         span=span,
@@ -173,7 +171,7 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         plans=plans,
         runs=runs,
         left_out=left_out,
-        notes=(*irregular, *(note for note, is_so in notes.items() if is_so)),
+        notes=(*irregular, *((_CUT_OFF,) if rules.repair else ())),
         source=str(source),
         bootstrap_servers=source.required_connection().bootstrap_servers,
         table=str(found.target),

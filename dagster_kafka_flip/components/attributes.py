@@ -40,7 +40,7 @@ from dagster.components.resolved.core_models import (
     resolve_backfill_policy,
     resolve_partitions_def,
 )
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model, model_validator
 from pydantic_core import PydanticKnownError
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
@@ -64,7 +64,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.source.window import Windows, refuse_mode
 from dagster_kafka_flip.table.mode import Append, Mode, Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -587,7 +587,11 @@ else:
     def _model_attribute(resolve, schema):  # noqa: ANN001, ANN202
         return Annotated[Any, _attribute(resolve, schema)]
 
-    _WINDOWS = model_of(Windows, max_lateness=_Duration | None)
+    _WINDOWS = create_model(
+        "WindowsAttributes",
+        __base__=model_of(Windows, max_lateness=_Duration | None),
+        __validators__={"refuse_mode": model_validator(mode="before")(refuse_mode)},
+    )
     SourceAttribute = _model_attribute(_source, KafkaSourceModel)
     FormatAttribute = _model_attribute(format_of, FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))

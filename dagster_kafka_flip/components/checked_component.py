@@ -218,6 +218,9 @@ def _text(problems: Sequence[Any], value: object, place: Place, schema: type[Bas
         return f"unknown attribute; {near_names(str(place[-1]), sorted(_names(schema, place[:-1])))}"
     if "missing" in types:
         return "missing"
+    for problem in problems:
+        if problem["type"] == "value_error":
+            return plain_problem(problem)
     if value is None:
         return EMPTY
     if types & {"union_tag_invalid", "union_tag_not_found"}:

@@ -225,7 +225,7 @@ class _Run:
         if self.rules.repair:
             self._table = RepairedTable(session, self.spec.target, self.context.tolerated)
         else:
-            self._table = WindowedTable(session, self.spec.target, self.definition, by_offset=self.rules.by_offset)
+            self._table = WindowedTable(session, self.spec.target, self.definition)
         self._landing = WindowLanding(
             self.spec,
             session,
@@ -285,7 +285,7 @@ class _Run:
                 first_few(sorted(look.foreign)),
             )
         check_keys(windows, look.windows, str(self.spec.target))
-        plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
+        plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position)
         if plan.splits:
             self.spec.decoder.renew()
             self.spec.decoder.recall(look.schemas)

@@ -56,7 +56,7 @@ from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.table.window_predicates import kept_predicate, time_predicate
 from dagster_kafka_flip.table.windowed_table import Replacement
-from dagster_kafka_flip.table.windows_document import WindowsDocument
+from dagster_kafka_flip.table.windows_document import EXACT, WindowsDocument
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
@@ -349,12 +349,10 @@ class WindowLanding:
             attempt=attempt,
             run_id=self._spec.run_id,
             base_version=look.base_version,
-            mode="repair" if self._rules.repair else self._rules.mode,
+            mode="repair" if self._rules.repair else EXACT,
             windows=tuple(planned.window for planned in plan.windows),
             splits=plan.splits,
             state=plan.state if self._rules.repair else _carried(look.known, plan),
-            incomplete=tuple(planned.window.key for planned in plan.windows if not planned.is_complete),
-            bounds=(plan.starts, *(planned.stops for planned in plan.windows)) if self._rules.by_offset else (),
             topics=self._topics if self._rules.repair else replaced,
             repairs=self._table.repairs,
             incidents=plan.incidents,
@@ -409,7 +407,7 @@ class WindowLanding:
                 batch.plan.made_again,
             )
             self._table.keep(landed, batch.look)
-        replacement = Replacement(predicate, frozenset(batch.plan.stops), batch.look.fence)
+        replacement = Replacement(predicate, frozenset(batch.plan.stops))
         progress = ReadProgress(batch.plan.offset_span)
         try:
             with read_watched(self._session, write_tag(document.attempt), progress, self._spec.log):
@@ -446,9 +444,6 @@ class WindowLanding:
 
         numbered = windows.number(records)
         metrics = windows.metrics()
-        batch.window_watch = None
-        if not metrics:
-            return windows.inside(numbered)
         if windows.is_by_value:
             watch = Observation()
         else:

@@ -50,7 +50,7 @@ class WindowsResult:
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit, with all attempts.
         confirm_seconds: Time for confirming the commit.
         spark_ui: Address of the Spark UI; None if there is none.
-        can_miss: Whether a record can miss its window; not if windows lie between offsets, and not in a repair.
+        can_miss: Whether a record can miss its window; not in a repair.
         rows_by_topic: The same by the window's key and the topic, if only some topics are landed. None if unknown.
         kept: Topic partitions with windows in the table that were not read: their rows stayed.
         spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.

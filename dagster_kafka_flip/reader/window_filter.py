@@ -1,7 +1,7 @@
 """Assigns records to windows with Spark expressions: no join, and the same cost for many windows as for one.
 
 The timestamp selects a window from a list of equal steps, and the window's number selects its offsets; both are
-constants in the query. Only in offset mode does each record need a binary search.
+constants in the query.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ class WindowFilter:
         self._plan = plan
         self._windows = [planned.window for planned in plan.windows]
         self._event_time = windows.event_time
-        self._by_offset = windows.by_offset
         # A single window is read exactly between its offsets.
-        self._is_bounded = len(self._windows) > 1 and not self._by_offset
+        self._is_bounded = len(self._windows) > 1
         self._partitions = _PartitionNumbers(plan.stops)
 
     @property
@@ -63,8 +62,6 @@ class WindowFilter:
         records = self._refusing(records)
         topic, partition, offset = (f.col(CARRIED[name] if self.is_by_value else name) for name in LOG_FIELDS)
         log = self._partitions.number(topic, partition)
-        if self._by_offset:
-            return records.withColumn(WINDOW, self._tile(log, offset))
         time = f.unix_millis(self._time(records))
         window = _step(time, self._windows)
         inside = window.isNotNull()
@@ -92,8 +89,6 @@ class WindowFilter:
         """Metrics to observe on numbered records: late ones by window, stragglers, and records without a timestamp."""
         from pyspark.sql import functions as f
 
-        if self._by_offset:
-            return []
         late = f.when(f.col(_LATE), f.col(WINDOW))
         return [
             # Exact for every value, as long as there are no more values than steps.
@@ -150,23 +145,6 @@ class WindowFilter:
 
     def _first_stops(self) -> Column:
         return _constant([self._plan.stragglers_from], self._partitions)
-
-    def _tile(self, log: Column, offset: Column) -> Column:
-        """The window that contains an offset; if several begin there, the last one."""
-        from pyspark.sql import functions as f
-
-        count = len(self._windows)
-        if count == 1:
-            return f.lit(0)
-        starts = _constant([planned.starts for planned in self._plan.windows], self._partitions)
-        steps = [1 << power for power in reversed(range(count.bit_length()))]
-
-        def go(low: Column, step: Column) -> Column:
-            middle = low + step
-            is_there = (middle < count) & (f.get(starts, log * count + middle) <= offset)
-            return f.when(is_there, middle).otherwise(low)
-
-        return f.aggregate(f.array(*(f.lit(step) for step in steps)), f.lit(0), go)
 
 
 def record_set_by_producer(error: BaseException | None) -> str | None:

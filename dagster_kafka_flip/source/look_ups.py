@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.source.sample import RecordSearch, TimestampedOffset
+from dagster_kafka_flip.source.sample import LOOKED_THROUGH, RecordSearch, TimestampedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,8 +27,6 @@ class LookUps:
         isolation_level: With `read_committed`, results are before the last stable offset.
         beginning: Start offset of each log.
         end: End offset of each log. Results are before it.
-        looked_through: Maximum number of offsets to search for a record from an entry on. It is a number of offsets,
-            not seconds, so that the result depends only on the log. None for no limit.
     """
 
     def __init__(
@@ -37,14 +35,12 @@ class LookUps:
         isolation_level: str,
         beginning: Position,
         end: Position,
-        looked_through: int | None,
     ) -> None:
         self.partitions = tuple(end)
         self._cluster = cluster
         self._isolation_level = isolation_level
         self._beginning = beginning
         self._end = end
-        self._looked_through = looked_through
         self._entries: dict[tuple[TopicPartition, int], int | None] = {}
         self._records: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
 
@@ -103,7 +99,8 @@ class LookUps:
         searches: dict[tuple[TopicPartition, int], RecordSearch] = {}
         for tp, ms in wanted:
             start, end = self.entry(tp, ms), self._end[tp]
-            stop = end if self._looked_through is None else min(end, start + self._looked_through)
+            # A number of offsets, not seconds, so that the result depends only on the log.
+            stop = min(end, start + LOOKED_THROUGH)
             self._records[tp, ms] = None
             if start < stop:
                 searches[tp, ms] = RecordSearch(tp, start, stop, ms)

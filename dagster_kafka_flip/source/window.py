@@ -6,7 +6,7 @@ import bisect
 import itertools
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -123,29 +123,41 @@ def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str
         raise WindowsChangedError(msg)
 
 
+def refuse_mode(values: Any) -> Any:
+    """Refuses the mode that windows once had, in the values of `Windows`."""
+    if isinstance(values, dict) and "mode" in values:
+        msg = (
+            "mode: every window is exact, so leave it out. Instead of windows by offset, use exact ones, with a "
+            "max_lateness that covers the latest records; or a stream (an asset without partitions), which lands each "
+            "record once, whatever its time. Land the windows of a table that has windows by offset again, in another "
+            "table"
+        )
+        raise ValueError(msg)
+    return values
+
+
 class Windows(Settings):
     """Rules that assign records to windows.
 
     Attributes:
-        mode: `exact` (default): a window has the records whose timestamps are in it. `offset`: a window begins at the
-            offsets where the previous one ended, so that every record is in one window regardless of its timestamp.
         max_lateness: How late a record may arrive after records with later timestamps: the log is read this much
             further. Default: one hour. None for no limit: reads to the end of the log, and treats records deleted by
             retention as not late. Ignored for topics with LogAppendTime.
-        event_time: A timestamp column of the decoded value to use instead of the record's timestamp. Only with `exact`.
+        event_time: A timestamp column of the decoded value to use instead of the record's timestamp.
         column: The column with each row's window key. Default: `kafka_window`.
         repair: Replaces windows of a table that an incremental stream writes to: only rows of the stream are replaced,
-            and its position does not change. Only with `exact`.
+            and its position does not change.
         time_column: In a repair, the table's timestamp column that selects the rows. Default: the column of the
             record's timestamp.
     """
 
-    mode: Literal["exact", "offset"] = "exact"
     max_lateness: timedelta | None = timedelta(hours=1)
     event_time: str | None = Field(default=None, min_length=1)
     column: str = Field(default="kafka_window", min_length=1)
     repair: bool = False
     time_column: str | None = Field(default=None, min_length=1)
+
+    _refuse_mode = model_validator(mode="before")(refuse_mode)
 
     @field_validator("max_lateness")
     @classmethod
@@ -170,20 +182,16 @@ class Windows(Settings):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Windows:
-        checks: dict[str, Any] = {
-            "event_time requires mode exact": self.event_time is not None and self.by_offset,
-            "repair requires mode exact": self.repair and self.by_offset,
-            "time_column is only for repair; other windows use event_time": self.time_column and not self.repair,
-        }
-        wrong = [text for text, is_wrong in checks.items() if is_wrong]
-        if wrong:
-            raise ValueError("; ".join(wrong))
+        if self.time_column and not self.repair:
+            msg = "time_column is only for repair; other windows use event_time"
+            raise ValueError(msg)
         return self
 
     @property
-    def by_offset(self) -> bool:
-        """Whether windows lie between fixed offsets (mode `offset`)."""
-        return self.mode == "offset"
+    def definition(self) -> dict[str, str]:
+        """What a table's window definition says of the rules."""
+        # By the mode, a table with windows by offset, of an earlier version, is told from others.
+        return {"mode": "exact", **({"time": self.event_time} if self.event_time else {})}
 
     @property
     def lateness_ms(self) -> int | None:

@@ -78,21 +78,8 @@ def check_retention(
             break
         for tp in trimmed:
             affected.setdefault(tp, []).append(window)
-    if affected:
-        refuse_lost(affected, logs, tolerance)
-
-
-def refuse_lost(affected: Mapping[TopicPartition, Sequence[Window]], logs: WindowLogs, tolerance: Tolerance) -> None:
-    """Refuses windows whose records may be gone.
-
-    Args:
-        affected: The windows, in time order, by topic partition; at least one.
-        logs: The logs.
-        tolerance: Collects tolerated errors.
-
-    Raises (unless the error is tolerated):
-        WindowBeyondRetentionError: Always.
-    """
+    if not affected:
+        return
     tp, lost = min(affected.items())
     first = logs.look.record(tp, 0)
     left = (

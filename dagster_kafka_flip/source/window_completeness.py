@@ -15,26 +15,22 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.incident import Tolerance
     from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.tiles import Bounds
     from dagster_kafka_flip.source.window_logs import WindowLogs
     from dagster_kafka_flip.source.window_plan import PlannedWindow
 
 
-def with_completeness(
-    planned: Sequence[PlannedWindow], logs: WindowLogs, recorded: Bounds, tolerance: Tolerance
-) -> list[PlannedWindow]:
+def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolerance: Tolerance) -> list[PlannedWindow]:
     """Returns the windows, with those marked that may still get records.
 
     Args:
         planned: The windows.
         logs: The logs.
-        recorded: In offset mode, the bounds of windows that were written before.
         tolerance: Collects tolerated errors.
 
     Raises (unless the error is tolerated):
         WindowNotCompleteError: A window is not over, or an open transaction may hold back its records.
     """
-    longest = max((0 if logs.rules.by_offset else (logs.lateness(tp) or 0) for tp in logs.look.partitions), default=0)
+    longest = max((logs.lateness(tp) or 0 for tp in logs.look.partitions), default=0)
     complete = {window.window.key: logs.now >= window.window.stop_ms + longest for window in planned}
     open_windows = [window.window for window in planned if not complete[window.window.key]]
     if open_windows:
@@ -45,7 +41,7 @@ def with_completeness(
             "tolerate WindowNotCompleteError"
         )
         tolerance.meet(WindowNotCompleteError(msg), "The run wrote the records so far.", lost_offsets=0)
-    waiting = _waiting(planned, logs, recorded)
+    waiting = _waiting(planned, logs)
     for window in waiting.values():
         complete[window.window.key] = False
     if waiting:
@@ -62,9 +58,7 @@ def with_completeness(
     return [replace(window, is_complete=complete[window.window.key]) for window in planned]
 
 
-def _waiting(
-    planned: Sequence[PlannedWindow], logs: WindowLogs, recorded: Bounds
-) -> dict[tuple[TopicPartition, str], PlannedWindow]:
+def _waiting(planned: Sequence[PlannedWindow], logs: WindowLogs) -> dict[tuple[TopicPartition, str], PlannedWindow]:
     """The windows of topic partitions whose range reaches into an open transaction.
 
     A window that ends at a record before the transaction does not. A record of the transaction can't end a window:
@@ -73,10 +67,7 @@ def _waiting(
     held_back = [tp for tp, end in logs.end.items() if logs.high_watermarks[tp] > end]
 
     def is_held_back(tp: TopicPartition, window: PlannedWindow) -> bool:
-        bound = window.window.stop_ms
-        if tp in recorded.get(bound, {}):
-            return False
-        ms = logs.stop_time(tp, bound)
+        ms = logs.stop_time(tp, window.window.stop_ms)
         record = None if ms is None else logs.look.record(tp, ms)
         # A record from the future ends no window: the log is read to its end, and continues after it.
         return record is None or logs.is_from_future(record)

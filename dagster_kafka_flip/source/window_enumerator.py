@@ -17,23 +17,19 @@ from dagster_kafka_flip.source.identity import check_same_logs, found_topics, to
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.look_ups import LookUps
-from dagster_kafka_flip.source.offset_windows import offset_windows
-from dagster_kafka_flip.source.sample import LOOKED_THROUGH
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.tiles import recorded_bounds, unread_before
 from dagster_kafka_flip.source.window_completeness import with_completeness
 from dagster_kafka_flip.source.window_identity import check_ends, check_identity
 from dagster_kafka_flip.source.window_logs import WindowLogs
 from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.log import Cluster, TopicSettings
     from dagster_kafka_flip.source.read_settings import ReadSettings
     from dagster_kafka_flip.source.split import Position, TopicPartition
-    from dagster_kafka_flip.source.tiles import Bounds, RecordedWindow
     from dagster_kafka_flip.source.window import Window, Windows
 
 _logger = logging.getLogger(__name__)
@@ -84,7 +80,6 @@ class WindowEnumerator:
         *,
         known: EnumeratorState | None = None,
         cut_at: Position | None = None,
-        recorded: Iterable[RecordedWindow] = (),
     ) -> WindowPlan:
         """Plans the ranges of each window.
 
@@ -93,7 +88,6 @@ class WindowEnumerator:
             known: Cluster, topics and read offsets of the table's rows; None if there are none yet.
             cut_at: Position of a stream that writes to the same table: nothing is read from there on, nor from topic
                 partitions that it does not have, because the stream will read them itself.
-            recorded: In offset mode, windows that were written before.
 
         Raises (unless the context tolerates the error):
             TopicNotFoundError: A topic is missing.
@@ -123,18 +117,10 @@ class WindowEnumerator:
         if known is not None:
             check_ends(known, logs_now, log, tolerance)
         logs = self._logs(log, topics, partitions, now)
-        bounds: Bounds = {}
-        stragglers_from: Position = {}
-        if self._windows.by_offset:
-            recorded = tuple(recorded)
-            bounds = recorded_bounds(recorded, logs_now)
-            unread = unread_before(windows[0].start_ms, partitions, recorded, bounds)
-            planned = offset_windows(windows, logs, bounds, unread, tolerance)
-        else:
-            planned, stragglers_from = exact_windows(windows, logs, tolerance)
+        planned, stragglers_from = exact_windows(windows, logs, tolerance)
         # In a repair, the stream itself will write records that are still to come or held back.
         if not self._windows.repair:
-            planned = with_completeness(planned, logs, bounds, tolerance)
+            planned = with_completeness(planned, logs, tolerance)
         if cut_at is not None:
             planned = [_cut(window, cut_at) for window in planned]
         return WindowPlan(
@@ -154,18 +140,10 @@ class WindowEnumerator:
         """The logs as they are now."""
         settings = self._cluster.topic_settings(topics)
         end, beginning = log.end_offsets(partitions), log.beginning_offsets(partitions)
-        look = LookUps(
-            self._cluster,
-            self._source.isolation_level,
-            beginning,
-            end,
-            # The next window depends on where an offset window ends, so the search for the end is unlimited.
-            looked_through=None if self._windows.by_offset else LOOKED_THROUGH,
-        )
         return WindowLogs(
             rules=self._windows,
             now=now,
-            look=look,
+            look=LookUps(self._cluster, self._source.isolation_level, beginning, end),
             beginning=beginning,
             end=end,
             high_watermarks=log.high_watermarks,
@@ -175,7 +153,7 @@ class WindowEnumerator:
 
     def _topics_set_by_broker(self, topics: Collection[str], settings: Mapping[str, TopicSettings]) -> frozenset[str]:
         """Topics whose records can't be late, because brokers set their timestamps on arrival."""
-        if self._windows.by_offset or self._windows.event_time is not None or self._windows.repair:
+        if self._windows.event_time is not None or self._windows.repair:
             return frozenset()
         if TimestampTypeChangedError in self._context.tolerated:
             return frozenset()

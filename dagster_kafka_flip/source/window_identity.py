@@ -62,12 +62,6 @@ def check_identity(
         if rules.repair:
             tolerance.meet(error, continuation)
             continue
-        if rules.by_offset and None in {known.topic_ids.get(topic), topics[topic].topic_id}:
-            msg = (
-                f"{found(error)} {stay} Without topic ids, it is unknown which recorded offsets of offset windows "
-                "belong to the new topic. Use another table, or remove the topic from the source"
-            )
-            raise TopicRecreatedError(msg, (topic,))
         ways_on = f"{stay} Write the new topic to another table. {instead}, tolerate TopicRecreatedError"
         tolerance.meet(TopicRecreatedError(f"{found(error)} {ways_on}", (topic,)), continuation)
     return frozenset(made_again)

@@ -54,8 +54,6 @@ class WindowLogs:
 
     def stop_time(self, tp: TopicPartition, bound: int) -> int | None:
         """The timestamp whose first record is the stop of a window with the given end; None for the end of the log."""
-        if self.rules.by_offset:
-            return bound
         lateness = self.lateness(tp)
         return None if lateness is None else bound + lateness
 

@@ -242,8 +242,16 @@ class DeltaTable:
             check_mode(self.target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
 
     def _check_forgotten(self, streams: Collection[str], commits: Sequence[Commit]) -> None:
-        versions = self._log().transaction_versions(TRANSACTION_PREFIX, commits[0].version)
+        versions = self.transaction_versions(commits[0].version)
         check_forgotten(self.target, versions, streams, commits[-1].version)
+
+    def transaction_versions(self, newest: int) -> dict[str, int]:
+        """Returns the last transaction versions of all streams at a table version, by their transaction ids.
+
+        Raises:
+            TableError: The table's log can't be read.
+        """
+        return self._log().transaction_versions(TRANSACTION_PREFIX, newest)
 
     def check_taken_up(
         self, history: Iterable[Commit], partitions: Collection[TopicPartition], state: EnumeratorState

@@ -45,8 +45,6 @@ _CONFLICTS = frozenset(
     }
 )
 
-_FENCED_OUT = frozenset({"ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION"})
-
 # The class and the error condition at the start of a message: after py4j's "An error occurred while calling o1.save.",
 # or in Spark Connect's brackets. Later text may repeat errors of a user's function.
 _BEGINNING = re.compile(
@@ -138,11 +136,6 @@ def is_place_taken(error: BaseException) -> bool:
 def is_conflict(error: BaseException) -> bool:
     """Whether another writer's change caused the failure, so nothing was written and a retry makes sense."""
     return not _names(error).isdisjoint(_CONFLICTS)
-
-
-def is_fenced_out(error: BaseException) -> bool:
-    """Whether another write with the same transaction id was first."""
-    return not _names(error).isdisjoint(_FENCED_OUT)
 
 
 def is_outside_of_predicate(error: BaseException) -> bool:

@@ -74,7 +74,7 @@ def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: C
         PositionLostError: The history no longer has a commit of one of them.
     """
     known = {target.stream, *streams}
-    # Ids with another slash belong to windows.
+    # Ids with another slash belong to windows by offset, of an earlier version.
     forgotten = sorted(
         stream
         for application in versions

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ConfigurationError,
-    PositionLostError,
     TableChangedError,
     TableError,
     WindowsChangedError,
@@ -25,12 +24,12 @@ from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
-from dagster_kafka_flip.table.spark_error import error_summary, is_fenced_out, is_outside_of_predicate
-from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
+from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.window_predicates import windows_predicate
-from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY, WindowsDocument
+from dagster_kafka_flip.table.windows_document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
 from dagster_kafka_flip.table.written import committed
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import Position, TopicPartition
-    from dagster_kafka_flip.source.tiles import RecordedWindow
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
@@ -50,6 +48,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
+
+# A window definition of Dagster or Airflow is JSON with this; `rewrite_windows` takes any text.
+_DEFINED_AS = '"mode": "{}"'
 
 
 @dataclass(frozen=True)
@@ -59,28 +60,23 @@ class WindowsLook:
     Attributes:
         base_version: The table's newest version.
         known: Cluster, topics and read offsets of its rows; None if there are none yet.
-        recorded: In offset mode, the windows that were written before, newest first.
         position: Position of the stream that writes to the table; None for a table of windows.
         routed: The stream's last batch with a dead-letter route; None if there is none.
         landed: The logs of the rows in a table of windows.
         until_ms: End of the last window that was written before, in milliseconds since the epoch; None if unknown.
-        fence: Version of the commit that defines the last windows' ends, or that restored it. Only one of several plans
-            with the same fence can be written.
         foreign: Versions with foreign rows since the last windows were written.
         earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
         incidents: Tolerated errors.
         schemas: The schemas that earlier commits met, by `key` and `value`.
-        windows: In a table of windows, those that the newest commits wrote; in offset mode, all.
+        windows: In a table of windows, those that the newest commits wrote.
     """
 
     base_version: int
     known: EnumeratorState | None
-    recorded: tuple[RecordedWindow, ...] = ()
     position: Position | None = None
     routed: RoutedBatch | None = None
     landed: LandedLogs = field(default_factory=LandedLogs)
     until_ms: int | None = None
-    fence: int = 0
     foreign: tuple[int, ...] = ()
     earlier: Mapping[TopicPartition, EarlierRows] = field(default_factory=dict["TopicPartition", "EarlierRows"])
     incidents: tuple[Incident, ...] = ()
@@ -112,29 +108,21 @@ class Replacement:
     Attributes:
         predicate: SQL condition of the replaced rows; never empty.
         read: The topic partitions that were read.
-        fence: See `WindowsLook`.
     """
 
     predicate: str
     read: frozenset[TopicPartition]
-    fence: int
 
 
 @dataclass
 class _Walked:
     newest: int = -1
-    oldest: int = -1
-    restore: int | None = None
-    documents: list[tuple[int, WindowsDocument]] = field(default_factory=list[tuple[int, "WindowsDocument"]])
+    # The last commit of windows.
+    last: WindowsDocument | None = None
     # The oldest stream commit that was found, and its stream.
     stream: tuple[int, str] | None = None
     foreign: list[int] = field(default_factory=list[int])
     windows: set[Window] = field(default_factory=set["Window"])
-
-    @property
-    def fence(self) -> int:
-        last = self.documents[0][0] if self.documents else self.oldest
-        return max(last, self.restore or 0, 0)
 
 
 class WindowedTable:
@@ -144,7 +132,6 @@ class WindowedTable:
         spark: The Spark session.
         target: The table.
         definition: The window definition in the table property.
-        by_offset: Whether windows begin where the previous one ended (offset mode).
 
     Attributes:
         repairs: The stream that writes to it; None if it has only windows.
@@ -153,12 +140,11 @@ class WindowedTable:
 
     repairs: str | None = None
 
-    def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str, *, by_offset: bool) -> None:
-        properties = {**target.properties, WINDOWS_PROPERTY: definition}
+    def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str) -> None:
+        properties = {**target.properties, WINDOWS_PROPERTY: definition, MODE_PROPERTY: EXACT}
         self._target = target.model_copy(update={"properties": properties})
         self._spark = spark
         self._definition = definition
-        self._by_offset = by_offset
         self.delta = DeltaTable(spark, self._target)
 
     def look(self) -> WindowsLook | None:
@@ -167,7 +153,6 @@ class WindowedTable:
         Raises:
             WindowsChangedError: The table has other windows, has rows but is not written in windows, or a stream writes
             to it.
-            PositionLostError: In offset mode, the version of a RESTORE is unknown.
             TableError: The location has another object.
         """
         try:
@@ -176,19 +161,16 @@ class WindowedTable:
             self.delta.check_place_is_free()
             return None
         properties = self.delta.properties()
-        self._check_definition(properties.get(WINDOWS_PROPERTY), walked)
+        self._check_definition(properties, walked)
         landed = LandedLogs.of(properties)
-        last = walked.documents[0][1] if walked.documents else None
-        recorded = (window for _, document in walked.documents for window in document.recorded())
+        last = walked.last
         state = EnumeratorState({}) if last is None else last.state
         known = replace(state, cluster_id=landed.cluster_id, topic_ids=landed.topic_ids)
         return WindowsLook(
             base_version=walked.newest,
             known=known if landed.topics or last is not None else None,
-            recorded=tuple(recorded) if self._by_offset else (),
             landed=landed,
             until_ms=None if last is None else last.until_ms,
-            fence=walked.fence,
             foreign=tuple(walked.foreign),
             schemas={} if last is None else last.schemas,
             windows=frozenset(walked.windows),
@@ -196,44 +178,30 @@ class WindowedTable:
 
     def _walk(self) -> _Walked:
         walked = _Walked()
-        for commit in commits_that_count(self.delta.commits(), self._restored_versions):
+        for commit in commits_that_count(self.delta.commits(), self.delta.restored_versions):
             walked.newest = max(walked.newest, commit.version)
-            walked.oldest = commit.version
             stream, document, effect = commit.document(), commit.windows(), effect_of(commit)
-            # Each commit has the full state, except for offset windows, whose bounds are in their own commits.
-            is_known = bool(walked.documents) and not self._by_offset
             if document is not None:
                 walked.windows.update(document.windows)
-            if is_known:
-                # The commits before a RESTORE are only known from the whole history.
+            if walked.last is not None:
+                # It has the full state. The commits before a RESTORE are only known from the whole history.
                 if effect is Effect.RESTORES:
                     break
             elif document is not None:
-                walked.documents.append((commit.version, document))
+                walked.last = document
             elif stream is not None:
                 walked.stream = commit.version, stream.stream
-            elif effect is Effect.RESTORES and walked.restore is None:
-                walked.restore = commit.version
-            elif effect is Effect.APPENDS and not walked.documents:
+            elif effect is Effect.APPENDS:
                 walked.foreign.append(commit.version)
             # The other commits of the page that was read may show a window with another key. More are not worth a read.
-            if walked.documents and not self._by_offset and walked.newest - commit.version >= FIRST_PAGE - 1:
+            if walked.last is not None and walked.newest - commit.version >= FIRST_PAGE - 1:
                 break
         return walked
 
-    def _restored_versions(self, restore: Commit, older: Sequence[Commit]) -> Sequence[int]:
-        versions = self.delta.restored_versions(restore, older)
-        if versions or not self._by_offset:
-            return versions
-        msg = (
-            f"version {restore.version} of the table {self._target} is a RESTORE to a timestamp "
-            f"({restore.parameters.get('timestamp')}), and history does not record to which version: the end offsets "
-            "of the table's windows are unknown. Nothing was written. Restore the table once more, TO VERSION AS OF "
-            "the version you want"
-        )
-        raise PositionLostError(msg)
-
-    def _check_definition(self, known: str | None, walked: _Walked) -> None:
+    def _check_definition(self, properties: Mapping[str, str], walked: _Walked) -> None:
+        known = properties.get(WINDOWS_PROPERTY)
+        if known is not None and MODE_PROPERTY not in properties and _DEFINED_AS.format(EXACT) not in known:
+            self._check_are_exact(known, walked)
         if known is not None and known != self._definition:
             msg = (
                 f"the table {self._target} has other windows: it was created for {known}, but this run has "
@@ -252,9 +220,41 @@ class WindowedTable:
             raise self._fed_by_a_stream(*walked.stream, has_windows=known is not None)
         if known is None:
             self.delta.check_takes_windows()
-            self.delta.set_properties({WINDOWS_PROPERTY: self._definition})
+            self.delta.set_properties({WINDOWS_PROPERTY: self._definition, MODE_PROPERTY: EXACT})
             # A stream that checked before the property was set may have committed meanwhile.
             self.delta.check_takes_windows()
+
+    def _check_are_exact(self, known: str, walked: _Walked) -> None:
+        """Refuses a table of an earlier version with windows by offset.
+
+        Such a window also has late records of other times: beside exact windows these would be there twice, and go when
+        the window is landed again.
+        """
+        by_offset = (
+            _DEFINED_AS.format("offset") in known
+            or (walked.last is not None and walked.last.mode != EXACT)
+            # A transaction id outlives the commits in the table's history.
+            or any(each.endswith("/windows") for each in self.delta.transaction_versions(walked.newest))
+        )
+        if not by_offset and (walked.last is not None or self.delta.count_rows() == 0):
+            self.delta.set_properties({MODE_PROPERTY: EXACT})
+            return
+        what, if_exact = "has windows by offset, which are no longer supported", ""
+        if not by_offset:
+            what = (
+                "may have windows by offset, which are no longer supported: its history has no commit of windows left"
+            )
+            if_exact = (
+                f". If they are exact: ALTER TABLE {self._target.identifier} SET TBLPROPERTIES "
+                f"({literal(MODE_PROPERTY)} = {literal(EXACT)})"
+            )
+        msg = (
+            f"the table {self._target} {what}. Nothing was read or written. Land its windows again as exact ones in "
+            "another table: set `table` to a new one, and materialize all partitions, with a max_lateness that covers "
+            "the latest records. Keep this table for the records that Kafka has deleted, and select them by their "
+            f"time, not by their window{if_exact}"
+        )
+        raise WindowsChangedError(msg)
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
@@ -341,10 +341,6 @@ class WindowedTable:
             msg = "a rewrite without a predicate would replace the whole table; this is a bug"
             raise TableError(msg)
         writer = self.delta.storable(rows).writeTo(self._target.identifier).option("userMetadata", document.to_text())
-        if self._by_offset:
-            # A window begins where the previous one ends: of two concurrent plans, only one may be written.
-            writer = writer.option("txnAppId", f"{self._target.transaction_id}/windows")
-            writer = writer.option("txnVersion", replacement.fence)
         if self._target.schema_evolution:
             writer = writer.option("mergeSchema", "true")
         written = TableWriter(self.delta).written(
@@ -358,11 +354,8 @@ class WindowedTable:
             if own is not None and own.attempt == document.attempt:
                 self._check_between(written, document, commit.version, replacement)
                 return committed(commit, written, None)
-        if written.failure is None and not self._by_offset:
+        if written.failure is None:
             return None
-        if written.failure is None or is_fenced_out(written.failure):
-            msg = f"another run wrote windows of {self._target} first"
-            raise ForeignConflictError(msg) from written.failure
         if is_outside_of_predicate(written.failure):
             msg = (
                 f"the transform returns rows outside the windows and topics that the run replaces in {self._target} "
@@ -380,14 +373,6 @@ class WindowedTable:
             stream, other = commit.document(), commit.windows()
             if stream is not None:
                 raise self._fed_by_a_stream(commit.version, stream.stream, has_windows=True)
-            if self._by_offset and effect_of(commit) is Effect.RESTORES:
-                msg = (
-                    f"version {commit.version} of the table {self._target} is a RESTORE between the planning of the "
-                    f"windows (version {document.base_version}) and their commit (version {version}): they may not "
-                    f"continue where the table's other windows end. RESTORE the table to version {version - 1}, and "
-                    "write the windows again"
-                )
-                raise TableChangedError(msg)
             if other is None or not other.overlaps(document):
                 continue
             removed = sorted({split.topic_partition for split in other.splits} - replacement.read)
@@ -476,7 +461,7 @@ class RepairedTable(WindowedTable):
     """
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]]) -> None:
-        super().__init__(spark, target, "", by_offset=False)
+        super().__init__(spark, target, "")
         self.repairs = target.stream
         self.delta = DeltaTable(spark, target, tolerated)
 

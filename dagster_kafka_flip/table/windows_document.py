@@ -11,23 +11,23 @@ from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import (
     SPLIT_SERIALIZER,
     STATE_SERIALIZER,
-    position_from_json,
-    position_to_json,
 )
-from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.marked_json import read_marked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
 
 # Table property of streams' tables, so that an empty one is not used for windows.
 STREAMS_PROPERTY = "dagster-kafka-flip.streams"
 WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
 """Table property that marks a table of windows; it contains the window definition."""
+MODE_PROPERTY = f"{WINDOWS_PROPERTY}.mode"
+"""Table property that tells exact windows from windows by offset, of an earlier version."""
+EXACT = "exact"
 
 WINDOWS_DOCUMENT_VERSION = 1
 _MARK = "dagster-kafka-flip/windows"
@@ -41,13 +41,11 @@ class WindowsDocument:
         attempt: Id of the plan.
         run_id: Id of the run that wrote it.
         base_version: Version of the table that the plan is based on.
-        mode: `exact`, `offset`, or `repair`.
+        mode: `exact` or `repair`; `offset` in tables of an earlier version, which are refused.
         windows: Consecutive windows in time order.
-        incomplete: Keys of windows that may still get records.
         splits: The splits that were read.
         state: Cluster, topics and read offsets of the table's rows; includes topics of earlier commits, so that the
             newest commit has the full state.
-        bounds: In offset mode, the offsets of the windows' bounds: one more than there are windows.
         topics: The topics whose rows were replaced; None for all.
         repairs: Id of the repaired stream.
         incidents: Tolerated errors.
@@ -62,8 +60,6 @@ class WindowsDocument:
     windows: tuple[Window, ...]
     splits: tuple[KafkaPartitionSplit, ...]
     state: EnumeratorState
-    incomplete: tuple[str, ...] = ()
-    bounds: tuple[Position, ...] = ()
     topics: tuple[str, ...] | None = None
     repairs: str | None = None
     incidents: tuple[Incident, ...] = ()
@@ -75,13 +71,6 @@ class WindowsDocument:
         if self.topics is not None and other.topics is not None and not set(self.topics) & set(other.topics):
             return False
         return bool({window.key for window in self.windows} & {window.key for window in other.windows})
-
-    def recorded(self) -> list[RecordedWindow]:
-        """The windows with their offsets, in offset mode."""
-        return [
-            RecordedWindow(window, starts, stops, window.key not in self.incomplete, self.state, self.topics)
-            for window, starts, stops in zip(self.windows, self.bounds, self.bounds[1:], strict=False)
-        ]
 
     def to_text(self) -> str:
         """The document as compact JSON."""
@@ -95,10 +84,6 @@ class WindowsDocument:
             "splits": to_document(SPLIT_SERIALIZER, self.splits),
             "state": to_document(STATE_SERIALIZER, self.state),
         }
-        if self.incomplete:
-            document["incomplete"] = list(self.incomplete)
-        if self.bounds:
-            document["bounds"] = [position_to_json(bound) for bound in self.bounds]
         if self.topics is not None:
             document["topics"] = list(self.topics)
         if self.repairs is not None:
@@ -131,8 +116,6 @@ class WindowsDocument:
             windows=tuple(Window(*window) for window in document["windows"]),
             splits=from_document(SPLIT_SERIALIZER, document["splits"]),
             state=from_document(STATE_SERIALIZER, document["state"]),
-            incomplete=tuple(document.get("incomplete", ())),
-            bounds=tuple(position_from_json(bound) for bound in document.get("bounds", ())),
             topics=None if topics is None else tuple(topics),
             repairs=document.get("repairs"),
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),

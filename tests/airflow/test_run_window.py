@@ -143,7 +143,6 @@ def test_windows_that_could_overlap_have_other_definitions():
         of(by_delta, **daily).definition,
         of(by_delta, **later).definition,
         of(DAILY, **daily, rules=Windows(event_time="sold_at")).definition,
-        of(DAILY, **daily, rules=Windows(mode="offset")).definition,
     ]
     assert len({*definitions}) == len(definitions)
     # The same windows, however they are told.

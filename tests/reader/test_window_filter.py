@@ -45,13 +45,10 @@ def records_of(chance, plan, partitions, number):
     ]
 
 
-def expected(plan, record, *, tiled, bounded):
+def expected(plan, record, *, bounded):
     """The window's number, and whether the record is late, a straggler."""
     topic, partition, offset, time = record
     tp = TopicPartition(topic, partition)
-    if tiled:
-        found = [number for number, each in enumerate(plan.windows) if each.starts[tp] <= offset]
-        return (found[-1] if found else 0), False, False
     for number, each in enumerate(plan.windows):
         if each.window.start_ms <= time < each.window.stop_ms:
             if bounded and not each.starts[tp] <= offset < each.stops[tp]:
@@ -62,16 +59,11 @@ def expected(plan, record, *, tiled, bounded):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    ("rules", "tiled", "bounded"),
-    [
-        (Windows(), False, True),
-        (Windows(max_lateness=None), False, True),
-        (Windows(event_time="time", max_lateness=timedelta(hours=1)), False, True),
-        (Windows(mode="offset"), True, False),
-    ],
-    ids=["exact", "unlimited", "by value", "offset"],
+    "rules",
+    [Windows(), Windows(max_lateness=None), Windows(event_time="time", max_lateness=timedelta(hours=1))],
+    ids=["limited", "unlimited", "by value"],
 )
-def test_each_record_is_in_the_window_where_a_look_at_it_puts_it(spark, rules, tiled, bounded, seed):
+def test_each_record_is_in_the_window_where_a_look_at_it_puts_it(spark, rules, seed):
     chance = random.Random(seed)
     partitions = PARTITIONS if seed else PARTITIONS[:2]
     plan = plan_of(chance, [1, 2, 37][seed], partitions)
@@ -83,13 +75,11 @@ def test_each_record_is_in_the_window_where_a_look_at_it_puts_it(spark, rules, t
     if windows.is_by_value:
         frame = frame.withColumnsRenamed(CARRIED)
     numbered = windows.number(frame)
-    seen = [] if tiled else [f"{WINDOW}_late", f"{WINDOW}_straggler"]
-    found = [tuple(row) for row in numbered.select(WINDOW, *seen).collect()]
+    found = [tuple(row) for row in numbered.select(WINDOW, f"{WINDOW}_late", f"{WINDOW}_straggler").collect()]
     # A single window is read between the very offsets between which it lies.
-    wanted = [expected(plan, record, tiled=tiled, bounded=bounded and len(plan.windows) > 1) for record in records]
+    wanted = [expected(plan, record, bounded=len(plan.windows) > 1) for record in records]
     assert [row[0] for row in found] == [number for number, _, _ in wanted]
-    if not tiled:
-        assert [bool(row[1]) for row in found] == [late for _, late, _ in wanted]
-        assert [bool(row[2]) for row in found] == [straggler for _, _, straggler in wanted]
+    assert [bool(row[1]) for row in found] == [late for _, late, _ in wanted]
+    assert [bool(row[2]) for row in found] == [straggler for _, _, straggler in wanted]
     keys = windows.labelled(windows.inside(numbered), "window").select("window").collect()
     assert sorted(key for (key,) in keys) == sorted(f"w{number}" for number, _, _ in wanted if number is not None)

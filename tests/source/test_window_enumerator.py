@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -24,7 +23,6 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 from tests.source.log_model import ClusterModel, LogModel
@@ -71,7 +69,6 @@ def _plan(
     isolation_level="read_committed",
     known=None,
     cut_at=None,
-    recorded=(),
     **rules,
 ):
     cluster = cluster if isinstance(cluster, ClusterModel) else _cluster(cluster)
@@ -83,7 +80,7 @@ def _plan(
         now=lambda: _at(now),
     )
     windows = windows or _windows(first, first if last is None else last)
-    return enumerator.plan(windows, known=known, cut_at=cut_at, recorded=recorded)
+    return enumerator.plan(windows, known=known, cut_at=cut_at)
 
 
 def _ranges(plan, tp=T0):
@@ -184,7 +181,7 @@ class _Growing(ClusterModel):
         return super().records_at(times, isolation_level)
 
 
-@pytest.mark.parametrize("rules", [{"lateness": 1}, {"lateness": None}, {"mode": "offset"}])
+@pytest.mark.parametrize("rules", [{"lateness": 1}, {"lateness": None}])
 def test_records_that_arrive_during_planning_are_not_in_the_plan(rules):
     plan = _plan(_Growing({T0: _log(0.5, 1.5)}), **rules)
     assert _ranges(plan) == [(1, 2)]
@@ -248,17 +245,6 @@ def test_a_log_without_any_time_is_read_from_its_beginning():
     log = _timeless(3)
     assert _ranges(_plan(log, 1, event_time="at")) == [(0, 3)]
     assert _ranges(_plan(log, 1)) == [(0, 3)]
-    plan = _plan(log, 1, 2, mode="offset")
-    assert _ranges(plan) == [(0, 3), (3, 3)]
-    log.timestamps += [-1, -1]
-    assert _ranges(_plan(log, 3, mode="offset", recorded=_recorded(plan))) == [(3, 5)]
-
-
-def test_offset_windows_hold_records_without_a_time_with_the_first_one_that_has_a_time():
-    log = _timeless(3, 1.5, 2.5)
-    assert _ranges(_plan(log, 0, 2, mode="offset")) == [(0, 0), (0, 4), (4, 5)]
-    for number, expected in enumerate([(0, 0), (0, 4), (4, 5)]):
-        assert _ranges(_plan(log, number, mode="offset")) == [expected]
 
 
 # --- windows that are not over --------------------------------------------------------------------------------------
@@ -273,12 +259,6 @@ def test_a_window_is_over_when_no_record_of_it_may_come_any_longer(lateness, ove
     assert _completeness(_plan(cluster, lateness=lateness, now=over_at)) == [True]
     with pytest.raises(WindowNotCompleteError, match=r"the window w1 \[.*\) is not over: the time is "):
         _plan(cluster, lateness=lateness, now=over_at - 1 / 3_600_000)
-
-
-def test_offset_windows_are_over_at_their_end():
-    assert _completeness(_plan(_log(0.5, 1.5), mode="offset", now=2)) == [True]
-    with pytest.raises(WindowNotCompleteError):
-        _plan(_log(0.5, 1.5), mode="offset", now=1.9)
 
 
 def test_an_unfinished_window_lands_its_present_records_if_tolerated():
@@ -309,10 +289,9 @@ def test_an_open_transaction_at_the_end_of_the_log_may_hold_anything():
         _plan(_log(0.5, 1.5, open_from=1), 7)
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_windows_before_an_open_transaction_are_complete_and_the_others_are_reported(mode):
+def test_windows_before_an_open_transaction_are_complete_and_the_others_are_reported():
     log = _log(0.5, 1.5, 2.5, 3.5, 4.5, open_from=3)
-    plan = _plan(log, 1, 3, mode=mode, lateness=0, tolerated=[WindowNotCompleteError])
+    plan = _plan(log, 1, 3, lateness=0, tolerated=[WindowNotCompleteError])
     # The record at offset 3 ends no window: if it is aborted, a record behind it may be of the window before.
     assert _completeness(plan) == [True, False, False]
     assert _ranges(plan) == [(1, 2), (2, 3), (3, 3)]
@@ -339,10 +318,9 @@ def test_a_window_that_waits_for_time_and_for_a_transaction_has_two_incidents():
 # --- windows that may be gone ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_a_log_that_begins_within_a_window_may_have_lost_records_of_it(mode):
+def test_a_log_that_begins_within_a_window_may_have_lost_records_of_it():
     with pytest.raises(WindowBeyondRetentionError) as raised:
-        _plan(_log(0, 1.1, 1.2, 2, 3, 4, beginning=2), mode=mode)
+        _plan(_log(0, 1.1, 1.2, 2, 3, 4, beginning=2))
     message = str(raised.value)
     assert message.startswith("t-0: records of the window w1 [2023-11-14T23:13:20Z, 2023-11-15T00:13:20Z) may be gone")
     assert "the log begins at offset 2" in message
@@ -381,7 +359,6 @@ def test_only_what_is_left_is_landed_if_that_is_tolerated():
     assert incident.message.endswith("The run wrote the remaining records.")
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
 @pytest.mark.parametrize(
     ("settings", "is_lost"),
     [
@@ -393,28 +370,27 @@ def test_only_what_is_left_is_landed_if_that_is_tolerated():
         (None, True),
     ],
 )
-def test_a_fully_trimmed_log_is_judged_by_its_retention(mode, settings, is_lost):
+def test_a_fully_trimmed_log_is_judged_by_its_retention(settings, is_lost):
     cluster = _cluster(_log(1.5, 2.5, beginning=2), settings)
     if not is_lost:
-        assert _plan(cluster, mode=mode).splits == ()
+        assert _plan(cluster).splits == ()
         return
     with pytest.raises(WindowBeyondRetentionError, match="begins at offset 2, and the log holds no records"):
-        _plan(cluster, mode=mode)
+        _plan(cluster)
 
 
 # --- records from the future ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_a_record_from_the_future_is_not_a_stop(mode):
+def test_a_record_from_the_future_is_not_a_stop():
     log = _log(0.5, 1.1, 1001, 1.2, 1.3)
     with pytest.raises(
         RecordsFromFutureError,
         match=r"^t-0: the record at offset 2 has the timestamp .*Z, but the "
         "time is .*Z",
     ):
-        _plan(log, mode=mode)
-    plan = _plan(log, mode=mode, tolerated=[RecordsFromFutureError])
+        _plan(log)
+    plan = _plan(log, tolerated=[RecordsFromFutureError])
     assert plan.windows[0].stops == {T0: 5}
     incident = _incident(plan)
     assert (incident.error, incident.lost_offsets) == ("RecordsFromFutureError", 0)
@@ -473,12 +449,11 @@ def test_a_marker_dated_like_the_records_around_it_is_not_a_stop_either():
     assert _ranges(_plan(log)) == [(1, 4)]
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_a_marker_within_the_hour_hides_nothing_behind_it(mode):
+def test_a_marker_within_the_hour_hides_nothing_behind_it():
     # Written at half past three: a transaction of records from 2.1, and one of records from 1.5.
     log = _log(*[2.1] * 10, 3.5, *[1.5] * 10, 3.5, markers={10, 21})
-    plan = _plan(log, now=3.52, mode=mode)
-    assert _ranges(plan) == [(0, 22) if mode == "exact" else (0, 0)]
+    plan = _plan(log, now=3.52)
+    assert _ranges(plan) == [(0, 22)]
     assert plan.windows[0].is_complete
 
 
@@ -499,7 +474,7 @@ def test_a_tolerated_record_from_the_future_changes_no_other_window():
 
 
 def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.window_enumerator.LOOKED_THROUGH", 4)
+    monkeypatch.setattr("dagster_kafka_flip.source.look_ups.LOOKED_THROUGH", 4)
     log = _log(1.1, 900, 1.2, 1.3, 1.4, 5, markers={1})
     assert _ranges(_plan(log)) == [(0, 6)]
     # The records that an open transaction holds back may be of a window that goes on to the end.
@@ -507,9 +482,6 @@ def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
     log.open_from = 6
     with pytest.raises(WindowNotCompleteError, match="an open transaction holds back 1 offsets from 6,"):
         _plan(log)
-    # An offset window ends at the record that it ends at, however far that is.
-    log.open_from = None
-    assert _ranges(_plan(log, mode="offset")) == [(0, 5)]
 
 
 def test_an_aborted_record_before_an_open_transaction_shows_nothing_about_its_records():
@@ -532,13 +504,10 @@ class _Forgetful(ClusterModel):
         return [{} for _ in times]
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_a_look_up_that_misses_records_of_a_trimmed_log_loses_none(mode):
+def test_a_look_up_that_misses_records_of_a_trimmed_log_loses_none():
     log = _log(-5, -4, 1.5, 1.6, 4, beginning=1)
-    assert _ranges(_plan(_cluster(log), mode=mode)) == [(2, 4)]
-    assert _ranges(_plan(_Forgetful({T0: log}, settings={"t": _BY_PRODUCER}), mode=mode)) == [
-        (1, 4) if mode == "exact" else (2, 4)
-    ]
+    assert _ranges(_plan(_cluster(log))) == [(2, 4)]
+    assert _ranges(_plan(_Forgetful({T0: log}, settings={"t": _BY_PRODUCER}))) == [(1, 4)]
 
 
 def test_a_marker_dated_ahead_of_the_clock_is_not_a_record_from_the_future():
@@ -579,156 +548,14 @@ def test_a_time_beyond_the_calendar_is_reported_in_milliseconds(beginning):
         _plan(log)
 
 
-# --- offset windows -------------------------------------------------------------------------------------------------
-
-
-def _recorded(plan):
-    return [
-        RecordedWindow(planned.window, planned.starts, planned.stops, planned.is_complete, plan.state)
-        for planned in plan.windows
-    ]
-
-
-def test_offset_windows_begin_where_the_one_before_ended():
-    plan = _plan(_log(0.5, 1.5, 2.5, 1.9, 3.5, 1.1, 4.5), 1, 3, mode="offset")
-    assert _ranges(plan) == [(1, 2), (2, 4), (4, 6)]
-    assert [planned.ends for planned in plan.windows] == [planned.stops for planned in plan.windows]
-
-
-def test_a_window_begins_where_the_one_before_was_recorded_to_end():
-    log = _log(0.5, 1.5)
-    first = _plan(log, 1, mode="offset")
-    assert _ranges(first) == [(1, 2)]
-    # A late record, which is in no window that is over.
-    log.timestamps += [_at(1.7), _at(2.5), _at(3.5)]
-    assert _ranges(_plan(log, 2, mode="offset")) == [(3, 4)]
-    assert _ranges(_plan(log, 2, mode="offset", recorded=_recorded(first))) == [(2, 4)]
-
-
-def test_a_window_ends_where_the_one_after_was_recorded_to_begin():
-    log = _log(0.5, 1.5)
-    second = _plan(log, 2, mode="offset")
-    assert _ranges(second) == [(2, 2)]
-    log.timestamps += [_at(1.7), _at(2.5)]
-    assert _ranges(_plan(log, 1, mode="offset", recorded=_recorded(second))) == [(1, 2)]
-    assert _ranges(_plan(log, 3, mode="offset", recorded=_recorded(second))) == [(2, 4)]
-
-
-def test_a_window_that_is_landed_again_has_the_same_offsets():
-    log = _log(0.5, 1.5, 2.5)
-    recorded = _recorded(_plan(log, 1, 2, mode="offset"))
-    log.timestamps += [_at(1.7), _at(2.7), _at(3.5)]
-    for first, last, expected in [(1, 1, [(1, 2)]), (2, 2, [(2, 3)]), (1, 3, [(1, 2), (2, 3), (3, 6)])]:
-        assert _ranges(_plan(log, first, last, mode="offset", recorded=recorded)) == expected
-
-
-def test_the_end_of_a_window_that_was_not_over_may_be_moved():
-    log = _log(0.5, 1.5)
-    recorded = _recorded(_plan(log, 1, mode="offset", now=1.8, tolerated=[WindowNotCompleteError]))
-    assert [(one.starts, one.stops, one.is_complete) for one in recorded] == [({T0: 1}, {T0: 2}, False)]
-    log.timestamps += [_at(1.9), _at(2.5)]
-    plan = _plan(log, 1, mode="offset", recorded=recorded)
-    assert _ranges(plan) == [(1, 3)]
-    # What was recorded first counts: the newest commit comes first.
-    assert _ranges(_plan(log, 2, mode="offset", recorded=[*_recorded(plan), *recorded])) == [(3, 4)]
-
-
-def test_a_window_that_was_not_over_ends_where_the_one_after_began_all_the_same():
-    log = _log(0.5, 1.5)
-    tolerated = [WindowNotCompleteError]
-    recorded = _recorded(_plan(log, 1, 2, mode="offset", now=1.8, tolerated=tolerated))
-    log.timestamps += [_at(1.9), _at(2.5), _at(3.5)]
-    assert _ranges(_plan(log, 1, 2, mode="offset", recorded=recorded)) == [(1, 2), (2, 4)]
-
-
-def test_a_topic_partition_that_came_later_begins_with_the_window_after_those_that_were_landed_without_it():
-    logs = {T0: _log(0.5, 1.5, 2.5)}
-    recorded = _recorded(_plan(logs, 1, mode="offset"))
-    logs[T1] = _log(0.5, 1.5, 2.5, 2.7, 3.5)
-    plan = _plan(logs, 2, mode="offset", recorded=recorded)
-    # Else its records from before hour 2 would be in no window.
-    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(2, 3)], [(0, 4)])
-    # Landed again, window 1 has none of it: they are in window 2.
-    recorded = [*_recorded(plan), *recorded]
-    assert _ranges(_plan(logs, 1, mode="offset", recorded=recorded), T1) == [(0, 0)]
-
-
-def test_windows_that_are_landed_again_with_a_new_topic_partition_get_what_is_of_their_time():
-    logs = {T0: _log(0.5, 1.5, 2.5)}
-    recorded = _recorded(_plan(logs, 1, 2, mode="offset"))
-    logs[T1] = _log(0.5, 1.5, 2.5, 2.7, 3.5)
-    plan = _plan(logs, 1, 3, mode="offset", recorded=recorded)
-    assert _ranges(plan, T1) == [(1, 2), (2, 4), (4, 5)]
-
-
-def test_a_topic_with_windows_of_its_own_is_not_one_that_came_later():
-    logs = {T0: _log(0.5, 1.5, 2.5), U0: _log(0.5, 1.5, 2.5)}
-    cluster = _cluster(logs)
-    landed = [replace(window, topics=("t",)) for window in _recorded(_plan(cluster, 1, mode="offset"))]
-    assert _ranges(_plan(cluster, 2, mode="offset", topics=("u",), recorded=landed), U0) == [(2, 3)]
-
-
-def test_a_bound_that_is_recorded_may_be_trimmed_away():
-    log = _log(0.5, 1.5, 1.6, 2.5, 3.5)
-    recorded = _recorded(_plan(log, 1, 2, mode="offset"))
-    assert recorded[1].starts == {T0: 3}
-    # Just before where the window begins: nothing of it is gone, though the first record left is of it.
-    log.beginning = 3
-    assert _ranges(_plan(log, 2, mode="offset", recorded=recorded)) == [(3, 4)]
-    log.beginning = 2
-    with pytest.raises(WindowBeyondRetentionError, match="t-0: records of the window w1"):
-        _plan(log, 1, mode="offset", recorded=recorded)
-    plan = _plan(log, 1, mode="offset", recorded=recorded, tolerated=[WindowBeyondRetentionError])
-    assert _ranges(plan) == [(2, 3)]
-    # A window that has had no record has lost none.
-    log.beginning = 5
-    logs = recorded[0].logs
-    empty = [RecordedWindow(window, {T0: 3}, {T0: 3}, is_complete=True, logs=logs) for window in _windows(1, 1)]
-    assert _plan(log, 1, mode="offset", recorded=empty).splits == ()
-
-
-def test_recorded_offsets_stay_and_looked_up_ones_lie_between():
-    log = LogModel()
-    third = _recorded(_plan(log, 3, mode="offset"))
-    log.timestamps += [_at(0.5)]
-    # By its time it is of window 0, whose end lies before what was recorded as the begin of window 3.
-    first = _plan(log, 0, mode="offset", recorded=third)
-    assert _ranges(first) == [(0, 0)]
-    fourth = _plan(log, 4, mode="offset", recorded=[*_recorded(first), *third])
-    assert _ranges(fourth) == [(0, 1)]
-
-
-def test_a_recorded_window_whose_end_is_recorded_waits_for_no_transaction():
-    log = _log(0.5, 1.5)
-    recorded = _recorded(_plan(log, 1, 2, mode="offset"))
-    log.timestamps += [_at(1.6)]
-    log.open_from = 2
-    assert _ranges(_plan(log, 1, mode="offset", recorded=recorded)) == [(1, 2)]
-
-
-def test_offset_windows_whose_end_is_dated_in_the_future_end_where_the_log_does():
-    plan = _plan(_log(0.5, 1.1, 1001, 1.2, 1.3), mode="offset", tolerated=[RecordsFromFutureError])
-    assert _ranges(plan) == [(1, 5)]
-
-
-def test_bounds_of_a_topic_that_is_gone_mean_nothing_in_its_namesake():
-    recorded = _recorded(_plan(_cluster(_log(*[0.5] * 40, *[1.5] * 10, 2.5)), 1, mode="offset"))
-    assert recorded[0].stops == {T0: 50}
-    again = _cluster(_log(0.5, 1.5, 2.5, 2.6, 3.5), topic_id="another")
-    # It is a log that was not there when window 1 was landed.
-    assert _ranges(_plan(again, 2, mode="offset", recorded=recorded)) == [(0, 4)]
-    assert _ranges(_plan(again, 3, mode="offset", recorded=recorded)) == [(4, 5)]
-
-
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_a_log_that_ends_before_what_was_read_of_it_is_refused_also_where_topics_have_no_ids(mode):
+def test_a_log_that_ends_before_what_was_read_of_it_is_refused_also_where_topics_have_no_ids():
     cluster = _cluster(_log(0.5, 1.5), topic_id=None)
     known = EnumeratorState({T0: 9}, "cluster", {})
     with pytest.raises(
         EndBeforePositionError, match=r"t-0: the log ends at offset 2, but the table's windows .* up to offset 9:"
     ):
-        _plan(cluster, known=known, mode=mode)
-    plan = _plan(cluster, known=known, mode=mode, tolerated=[EndBeforePositionError])
+        _plan(cluster, known=known)
+    plan = _plan(cluster, known=known, tolerated=[EndBeforePositionError])
     assert _incident(plan).error == "EndBeforePositionError"
     assert _ranges(plan) == [(1, 2)]
 
@@ -838,11 +665,10 @@ def test_incidents_are_those_of_the_last_plan_only():
         (1, [["w0"], ["w1", "w2"], ["w3"], ["w4"]]),
     ],
 )
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_a_plan_is_cut_between_windows(mode, limit, expected):
+def test_a_plan_is_cut_between_windows(limit, expected):
     # Two records, one, none, one, and five.
     log = _log(0, 0.5, 1, 3, 4.1, 4.2, 4.3, 4.4, 4.5)
-    plan = _plan(log, 0, 4, lateness=0, mode=mode)
+    plan = _plan(log, 0, 4, lateness=0)
     parts = plan.batches(limit)
     assert [[planned.window.key for planned in part.windows] for part in parts] == expected
     assert tuple(planned for part in parts for planned in part.windows) == plan.windows
@@ -882,11 +708,10 @@ def test_a_plan_is_read_as_a_batch_and_dealt_out_to_tasks():
     assert (*assignment.task_plan.divided, *dealt) == plan.splits
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_after_a_commit_a_window_of_no_records_is_checked_too(mode):
+def test_after_a_commit_a_window_of_no_records_is_checked_too():
     cluster = _cluster({T0: _log(4), T1: _log(4)})
     enumerator = WindowEnumerator(
-        KafkaSource(topics=("t",)), cluster, Windows(mode=mode), SplitEnumeratorContext(), lambda: _at(99)
+        KafkaSource(topics=("t",)), cluster, Windows(), SplitEnumeratorContext(), lambda: _at(99)
     )
     plan = enumerator.plan(_windows(1, 1))
     assert plan.splits == ()
@@ -899,12 +724,8 @@ def test_after_a_commit_a_window_of_no_records_is_checked_too(mode):
 def test_without_ids_windows_of_a_topic_with_fewer_partitions_are_not_landed():
     logs = {T0: _log(0.5, 1.5, 2.5, 4)}
     known = EnumeratorState({T0: 3, T1: 2}, "cluster")
-    for mode in ("exact", "offset"):
-        with pytest.raises(TopicRecreatedError, match=r"the position includes t-1, which .* and the table's rows"):
-            _plan(_cluster(logs, topic_id=None), known=known, mode=mode)
+    with pytest.raises(TopicRecreatedError, match=r"the position includes t-1, which .* and the table's rows"):
+        _plan(_cluster(logs, topic_id=None), known=known)
     plan = _plan(_cluster(logs, topic_id=None), known=known, tolerated=[TopicRecreatedError])
     assert plan.made_again == {"t"}
     assert dict(_carried(known, plan).position) == {T0: 3}, "the next landing meets nothing of the earlier topic"
-    # Which recorded offsets are of the new topic can't be told.
-    with pytest.raises(TopicRecreatedError, match="Without topic ids, it is unknown"):
-        _plan(_cluster(logs, topic_id=None), known=known, mode="offset", tolerated=[TopicRecreatedError])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import timedelta
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import TopicNotFoundError, WindowBeyondRetentionError, WindowNotCompleteError
+from dagster_kafka_flip.errors import WindowBeyondRetentionError, WindowNotCompleteError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 from tests.source.log_model import ClusterModel, LogModel
@@ -26,9 +24,9 @@ _NOW = 10_000 * _UNIT
 _SETTINGS = {topic: TopicSettings("CreateTime", None, is_limited_by_size=False) for topic in ("t", "u")}
 
 
-def _enumerator(logs, lateness: int | None = 0, *, tolerated=(), topics=("t",), **rules):
+def _enumerator(logs, lateness: int | None = 0, *, tolerated=(), **rules):
     return WindowEnumerator(
-        source=KafkaSource(topics=topics),
+        source=KafkaSource(topics=("t",)),
         cluster=ClusterModel(logs, settings=_SETTINGS),
         windows=Windows(max_lateness=None if lateness is None else timedelta(milliseconds=lateness * _UNIT), **rules),
         context=SplitEnumeratorContext(tolerated=frozenset(tolerated)),
@@ -173,60 +171,6 @@ def test_parts_of_a_plan_select_what_the_plan_does(data, lateness, windows, limi
             assert any(split.starting_offset <= offset < split.stopping_offset for split in part.splits)
 
 
-# --- offset windows -------------------------------------------------------------------------------------------------
-
-
-def _recorded(plan):
-    return [
-        RecordedWindow(planned.window, planned.starts, planned.stops, is_complete=True, logs=plan.state)
-        for planned in plan.windows
-    ]
-
-
-def _assert_tiled(logs, windows, bounds):
-    """Each window begins where the one before it ends, and no record is in two of them, nor in none."""
-    for tp in logs:
-        ranges = [(bounds[window.key][0][tp], bounds[window.key][1][tp]) for window in windows]
-        tiled = [offset for start, stop in ranges for offset in range(start, stop)]
-        assert tiled == list(range(ranges[0][0], ranges[-1][1]))
-        assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
-
-
-@settings(max_examples=200)
-@given(st.data(), _contiguous(min_size=2), st.booleans())
-def test_offset_windows_tile_the_log_while_it_grows(data, windows, is_backwards):
-    logs = {T0: LogModel(), T1: LogModel()}
-    recorded, bounds = [], {}
-    waiting = list(reversed(windows)) if is_backwards else list(windows)
-    while waiting:
-        for log in logs.values():
-            log.timestamps += [time * _UNIT for time in data.draw(st.lists(st.integers(0, _LAST), max_size=8))]
-        count = data.draw(st.integers(1, len(waiting)))
-        group, waiting = sorted(waiting[:count], key=lambda window: window.start_ms), waiting[count:]
-        plan = _enumerator(logs, mode="offset").plan(group, recorded=recorded)
-        # The newest commit comes first.
-        recorded = [*_recorded(plan), *recorded]
-        bounds |= {planned.window.key: (planned.starts, planned.stops) for planned in plan.windows}
-    _assert_tiled(logs, windows, bounds)
-    # Landed again, each has the offsets that it had, whatever came since.
-    again = _enumerator(logs, mode="offset").plan(windows, recorded=recorded)
-    assert {planned.window.key: (planned.starts, planned.stops) for planned in again.windows} == bounds
-
-
-@settings(max_examples=200)
-@given(st.data(), _contiguous(min_size=2, max_size=4))
-def test_offset_windows_tile_the_log_in_whatever_order_they_are_landed(data, windows):
-    logs = {T0: LogModel()}
-    recorded, bounds = [], {}
-    for window in data.draw(st.permutations(windows)):
-        for log in logs.values():
-            log.timestamps += [time * _UNIT for time in data.draw(st.lists(st.integers(0, _LAST), max_size=8))]
-        plan = _enumerator(logs, mode="offset").plan([window], recorded=recorded)
-        recorded = [*_recorded(plan), *recorded]
-        bounds |= {planned.window.key: (planned.starts, planned.stops) for planned in plan.windows}
-    _assert_tiled(logs, windows, bounds)
-
-
 # --- transactions ---------------------------------------------------------------------------------------------------
 
 # By how much later than its records a marker may be dated: a minute up to a year.
@@ -335,50 +279,3 @@ def test_a_window_that_an_open_transaction_may_write_to_is_incomplete(data, late
     for planned in plan.windows:
         if planned.is_complete:
             assert rows[planned.window.key] == _expected({T0: log}, planned.window, lateness)
-
-
-@settings(max_examples=80)
-@given(st.data(), _contiguous(min_size=2))
-def test_offset_windows_match_a_search_through_every_record(data, windows):
-    logs = {T0: data.draw(_transactional_logs()), T1: data.draw(_transactional_logs())}
-    plan = _enumerator(logs, mode="offset", tolerated=[WindowNotCompleteError]).plan(windows)
-    for planned in plan.windows:
-        assert planned.starts == {tp: _first_record(log, planned.window.start_ms) for tp, log in logs.items()}
-        assert planned.stops == {tp: _first_record(log, planned.window.stop_ms) for tp, log in logs.items()}
-        alone = _enumerator(logs, mode="offset", tolerated=[WindowNotCompleteError]).plan([planned.window])
-        assert alone.windows == (planned,)
-
-
-U0 = TopicPartition("u", 0)
-
-
-@settings(max_examples=80)
-@given(st.data(), st.lists(st.integers(1, 20), min_size=2, max_size=5))
-def test_each_record_is_in_one_offset_window_where_topic_partitions_appear_and_topics_go(data, lengths):
-    stops = [0, *itertools.accumulate(lengths)]
-    windows = [Window(f"w{n}", a * _UNIT, b * _UNIT) for n, (a, b) in enumerate(itertools.pairwise(stops))]
-    logs = {T0: LogModel()}
-    recorded, ranges = [], {}
-    while windows:
-        count = data.draw(st.integers(1, len(windows)))
-        group, windows = windows[:count], windows[count:]
-        if data.draw(st.booleans()):
-            logs.setdefault(data.draw(st.sampled_from([T1, U0])), LogModel())
-        # A topic may be gone for a while, as where only the answer for it is late.
-        gone = logs.pop(U0, None) if data.draw(st.booleans()) else None
-        for log in logs.values():
-            for chunk in data.draw(st.lists(_chunks(), max_size=2)):
-                _append(log, chunk)
-        plan = _enumerator(logs, mode="offset", tolerated=[TopicNotFoundError], topics=("t", "u")).plan(
-            group, recorded=recorded
-        )
-        recorded = [*_recorded(plan), *recorded]
-        for planned in plan.windows:
-            for tp in logs:
-                ranges.setdefault(tp, []).append((planned.starts[tp], planned.stops[tp]))
-        if gone is not None:
-            logs[U0] = gone
-    for tp, each in ranges.items():
-        records = _records(logs[tp])
-        taken = [offset for start, stop in each for offset in range(start, stop) if offset in records]
-        assert taken == [offset for offset in records if offset < each[-1][1]]

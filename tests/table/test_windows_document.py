@@ -14,7 +14,6 @@ from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -23,7 +22,7 @@ from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
 from dagster_kafka_flip.table.windows_document import WINDOWS_DOCUMENT_VERSION, WindowsDocument
-from tests.source.strategies import offsets, splits, states, topic_partitions, topics
+from tests.source.strategies import splits, states, topics
 
 _MARK = "dagster-kafka-flip/windows"
 _T0 = TopicPartition("t", 0)
@@ -47,7 +46,6 @@ _windows = st.builds(
 _incidents = st.builds(
     Incident, error=st.text(max_size=8), message=st.text(max_size=30), lost_offsets=st.none() | st.integers(0, 2**40)
 )
-_texts = st.lists(st.text(max_size=8), max_size=3).map(tuple)
 _documents = st.builds(
     WindowsDocument,
     attempt=st.text(max_size=10),
@@ -57,8 +55,6 @@ _documents = st.builds(
     windows=st.lists(_windows, max_size=4).map(tuple),
     splits=st.lists(splits, max_size=4).map(lambda drawn: tuple(sorted(drawn))),
     state=states,
-    incomplete=_texts,
-    bounds=st.lists(st.dictionaries(topic_partitions, offsets, max_size=4), max_size=4).map(tuple),
     topics=st.none() | st.lists(topics, max_size=3).map(tuple),
     repairs=st.none() | st.text(max_size=8),
     incidents=st.lists(_incidents, max_size=2).map(tuple),
@@ -76,7 +72,7 @@ def test_it_keeps_to_itself_what_there_is_nothing_to_say_of():
     document = json.loads(_DOCUMENT.to_text())
     assert document[_MARK] == WINDOWS_DOCUMENT_VERSION
     assert document["windows"] == [["a", 0, 10], ["b", 10, 20]]
-    assert not document.keys() & {"incomplete", "bounds", "topics", "repairs", "incidents", "until"}
+    assert not document.keys() & {"topics", "repairs", "incidents", "until"}
 
 
 def test_an_empty_list_of_topics_does_not_mean_all_topics():
@@ -163,23 +159,6 @@ def test_overlapping_goes_both_ways(one, other):
     assert one.overlaps(other) == other.overlaps(one)
 
 
-# --- what they record ---------------------------------------------------------------------------------------------
-
-
-def test_windows_are_recorded_with_their_bounds_and_whether_they_were_over():
-    bounds = ({_T0: 0}, {_T0: 4}, {_T0: 9})
-    document = replace(_DOCUMENT, mode="offset", bounds=bounds, incomplete=("b",))
-    assert document.recorded() == [
-        RecordedWindow(_A, {_T0: 0}, {_T0: 4}, is_complete=True, logs=document.state),
-        RecordedWindow(_B, {_T0: 4}, {_T0: 9}, is_complete=False, logs=document.state),
-    ]
-    assert WindowsDocument.from_text(document.to_text()) == document
-
-
-def test_exact_windows_record_no_bounds():
-    assert _DOCUMENT.recorded() == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -187,7 +166,7 @@ def test_exact_windows_record_no_bounds():
         '{"dagster-kafka-flip/windows": null}',
         *(
             json.dumps({**json.loads(_DOCUMENT.to_text()), **damage})
-            for damage in ({"windows": [["a", 10, 0]]}, {"bounds": [5]}, {"splits": {"version": 1, "ranges": []}})
+            for damage in ({"windows": [["a", 10, 0]]}, {"splits": {"version": 1, "ranges": []}})
         ),
     ],
 )
@@ -206,7 +185,7 @@ def _walked(monkeypatch, commit):
             yield commit(version)
 
     monkeypatch.setattr(DeltaTable, "commits", commits)
-    table: Any = WindowedTable(cast("Any", None), DeltaTarget(table="/lake/t"), "hours", by_offset=False)
+    table: Any = WindowedTable(cast("Any", None), DeltaTarget(table="/lake/t"), "hours")
     return read, table._walk()
 
 
@@ -218,7 +197,7 @@ def _write(version):
 def test_a_look_at_exact_windows_ends_with_the_first_page_of_the_history(monkeypatch):
     read, walked = _walked(monkeypatch, _write)
     assert len(read) == FIRST_PAGE
-    assert [version for version, _ in walked.documents] == [40]
+    assert [window.key for window in walked.last.windows] == ["40"]
     assert {window.key for window in walked.windows} == set(map(str, read))
 
 

@@ -64,41 +64,34 @@ def only_b(rewrite, table, **options):
     return result
 
 
-@pytest.mark.parametrize("mode", ["exact", pytest.param("offset", marks=pytest.mark.nightly)])
-def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(
-    kafka, write, rewrite, counts, spark, topic, tmp_path, caplog, mode
-):
+def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(kafka, write, rewrite, counts, spark, topic, tmp_path, caplog):
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:
         write(name)
-    rules = Windows(mode=mode)
     listed, pattern = KafkaSource(topics=names), KafkaSource(topic_pattern=f"{topic}-.*")
-    # Exact windows find what is new also where Delta has forgotten what the last landing read.
-    forgotten = ("pattern",) if mode == "exact" else ()
-    tables = {name: str(tmp_path / name) for name in ("tolerated", "narrowed", "partition", *forgotten)}
+    tables = {name: str(tmp_path / name) for name in ("tolerated", "narrowed", "partition", "pattern")}
     for name, table in tables.items():
-        only_b(rewrite, table, rules=rules, source=pattern if name == "pattern" else listed)
+        only_b(rewrite, table, source=pattern if name == "pattern" else listed)
         assert counts(table) == ALL
     # A source of fewer topics, and of fewer topic partitions.
-    result = only_b(rewrite, tables["narrowed"], rules=rules, source=listed.only([names[1]]))
+    result = only_b(rewrite, tables["narrowed"], source=listed.only([names[1]]))
     assert counts(tables["narrowed"]) == ALL
     assert result.kept == (TopicPartition(names[0], 0), TopicPartition(names[0], 1))
     assert result.rows == {"h000": 4, "h001": 4}, "rows that the table has of the window"
     assert f"has windows of {names[0]}-0 and 1 more topic partition, which this run does not read" in caplog.text
     one = KafkaSource(partitions=(TopicPartition(names[1], 1),))
-    only_b(rewrite, tables["partition"], rules=rules, source=one)
+    only_b(rewrite, tables["partition"], source=one)
     assert counts(tables["partition"]) == ALL
     kafka.delete(names[0])
     kafka.produce(names[1], [(None, "new")], partition=1, timestamp=START + HOUR + 1)
     with pytest.raises(TopicNotFoundError):
-        only_b(rewrite, tables["tolerated"], rules=rules, source=listed)
-    only_b(rewrite, tables["tolerated"], rules=rules, source=listed, tolerate=(TopicNotFoundError,))
-    added = {} if mode == "offset" else {"b1": 3}
-    assert counts(tables["tolerated"]) == {**ALL, **added}
-    for name in forgotten:
-        forget(spark, tables[name])
-        only_b(rewrite, tables[name], rules=rules, source=pattern)
-        assert counts(tables[name]) == {**ALL, **added}
+        only_b(rewrite, tables["tolerated"], source=listed)
+    only_b(rewrite, tables["tolerated"], source=listed, tolerate=(TopicNotFoundError,))
+    assert counts(tables["tolerated"]) == {**ALL, "b1": 3}
+    # What is new is found also where Delta has forgotten what the last landing read.
+    forget(spark, tables["pattern"])
+    only_b(rewrite, tables["pattern"], source=pattern)
+    assert counts(tables["pattern"]) == {**ALL, "b1": 3}
 
 
 def forget(spark, table):

@@ -113,27 +113,6 @@ def test_a_window_has_the_same_rows_alone_and_with_others(kafka, rewrite, rows, 
     assert values(together) == [day.key for day in days for _ in range(20)]
 
 
-def test_offset_windows_hold_what_was_imported_in_transactions(kafka, rewrite, rows, topic):
-    kafka.create(topic)
-    days = [Window(f"d{day}", START + day * 24 * HOUR, START + (day + 1) * 24 * HOUR) for day in range(7)]
-    transactions(kafka, topic, [([day.start_ms + HOUR] * 10, day.key) for day in days])
-    rewrite(days, rules=Windows(mode="offset"))
-    assert [(row[0], row[3]) for row in rows()] == [(day.key, day.key) for day in days for _ in range(10)]
-
-
-def test_offset_windows_hold_what_a_new_topic_partition_has_from_before_the_next_one(kafka, rewrite, rows, topic):
-    kafka.create(topic)
-    rules = Windows(mode="offset")
-    kafka.produce(topic, [(None, "old")] * 5, timestamp=START)
-    rewrite(hours(0, 2), rules=rules)
-    kafka.grow(topic, 2)
-    for hour in range(4):
-        kafka.produce(topic, [(None, "new")] * 5, partition=1, timestamp=START + hour * HOUR)
-    rewrite(hours(2, 4), rules=rules)
-    assert values(rows()) == ["new"] * 20 + ["old"] * 5
-    assert {row[0] for row in rows() if row[3] == "new"} == {"h002", "h003"}
-
-
 def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_it(kafka, rewrite, rows, topic):
     kafka.create(topic)
     window = recent()
