@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import field_validator
 
@@ -16,7 +16,7 @@ from dagster_kafka_flip.formats.avro_checks import (
     has_long_decimal,
     has_wrong_text,
 )
-from dagster_kafka_flip.formats.avro_resolution import fitted
+from dagster_kafka_flip.formats.avro_resolution import Fitted, fitted
 from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema, declared_text
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import (
@@ -174,17 +174,18 @@ class AvroFormat(RegisteredFormat):
 
         own = self.reader.root
         if not self.is_framed:
-            return _from_avro(data, own, change(own))
+            same = cast("Fitted", fitted(self.reader, self.reader))
+            return _from_avro(data, same.writer.root, change(same.reader.root))
         decoded = None
         for digits, found in self._resolutions.items():
-            if isinstance(found, _Resolution):
+            if isinstance(found, Fitted):
                 branch = _from_avro(without_frame(data, digits), found.writer.root, change(found.reader.root))
                 is_so = has_frame(data, digits)
                 decoded = f.when(is_so, branch) if decoded is None else decoded.when(is_so, branch)
         return _from_avro(f.lit(None).cast("binary"), own, change(own)) if decoded is None else decoded
 
     @property
-    def _resolutions(self) -> dict[str, _Resolution | str]:
+    def _resolutions(self) -> dict[str, Fitted | str]:
         """How to decode records, by frame; the reason, as a string, if they can't be decoded."""
         reader = self.reader.text
         return {digits: _resolution_of(digits, found, reader) for digits, found in self.book.known.items()}
@@ -239,13 +240,6 @@ class AvroFormat(RegisteredFormat):
         return None if fields is None else [(field["name"], content.getField(field["name"])) for field in fields]
 
 
-class _Resolution(NamedTuple):
-    """A writer's schema, and the reader schema for its records."""
-
-    writer: AvroSchema
-    reader: AvroSchema
-
-
 # Each batch asks for these several times; a run has one reader schema, and few writers'.
 @lru_cache(maxsize=256)
 def _schema(text: str, references: tuple[tuple[str, str], ...] = ()) -> AvroSchema:
@@ -253,7 +247,7 @@ def _schema(text: str, references: tuple[tuple[str, str], ...] = ()) -> AvroSche
 
 
 @lru_cache(maxsize=1024)
-def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> _Resolution | str:
+def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> Fitted | str:
     """How to decode the records of a schema; the reason, as a string, if they can't be decoded."""
     name = f"schema {schema_id(digits)}"
     if found is None:
@@ -267,7 +261,7 @@ def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> 
     read_as = fitted(writer, _schema(reader))
     if isinstance(read_as, str):
         return f"{name} can't be read as the reader schema: {read_as}"
-    return _Resolution(writer, read_as)
+    return read_as
 
 
 def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:

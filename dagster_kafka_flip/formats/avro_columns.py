@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind
+from dagster_kafka_flip.formats.avro_schema import ANY_NAME, AvroSchema, kind
 from dagster_kafka_flip.formats.ddl import fields_of, tokens_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _record(columns: Mapping[str, str], path: tuple[str, ...]) -> dict[str, Any]
         avro_type = _type(column, (*path, name))
         default = {"default": None} if isinstance(avro_type, list) else {}
         fields.append({"name": name, "type": avro_type, **default})
-    return {"type": "record", "name": "_".join(("record", *path)), "fields": fields}
+    return {"type": "record", "name": "_".join(("record", *path)), "fields": fields, ANY_NAME: True}
 
 
 def _type(column: str, path: tuple[str, ...]) -> Any:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, map_types, resolved
+from dagster_kafka_flip.formats.avro_schema import ANY_NAME, OWN_NAMES, AvroSchema, kind, resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
 
@@ -39,169 +39,228 @@ _AS_AVRO = {
 }
 
 
-def fitted(writer: AvroSchema, reader: AvroSchema) -> AvroSchema | str:
-    """The reader schema for records of a writer's, or why none of them can be read with it.
+class Fitted(NamedTuple):
+    """A writer's schema and the reader schema for its records, renamed so that Avro pairs what is one, and no more."""
+
+    writer: AvroSchema
+    reader: AvroSchema
+
+
+def fitted(writer: AvroSchema, reader: AvroSchema) -> Fitted | str:
+    """The schemas to decode a writer's records with, or why none of them can be read.
 
     A record may still not fit: a union's branch or an enum's symbol that the reader does not have.
+
+    Avro's library would take a record of another name for one with the same fields, rename the writer's fields though
+    they have the reader's names, and compare enums by full name. So the names that it sees are made here.
     """
-    pair = _Pair(writer.named(), reader.named())
-    problem = next(pair.problems(writer.root, reader.root, ""), None)
-    if problem is not None:
-        return problem.text
-    # Avro compares full names, and applies a field's aliases only in a record that it matches with the reader's.
-    also: dict[str, list[str]] = {}
-    for written, read in pair.names.items():
-        if len(read) == 1:
-            (name,) = read
-            also.setdefault(name, []).extend({written} - {name})
-        elif renamed := sorted(name for name in read if (written, name) in pair.renaming):
-            return f"{written} is read as {' and '.join(sorted(read))}, and fields of {renamed[0]} have aliases"
-
-    def adapted(named: dict[str, Any]) -> dict[str, Any]:
-        name = named.get("name", "")
-        if further := also.get(name):
-            named["aliases"] = [*named.get("aliases", ()), *further]
-        if kind(named) == "enum":
-            named["symbols"] = _in_other_order(named["symbols"], pair.written_symbols(name))
-        return named
-
-    return AvroSchema(map_types(reader.root, adapted))
+    pairs = _Pairs(writer.named(), reader.named())
+    try:
+        written, read = pairs.of(writer.root, reader.root, "")
+    except _MisfitError as misfit:
+        return str(misfit)
+    return Fitted(
+        AvroSchema(_defined_once(written, writer.named(), set())),
+        AvroSchema(_defined_once(read, reader.named(), set())),
+    )
 
 
-def _in_other_order(read: list[str], written: list[list[str]]) -> list[str]:
+class _MisfitError(Exception):
+    """One type can't be read as another.
+
+    Args:
+        text: The reason, with the field's path.
+        is_silent: Whether Avro would read it all the same, as another value.
+    """
+
+    def __init__(self, text: str, *, is_silent: bool = False) -> None:
+        super().__init__(text)
+        self.is_silent = is_silent
+
+
+class _Pairs:
+    """The types of both sides that belong together, renamed. Raises a `_MisfitError` for those that don't."""
+
+    def __init__(self, written: Mapping[str, dict[str, Any]], read: Mapping[str, dict[str, Any]]) -> None:
+        self._written = written
+        self._read = read
+        self._records: dict[tuple[str, str], tuple[AvroType, AvroType]] = {}
+        self._numbers = itertools.count()
+
+    def of(self, writer: AvroType, reader: AvroType, path: str) -> tuple[AvroType, AvroType]:
+        writer, reader = resolved(writer, self._written), resolved(reader, self._read)
+        branches: list[AvroType] = writer if isinstance(writer, list) else [writer]
+        readers: list[AvroType] = reader if isinstance(reader, list) else [reader]
+        written: list[AvroType] = []
+        read: dict[int, AvroType] = {}
+        misfit = _MisfitError(f"{_at(path)}an empty union")
+        for branch in branches:
+            try:
+                number, one, other = self._branch(resolved(branch, self._written), readers, path)
+            except _MisfitError as error:
+                if error.is_silent:
+                    raise
+                # Each record shows whether its branch fits.
+                one, misfit = self._unreadable(), error
+            else:
+                if read.setdefault(number, other) != other:
+                    msg = f"{_at(path)}several branches of the writer's union would be read as {_shown(other)}"
+                    raise _MisfitError(msg)
+            written.append(one)
+        if not read:
+            raise misfit
+        whole = [read.get(number, each) for number, each in enumerate(readers)]
+        return (
+            written if isinstance(writer, list) else written[0],
+            whole if isinstance(reader, list) else whole[0],
+        )
+
+    def _branch(self, writer: AvroType, readers: list[AvroType], path: str) -> tuple[int, AvroType, AvroType]:
+        """The reader's branch for a type, by its number: Avro takes the first of its kind, else a promotion."""
+        found = [resolved(each, self._read) for each in readers]
+        likeness = [_likeness(writer, each) for each in found]
+        if any(likeness):
+            number = likeness.index(max(likeness))
+        elif len(found) == 1:
+            number = 0
+        else:
+            promotions = _PROMOTIONS.get(kind(writer), ())
+            number = next((number for number, each in enumerate(found) if kind(each) in promotions), None)
+            if number is None:
+                msg = f"{_at(path)}no branch of the reader's union matches {_shown(writer)}"
+                raise _MisfitError(msg)
+        return number, *self._single(writer, found[number], path)
+
+    def _unreadable(self) -> dict[str, Any]:
+        """In place of a writer's branch: a type that nothing can be read as."""
+        return {"type": "fixed", "name": f"{OWN_NAMES}{next(self._numbers)}.unreadable", "size": 1}
+
+    def _single(self, writer: AvroType, reader: AvroType, path: str) -> tuple[AvroType, AvroType]:
+        written, read = kind(writer), kind(reader)
+        if written != read and read not in _PROMOTIONS.get(written, ()):
+            msg = f"{_at(path)}{_shown(writer)} can't be read as {_shown(reader)}"
+            raise _MisfitError(msg)
+        _check_logical(writer, reader, path)
+        if isinstance(writer, str) or isinstance(reader, str) or isinstance(writer, list) or isinstance(reader, list):
+            return writer, reader
+        for inner, mark in (("items", "[]"), ("values", "{}")):
+            if inner in reader:
+                one, other = self.of(writer[inner], reader[inner], f"{path}{mark}")
+                return {**writer, inner: one}, {**reader, inner: other}
+        return self._named(writer, reader, path) if "name" in reader else (writer, reader)
+
+    def _named(self, writer: dict[str, Any], reader: dict[str, Any], path: str) -> tuple[AvroType, AvroType]:
+        what = kind(reader)
+        if not _likeness(writer, reader):
+            msg = (
+                f"{_at(path)}the {what} {writer['name']} is not the reader's {reader['name']} (if it is, the reader's "
+                "needs that name among its aliases)"
+            )
+            raise _MisfitError(msg)
+        if what == "fixed" and writer["size"] != reader["size"]:
+            msg = f"{_at(path)}{writer['size']} bytes can't be read as {reader['size']}"
+            raise _MisfitError(msg)
+        if what == "record":
+            pair = (writer["name"], reader["name"])
+            if pair not in self._records:
+                self._records[pair] = self._record(writer, reader, path)
+            return self._records[pair]
+        name = self._name(reader)
+        if what == "enum":
+            reader = {**reader, "symbols": _in_other_order(reader["symbols"], writer["symbols"])}
+        return {**writer, "name": name}, {**reader, "name": name}
+
+    def _name(self, reader: dict[str, Any]) -> str:
+        # Spark names a union's members by what follows the last dot.
+        return f"{OWN_NAMES}{next(self._numbers)}.{_short(reader['name'])}"
+
+    def _record(self, writer: dict[str, Any], reader: dict[str, Any], path: str) -> tuple[AvroType, AvroType]:
+        name = self._name(reader)
+        there = {field["name"]: field for field in writer["fields"]}
+        names = {field["name"] for field in reader["fields"]}
+        written, read = dict(there), list[dict[str, Any]]()
+        for field in reader["fields"]:
+            inner = f"{path}.{field['name']}" if path else field["name"]
+            # A name comes before all aliases, and a field is read once.
+            found = [field["name"]] if field["name"] in there else []
+            found = found or [each for each in field.get("aliases", ()) if each in there and each not in names]
+            if len(found) > 1 or any(written[each] is not there[each] for each in found):
+                msg = f"{_at(inner)}by the aliases, several fields would be read as one, or one as several"
+                raise _MisfitError(msg)
+            if found:
+                one, other = self.of(there[found[0]]["type"], field["type"], inner)
+                written[found[0]] = {"name": field["name"], "type": one}
+                read.append({**field, "type": other})
+            elif "default" in field:
+                read.append(field)
+            else:
+                msg = f"{_at(inner)}the writer lacks this field, and the reader has no default for it"
+                raise _MisfitError(msg)
+        return (
+            {"type": "record", "name": name, "fields": list(written.values())},
+            {**reader, "name": name, "fields": read},
+        )
+
+
+def _defined_once(avro_type: AvroType, named: Mapping[str, dict[str, Any]], done: set[str]) -> AvroType:
+    """The type without aliases, with each named type defined where it first occurs, and under a name with a dot.
+
+    In a type whose name has one, Avro takes a name without for a name of the same namespace.
+    """
+    if isinstance(avro_type, list):
+        return [_defined_once(each, named, done) for each in avro_type]
+    if isinstance(avro_type, str):
+        return _defined_once(named[avro_type], named, done) if avro_type in named else avro_type
+    plain = {name: value for name, value in avro_type.items() if name not in {"aliases", "namespace"}}
+    if (name := plain.get("name")) is not None:
+        plain["name"] = name if name.startswith(OWN_NAMES) else f"{OWN_NAMES}own.{name}"
+        if plain["name"] in done:
+            return plain["name"]
+        done.add(plain["name"])
+    for inner in ("items", "values"):
+        if inner in plain:
+            plain[inner] = _defined_once(plain[inner], named, done)
+    if "fields" in plain:
+        plain["fields"] = [
+            {
+                **{name: value for name, value in field.items() if name != "aliases"},
+                "type": _defined_once(field["type"], named, done),
+            }
+            for field in plain["fields"]
+        ]
+    return plain
+
+
+def _in_other_order(read: list[str], written: list[str]) -> list[str]:
     """The reader's symbols in an order that does not begin with those of a writer that has fewer.
 
     Else Avro takes the numbers of symbols as they are, and a broken record's, which the writer does not have, for one
     of the reader's. The order is not seen otherwise: columns have the symbols as text.
     """
-    turned = [read[number:] + read[:number] for number in range(len(read))]
-    return next(
-        (each for each in turned if not any(len(few) < len(each) and each[: len(few)] == few for few in written)), read
-    )
+    begins = len(written) < len(read) and read[: len(written)] == written
+    return read[1:] + read[:1] if begins else read
 
 
-class _Problem(NamedTuple):
-    """Why one type can't be read as another.
-
-    Attributes:
-        text: The reason, with the field's path.
-        is_silent: Whether Avro would read it all the same, as another value.
-    """
-
-    text: str
-    is_silent: bool = False
-
-
-class _Pair:
-    """Named types of both sides, and the pairs of records that are being compared."""
-
-    def __init__(self, written: Mapping[str, dict[str, Any]], read: Mapping[str, dict[str, Any]]) -> None:
-        self._written = written
-        self._read = read
-        self._open: set[tuple[str, str]] = set()
-        # The reader's names by the writer's, and the pairs of records in which a field's alias counts.
-        self.names: dict[str, set[str]] = {}
-        self.renaming: set[tuple[str, str]] = set()
-
-    def written_symbols(self, name: str) -> list[list[str]]:
-        """The symbols of the writer's enums that are read as one of the reader's."""
-        return [self._written[written]["symbols"] for written, read in self.names.items() if name in read]
-
-    def problems(self, writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
-        writer, reader = resolved(writer, self._written), resolved(reader, self._read)
-        if isinstance(writer, list):
-            # Each record shows whether its branch fits. But none may be read as another value.
-            found = [list(self.problems(branch, reader, path)) for branch in writer]
-            if all(found) or any(problem.is_silent for problems in found for problem in problems):
-                yield max(
-                    itertools.chain(*found),
-                    key=lambda problem: problem.is_silent,
-                    default=_Problem(f"{_at(path)}an empty union"),
-                )
-            return
-        if isinstance(reader, list):
-            same = [branch for branch in reader if self._is_alike(writer, branch)]
-            if same:
-                yield from self.problems(writer, same[0], path)
-            else:
-                found = [list(self.problems(writer, branch, path)) for branch in reader]
-                if all(found):
-                    text = f"{_at(path)}no branch of the reader's union matches {_shown(writer)}"
-                    yield _Problem(text, is_silent=any(each.is_silent for problems in found for each in problems))
-            return
-        written, read = kind(writer), kind(reader)
-        if written != read and read not in _PROMOTIONS.get(written, ()):
-            yield _Problem(f"{_at(path)}{_shown(writer)} can't be read as {_shown(reader)}")
-            return
-        yield from _logical_problems(writer, reader, path)
-        if isinstance(writer, dict) and isinstance(reader, dict):
-            yield from self._inside(writer, reader, path)
-
-    def _is_alike(self, writer: AvroType, branch: AvroType) -> bool:
-        """Whether Avro takes a branch of the reader's union before it looks for a promotion."""
-        branch = resolved(branch, self._read)
-        if kind(writer) != kind(branch):
-            return False
-        if kind(branch) in {"record", "enum", "fixed"}:
-            return bool({_short(cast("dict[str, Any]", writer)["name"])} & _names(cast("dict[str, Any]", branch)))
-        return True
-
-    def _inside(self, writer: dict[str, Any], reader: dict[str, Any], path: str) -> Iterator[_Problem]:
-        read = kind(reader)
-        if read in {"record", "enum", "fixed"}:
-            self.names.setdefault(writer["name"], set()).add(reader["name"])
-        if read == "record":
-            pair = (writer["name"], reader["name"])
-            if pair in self._open:
-                return
-            self._open.add(pair)
-            yield from self._fields(writer, reader, path)
-            self._open.discard(pair)
-        elif read == "array":
-            yield from self.problems(writer["items"], reader["items"], f"{path}[]")
-        elif read == "map":
-            yield from self.problems(writer["values"], reader["values"], f"{path}{{}}")
-        elif read == "fixed" and writer["size"] != reader["size"]:
-            yield _Problem(f"{_at(path)}{writer['size']} bytes can't be read as {reader['size']}")
-        elif read in {"fixed", "enum"} and _short(writer["name"]) not in _names(reader):
-            yield _Problem(f"{_at(path)}the {read} {writer['name']} is not the reader's {reader['name']}")
-
-    def _fields(self, writer: dict[str, Any], reader: dict[str, Any], path: str) -> Iterator[_Problem]:
-        written = {field["name"]: field for field in writer["fields"]}
-        for field in reader["fields"]:
-            name = field["name"]
-            inner = f"{path}.{name}" if path else name
-            found = next((written[each] for each in (name, *field.get("aliases", ())) if each in written), None)
-            if found is not None and found["name"] != name:
-                self.renaming.add((writer["name"], reader["name"]))
-            if found is not None:
-                yield from self.problems(found["type"], field["type"], inner)
-            elif "default" not in field:
-                yield _Problem(f"{_at(inner)}the writer lacks this field, and the reader has no default for it")
-
-
-def _logical_problems(writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
+def _check_logical(writer: AvroType, reader: AvroType, path: str) -> None:
     written, read = _logical(writer), _logical(reader)
     if "decimal" in (written, read) and "string" in (kind(writer), kind(reader)):
         # Bytes can be read as a text, and a text as bytes.
-        yield _Problem(f"{_at(path)}{_shown(writer)} can't be read as {_shown(reader)}", is_silent=True)
-        return
+        msg = f"{_at(path)}{_shown(writer)} can't be read as {_shown(reader)}"
+        raise _MisfitError(msg, is_silent=True)
     if written is None or read is None:
         return
     if not _are_same(written, read):
-        yield _Problem(
-            f"{_at(path)}a {written} would be read as a {read}; the reader schema must declare {written}",
-            is_silent=True,
-        )
-    elif read == "decimal":
+        msg = f"{_at(path)}a {written} would be read as a {read}; the reader schema must declare {written}"
+        raise _MisfitError(msg, is_silent=True)
+    if read == "decimal":
         one, other = cast("dict[str, Any]", writer), cast("dict[str, Any]", reader)
         scale, wanted = one.get("scale", 0), other.get("scale", 0)
         if scale != wanted:
-            text = f"{_at(path)}a decimal with the scale {scale} would be read as one with the scale {wanted}"
-            yield _Problem(text, is_silent=True)
-        elif one["precision"] > other["precision"]:
-            text = f"{_at(path)}a decimal of {one['precision']} digits may not fit one of {other['precision']}"
-            yield _Problem(text)
+            msg = f"{_at(path)}a decimal with the scale {scale} would be read as one with the scale {wanted}"
+            raise _MisfitError(msg, is_silent=True)
+        if one["precision"] > other["precision"]:
+            msg = f"{_at(path)}a decimal of {one['precision']} digits may not fit one of {other['precision']}"
+            raise _MisfitError(msg)
 
 
 def _logical(avro_type: AvroType) -> str | None:
@@ -224,8 +283,18 @@ def _short(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _names(defined: dict[str, Any]) -> set[str]:
-    return {_short(name) for name in (defined["name"], *defined.get("aliases", ()))}
+def _likeness(writer: AvroType, reader: AvroType) -> int:
+    """How well a reader's type fits a writer's without a promotion: 0 not at all, more by name than by alias."""
+    if kind(writer) != kind(reader):
+        return 0
+    if not isinstance(writer, dict) or not isinstance(reader, dict) or "name" not in reader:
+        return 1
+    name, other = writer["name"], reader["name"]
+    if name == other:
+        return 3
+    if _short(name) == _short(other):
+        return 2
+    return int(_short(name) in map(_short, reader.get("aliases", ())) or ANY_NAME in reader)
 
 
 def _shown(avro_type: AvroType) -> str:

@@ -23,6 +23,9 @@ _NAMED = ("record", "error", "enum", "fixed")
 OWN_NAMES = "dagster_kafka_flip_"
 """Reserved prefix of this package's own type names."""
 
+ANY_NAME = f"{OWN_NAMES}any_name"
+"""Marks a reader's record that records of every name are read as: one that was made of columns, and has no name."""
+
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 _TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"

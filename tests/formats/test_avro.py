@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from fastavro.read import SchemaResolutionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -308,11 +309,108 @@ def test_doubles_in_arrays_stay_doubles(spark):
 
 
 @spark_test
-def test_a_renamed_field_of_a_renamed_record(spark):
-    writer = _record(("x", "int"), ("id", "int"), name="a.R")
-    reader = _record(("y", "int", {"aliases": ["x"], "default": -1}), ("id", "int"), name="b.R")
-    ((row, error),) = _landed(spark, _of_a_run(reader, {1: writer}), [_frame(1) + _written(writer, {"x": 6, "id": 1})])
-    assert (row, error) == ({"y": 6, "id": 1}, None)
+def test_records_fields_and_branches_are_found_by_name_and_alias_alone(spark):
+    def events(*names):
+        return [_record(("id", "int"), ("at", "long"), name=f"shop.{name}") for name in names]
+
+    def order(union, listed, *fields, name="shop.Order"):
+        return _record(
+            *fields, ("id", "long"), ("event", union), ("list", {"type": "array", "items": listed}), name=name
+        )
+
+    state = {"type": "enum", "name": "State", "symbols": ["ON", "OFF"]}
+    other_state = {**state, "symbols": ["OFF", "BROKEN", "ON"]}
+    more = _record(("a", "int"), name="More")
+    reader = order(
+        ["null", *events("Created", "Deleted"), {**state, "aliases": ["Condition"]}, "string"],
+        ["shop.Created", "shop.Deleted"],
+        ("y", "int", {"aliases": ["x"], "default": -1}),
+        ("one", {**more, "name": "One", "aliases": ["More"]}, {"default": {"a": -1}}),
+        ("two", _record(("b", "int", {"aliases": ["a"]}), name="Two") | {"aliases": ["More"]}, {"default": {"b": -1}}),
+    )
+    same = [["null", *events("Created", "Deleted")], ["shop.Created", "shop.Deleted"]]
+    more_branches = [["null", *events("Archived", "Deleted", "Created")], ["shop.Created", "shop.Archived"]]
+    writers = [
+        order(*same),
+        order(*more_branches),
+        order(*same, name="elsewhere.Order"),
+        order(*same, name="shop.Invoice"),
+        order(*same, ("x", "int"), ("y", "int")),
+        order(*same, ("x", "int")),
+        order([*events("Archived", "Created"), other_state], ["shop.Archived", "shop.Created"]),
+        order(
+            [*events("Archived", "Created"), {**other_state, "name": "Condition"}], ["shop.Archived", "shop.Created"]
+        ),
+        order(*same, ("one", more), ("two", "More")),
+        order(*same, ("one", {**more, "name": "Less"})),
+        order(["null", "bytes", *events("Created")], ["null", "shop.Created"]),
+    ]
+    created, deleted, archived = ((f"shop.{name}", {"id": 1, "at": 2}) for name in ("Created", "Deleted", "Archived"))
+    plain = {"id": 7, "event": created, "list": [created], "x": 4, "y": 5, "one": {"a": 8}, "two": {"a": 9}}
+    cases: list[tuple[int, dict[str, Any], Any]] = [
+        (number, {**plain, **change}, None)
+        for number, change in (
+            *((1, {"event": each, "list": [created, deleted]}) for each in (None, created, deleted)),
+            *((2, {"event": each}) for each in (None, created, deleted, archived)),
+            (2, {"list": [created, archived]}),
+            *((number, {}) for number in (3, 4, 6, 9, 10, 11)),
+            *((number, {"event": each}) for number in (7, 8) for each in ("ON", "OFF", "BROKEN", archived)),
+            (11, {"event": b"text"}),
+            (11, {"list": [created, None]}),
+        )
+    ]
+    # fastavro reads a field twice here.
+    cases.append((5, plain, {"y": 5}))
+    known = dict(enumerate(writers, start=1))
+    expected, values = [], []
+    for number, value, known_better in cases:
+        data = _written(known[number], value)
+        values.append(_frame(number) + data)
+        parsed = [fastavro.parse_schema(each) for each in (known[1 if known_better else number], reader)]
+        try:
+            given = _written(known[1], value) if known_better else data
+            read: Any = fastavro.schemaless_reader(io.BytesIO(given), *parsed, return_record_name=True)
+        except SchemaResolutionError:
+            expected.append(None)
+            continue
+        event = read["event"]
+        shown: dict[str, Any] = {f"member_{name}": None for name in ("Created", "Deleted", "State", "string")}
+        branch = (
+            event[0].rpartition(".")[2] if isinstance(event, tuple) else "State" if event in {"ON", "OFF"} else "string"
+        )
+        shown[f"member_{branch}"] = event[1] if isinstance(event, tuple) else event
+        listed = [
+            {f"member_{name}": each if kind == f"shop.{name}" else None for name in ("Created", "Deleted")}
+            for kind, each in read["list"]
+        ]
+        expected.append({**read, "event": None if event is None else shown, "list": listed, **(known_better or {})})
+    landed = _landed(spark, _of_a_run(reader, known), values)
+    for case, wanted, (row, error) in zip(cases, expected, landed, strict=True):
+        assert (error is None) == (wanted is not None), (case, error)
+        assert error is not None or row == wanted, case
+    assert sum(each is None for each in expected) == 9
+    assert "the record shop.Invoice is not the reader's shop.Order" in landed[[each[0] for each in cases].index(4)][1]
+
+
+@spark_test
+def test_an_event_of_an_unknown_branch_is_no_other_event(spark):
+    created, deleted, archived = (_record(("id", "int"), name=name) for name in ("Created", "Deleted", "Archived"))
+    writer = [created, deleted, archived]
+    values = [_frame(1) + _written(writer, (name, {"id": 1})) for name in ("Created", "Deleted", "Archived")]
+    landed = _landed(spark, _of_a_run([created, deleted], {1: writer}), values)
+    assert [row["kafka_value"] for row, _ in landed] == [
+        {"member_Created": {"id": 1}, "member_Deleted": None},
+        {"member_Created": None, "member_Deleted": {"id": 1}},
+        None,
+    ]
+    assert landed[2][1] == "schema 1: it does not fit the schema, or is truncated"
+
+
+@spark_test
+def test_a_schema_whose_aliases_name_its_own_fields_reads_its_own_records(spark):
+    schema = _record(("x", "int"), ("y", "int", {"aliases": ["x"]}), ("d", {"type": "array", "items": "double"}))
+    value = {"x": 1, "y": 2, "d": [0.5]}
+    assert _landed(spark, AvroFormat(schema), [_written(schema, value)]) == [(value, None)]
 
 
 @spark_test

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.avro_schema import ANY_NAME
 from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
@@ -258,6 +259,7 @@ def test_columns_become_the_reader_schema():
         "type": "record",
         "name": "record_a_geo",
         "fields": [{"name": "x", "type": ["null", "int"], "default": None}],
+        ANY_NAME: True,
     }
     decimal = {"type": "bytes", "logicalType": "decimal"}
     assert types == {
@@ -287,6 +289,7 @@ def test_columns_become_the_reader_schema():
                 {"name": "street", "type": "string"},
                 {"name": "geo", "type": _or_null(geo), "default": None},
             ],
+            ANY_NAME: True,
         },
     }
     assert all(("default" in field) == isinstance(field["type"], list) for field in schema["fields"])
