@@ -77,7 +77,7 @@ class RetentionOvertookPositionError(KafkaFlipError):
     """Retention deleted records between the position and the beginning of the log before they were read.
 
     Attributes:
-        log_start_offsets: Log start offset of each topic partition that was checked, by topic and partition.
+        log_start_offsets: Log start offset of each topic partition that it has overtaken, by topic and partition.
     """
 
     def __init__(self, message: str, log_start_offsets: Mapping[tuple[str, int], int]) -> None:

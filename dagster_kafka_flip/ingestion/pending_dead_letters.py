@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.source.incident import found
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +131,7 @@ class PendingDeadLetters:
         ways_on = write_off(self._target, splits, "earliest")
         if isinstance(error, RetentionOvertookPositionError):
             begins = error.log_start_offsets
-            lost = [split for split in splits if split.starting_offset < begins[split.topic_partition]]
+            lost = [split for split in splits if split.topic_partition in begins]
             gone = sum(
                 min(split.stopping_offset, begins[split.topic_partition]) - split.starting_offset for split in lost
             )
@@ -142,7 +143,7 @@ class PendingDeadLetters:
                 f"{begins[first.topic_partition]}{others}: up to {counted(gone, 'record')} in total"
             )
         else:
-            what = f"dead letters can no longer be read: {str(error).partition(' Nothing was ')[0].rstrip('.')}"
+            what = f"dead letters can no longer be read: {found(error).rstrip('.')}"
         if isinstance(error, TopicNotFoundError):
             ways_on = (
                 "If this client may not describe the topic, grant DESCRIBE. If the topic was deleted, its dead "

@@ -15,23 +15,30 @@ from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ClusterUnreachableError,
     ConfigurationError,
-    EndBeforePositionError,
     OffsetOutOfRangeError,
-    RetentionOvertookPositionError,
     TopicNotFoundError,
+    TopicRecreatedError,
 )
-from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
+from dagster_kafka_flip.source.broken_logs import (
+    broken_logs,
+    check_planned,
+    findings,
+    goes_on,
+    others_affected,
+    restart,
+)
 from dagster_kafka_flip.source.identity import (
     check_cluster,
     check_same_logs,
     check_topics,
     found_topics,
+    recreated_error,
     recreated_topics,
     topic_ids_of,
 )
-from dagster_kafka_flip.source.incident import tolerate
+from dagster_kafka_flip.source.incident import incident_of, tolerate
 from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.partition_change import get_partition_change
@@ -115,8 +122,9 @@ class KafkaSourceEnumerator(SplitEnumerator):
         topics, missing = self._topics()
         topic_ids = topic_ids_of(topics)
         others: list[Incident] = []
+        recreated: dict[str, TopicRecreatedError] = {}
         if state is not None:
-            state, others = self._identified(state, cluster_id, topics)
+            state, others, recreated = self._identified(state, cluster_id, topics)
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         position = {} if state is None else state.position
         change = get_partition_change(partitions, position, initial_discovery=state is None)
@@ -125,7 +133,13 @@ class KafkaSourceEnumerator(SplitEnumerator):
         # A second plan in the same run continues from the first plan's start.
         overrides = self._source.overrides_position and self._planned is None
         cut_off = {} if state is None else log.cut_offsets(state.position, state.leader_epochs)
-        starts, moved = self._starts(change, state, topic_ids, log, cut_off, overrides=overrides)
+        known_ids = {} if state is None else state.topic_ids
+        same_topics = {topic for topic, topic_id in topic_ids.items() if known_ids.get(topic) == topic_id}
+        if state is not None and recreated:
+            known = {tp: at for tp, at in state.position.items() if tp in log}
+            broken = broken_logs(known, cut_off, same_topics, log)
+            raise recreated_error(recreated, findings(broken), restart(broken))
+        starts, moved = self._starts(change, state, same_topics, log, cut_off, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
         if overrides and self._source.stopping_offsets.kind is not OffsetsKind.LATEST:
             _check_reaches(position, wanted)
@@ -183,11 +197,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         if subscription.missing(topics):
             subscription.describe(self._cluster)
         log = Log(self._source, self._cluster, list(starts))
-        for position in (starts, stops):
-            _check_beginning(position, log)
-            _check_end(position, log)
-        if state is not None:
-            _check_not_cut_off(stops, log.cut_offsets(stops, state.leader_epochs), log)
+        check_planned(splits, {} if state is None else log.cut_offsets(stops, state.leader_epochs), log)
         return ReadPlan(
             splits=splits,
             state=EnumeratorState(stops, cluster_id, topic_ids, leader_epochs=log.leader_epochs),
@@ -257,26 +267,26 @@ class KafkaSourceEnumerator(SplitEnumerator):
 
     def _identified(
         self, state: EnumeratorState, cluster_id: str | None, topics: Mapping[str, TopicMetadata]
-    ) -> tuple[EnumeratorState, list[Incident]]:
-        """The part of a state that is still valid for the current cluster and topics."""
+    ) -> tuple[EnumeratorState, list[Incident], dict[str, TopicRecreatedError]]:
+        """The part of a state that is still valid for the current cluster and topics, and what is not tolerated."""
         tolerated = self._context.tolerated
         try:
             check_cluster(state, cluster_id)
         except ClusterChangedError as error:
             continuation = "The run read every log of the new cluster from its beginning."
-            return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, continuation)]
-        incidents: list[Incident] = []
-        for topic, error in recreated_topics(state, topics, self._source.subscription).items():
-            continuation = "The run read the new topic from its beginning; unread records of the old topic are lost."
-            incidents.append(tolerate(error, tolerated, continuation))
-            state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})
-        return state, incidents
+            return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, continuation)], {}
+        recreated = recreated_topics(state, topics, self._source.subscription)
+        state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic not in recreated})
+        if TopicRecreatedError not in tolerated:
+            return state, [], recreated
+        continuation = "The run read the new topic from its beginning; unread records of the old topic are lost."
+        return state, [incident_of(error, continuation, lost_offsets=None) for error in recreated.values()], {}
 
     def _starts(
         self,
         change: PartitionChange,
         state: EnumeratorState | None,
-        topic_ids: Mapping[str, str],
+        same_topics: Collection[str],
         log: Log,
         cut_off: Mapping[TopicPartition, int | None],
         *,
@@ -286,57 +296,10 @@ class KafkaSourceEnumerator(SplitEnumerator):
             _check_named_partitions(self._source.starting_offsets, log)
         moved = _moved(self._source.starting_offsets, change) if overrides else frozenset(change.initial)
         known = {} if state is None else {tp: state.position[tp] for tp in change.known if tp not in moved}
-        known_ids = {} if state is None else state.topic_ids
-        same_topics = {topic for topic, topic_id in topic_ids.items() if known_ids.get(topic) == topic_id}
-        # Without ids, the topic may be a different one.
-        cut_short = {tp: at for tp, at in cut_off.items() if tp.topic in same_topics}
-        starts, incidents = self._continued(known, same_topics, cut_short, log)
-        cut_off = {tp: at for tp, at in cut_off.items() if tp in known and known[tp] <= log.high_watermarks[tp]}
-        try:
-            _check_not_cut_off(known, cut_off, log)
-        except EndBeforePositionError as error:
-            continuation = "The run continued at the position, without the log's records before it."
-            at = [offset for offset in cut_off.values() if offset is not None]
-            lost = sum(known[tp] for tp in cut_off) - sum(at)
-            is_known = len(at) == len(cut_off)
-            incidents.append(
-                tolerate(error, self._context.tolerated, continuation, lost_offsets=lost if is_known else None)
-            )
-        starts |= self._initial_starts(moved, log)
+        went_on, incidents = goes_on(broken_logs(known, cut_off, same_topics, log), self._context.tolerated)
+        starts = known | went_on | self._initial_starts(moved, log)
         # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.
         return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
-
-    def _continued(
-        self,
-        position: Position,
-        same_topics: Collection[str],
-        cut_off: Mapping[TopicPartition, int | None],
-        log: Log,
-    ) -> tuple[dict[TopicPartition, int], list[Incident]]:
-        """Returns the position, or a fallback if the log no longer holds it and this is tolerated."""
-        starts, tolerated = dict(position), self._context.tolerated
-        incidents: list[Incident] = []
-        try:
-            _check_beginning(position, log)
-        except RetentionOvertookPositionError as error:
-            beginning = log.beginning_offsets(position)
-            starts = {tp: max(offset, beginning[tp]) for tp, offset in position.items()}
-            lost = sum(starts[tp] - offset for tp, offset in position.items())
-            continuation = "The run continued at the beginning of the log."
-            incidents.append(tolerate(error, tolerated, continuation, lost_offsets=lost))
-        try:
-            _check_end(position, log, cut_off)
-        except EndBeforePositionError as error:
-            continuation = (
-                "The run continued at the end of the log if the topic id is unchanged, and at the beginning if the id "
-                "is unknown. Records written since the truncation may be lost or duplicated."
-            )
-            incidents.append(tolerate(error, tolerated, continuation))
-            beyond = [tp for tp, offset in position.items() if offset > log.high_watermarks[tp]]
-            # A truncated topic with the same id: its records were written. A different topic: none were.
-            truncated = [tp for tp in beyond if tp.topic in same_topics]
-            starts |= log.beginning_offsets(beyond) | log.end_offsets(truncated)
-        return starts, incidents
 
     def _initial_starts(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
         if not partitions:
@@ -344,7 +307,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         initializer = self._source.starting_offsets
         _check_named_partitions(initializer, log)
         starts = initializer.starting_offsets(partitions, log)
-        beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
+        # Not the end offset: a log may have been truncated behind where an open transaction began.
+        beginning, end = log.beginning_offsets(partitions), log.high_watermarks
         for tp, start in starts.items():
             # A lookup may return a record that arrived after the end offset was read: the next run starts there.
             if start < beginning[tp] or (start > end[tp] and initializer.kind is not OffsetsKind.TIMESTAMP):
@@ -384,60 +348,6 @@ def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> fro
     return partitions
 
 
-def _check_beginning(position: Position, log: Log) -> None:
-    beginning = log.beginning_offsets(position)
-    overtaken = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset < beginning[tp]}
-    if overtaken:
-        tp = next(iter(overtaken))
-        gone = sum(offset - position[tp] for tp, offset in overtaken.items())
-        msg = (
-            f"{tp}: retention has overtaken the position. The next offset to read is {position[tp]}, but the log "
-            f"begins at {overtaken[tp]}: up to {overtaken[tp] - position[tp]} unread records are "
-            f"gone{_others(overtaken, gone)}. Nothing was written. To continue without them, run once with start set "
-            "to "
-            f"{OffsetsInitializer.specific_offsets(overtaken)}"
-        )
-        raise RetentionOvertookPositionError(
-            msg, {(tp.topic, tp.partition): offset for tp, offset in beginning.items()}
-        )
-
-
-def _check_end(position: Position, log: Log, cut_off: Mapping[TopicPartition, int | None] | None = None) -> None:
-    beginning = log.beginning_offsets(position)
-    # Uses the high watermark, not the end offset: an open transaction must not look like a truncation.
-    beyond = [tp for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]]
-    if beyond:
-        tp, cut = beyond[0], {each: at for each, at in (cut_off or {}).items() if at is not None}
-        restart = {each: max(cut.get(each, 0), beginning[each]) for each in beyond}
-        why = (
-            f"the log was truncated at offset {cut[tp]}. The table has records that the log no longer has, and may "
-            "lack those that have their offsets now. Nothing was written. To read the log's records from there on"
-            if cut.keys() >= restart.keys()
-            else "the log was truncated, or the topic is a different one. Nothing was written. Find out which. To read "
-            "the current log"
-        )
-        msg = (
-            f"{tp}: the log ends at offset {log.high_watermarks[tp]}, before the position {position[tp]}"
-            f"{_others(restart)}: {why}, run once with start set to {OffsetsInitializer.specific_offsets(restart)}"
-        )
-        raise EndBeforePositionError(msg)
-
-
-def _check_not_cut_off(position: Position, cut_off: Mapping[TopicPartition, int | None], log: Log) -> None:
-    if cut_off:
-        tp, offset = min(cut_off.items())
-        beginning = log.beginning_offsets(cut_off)
-        restart = {each: max(at or 0, beginning[each]) for each, at in sorted(cut_off.items())}
-        where = "" if offset is None else f" at offset {offset}"
-        msg = (
-            f"{tp}: the log was truncated{where} and written again, beyond the position {position[tp]}"
-            f"{_others(restart)}, as after an unclean leader election. The table has records that the log no longer "
-            "has, and lacks those that have their offsets now. Nothing was written. To read the log's records from "
-            f"there on as well, run once with start set to {OffsetsInitializer.specific_offsets(restart)}"
-        )
-        raise EndBeforePositionError(msg)
-
-
 def _check_reaches(position: Position, stops: Position) -> None:
     """Rejects a run that would move the position back to before committed records."""
     before = sorted(tp for tp, offset in position.items() if tp in stops and stops[tp] < offset)
@@ -445,18 +355,11 @@ def _check_reaches(position: Position, stops: Position) -> None:
         tp = before[0]
         msg = (
             f"{tp}: start overrides the position, and the run would stop at offset {stops[tp]}, before the position "
-            f"{position[tp]}{_others(dict.fromkeys(before, 0))}: the next run would continue from there and duplicate "
+            f"{position[tp]}{others_affected(before)}: the next run would continue from there and duplicate "
             "the records in between. Nothing was read. Remove stop; or, to replace a time range of the table, set "
             "mode: replace"
         )
         raise ConfigurationError(msg)
-
-
-def _others(affected: Mapping[TopicPartition, int], records: int | None = None) -> str:
-    if len(affected) == 1:
-        return ""
-    total = "" if records is None else f", up to {counted(records, 'record')} in total"
-    return f" (also affects {counted(len(affected) - 1, 'more topic partition')}{total})"
 
 
 def _check_named_partitions(initializer: OffsetsInitializer, log: Log) -> None:

@@ -6,15 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
-from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.incident import found, incident_of
 from dagster_kafka_flip.source.next_step import set_position
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.log import Cluster
-    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription, TopicDirectory, TopicMetadata
 
@@ -102,12 +104,29 @@ def recreated_topics(
 
 
 def _recreated(topic: str, what: str) -> TopicRecreatedError:
+    finding = (
+        f"the topic {topic} was deleted and recreated: {what}. Offsets of the old topic are meaningless in the new one."
+    )
+    return recreated_error({topic: TopicRecreatedError(finding)})
+
+
+def recreated_error(
+    errors: Mapping[str, TopicRecreatedError], others: str = "", restart: Position | None = None
+) -> TopicRecreatedError:
+    """Returns one error about all recreated topics, with one command that leaves all behind.
+
+    Args:
+        errors: The error of each topic.
+        others: What happened to logs of other topics, as sentences.
+        restart: Where to read these on.
+    """
+    to = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in errors} | {**(restart or {})})
+    which = "the new topic" if len(errors) == 1 else "the new topics"
     return TopicRecreatedError(
-        f"the topic {topic} was deleted and recreated: {what}. Offsets of the old topic are meaningless in the new "
-        "one. Nothing was read. To read the new topic from the beginning and continue the others: "
-        f"{set_position(to=_start_of(topic))}. If the last run was killed during a write, first check whether its "
-        "last commit already holds rows of the new topic: they would be duplicated",
-        (topic,),
+        f"{' '.join(filter(None, (*map(found, errors.values()), others)))} Nothing was read. To read {which} from the "
+        f"beginning and continue the others: {set_position(to=str(to))}. If the last run was killed during a write, "
+        "first check whether its last commit already holds rows of the new topic: they would be duplicated",
+        tuple(errors),
     )
 
 
@@ -115,11 +134,11 @@ def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) ->
     """Rejects a state of earlier topics with the same names.
 
     Raises:
-        TopicRecreatedError: A topic was recreated; the message names the first one.
+        TopicRecreatedError: A topic was recreated.
     """
     errors = recreated_topics(state, topics)
     if errors:
-        raise TopicRecreatedError(str(next(iter(errors.values()))), tuple(errors))
+        raise recreated_error(errors)
 
 
 def check_same_logs(cluster: Cluster, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
@@ -141,10 +160,6 @@ def check_same_logs(cluster: Cluster, state: EnumeratorState, read: Collection[T
     check_cluster(state, cluster.cluster_id())
     topics = cluster.describe_topics(sorted({tp.topic for tp in read}), skip_missing=True)
     check_topics(replace(state, position={tp: state.position[tp] for tp in read}), topics)
-
-
-def _start_of(topic: str) -> str:
-    return f'offsets:{{"{topic}": {{"0": 0}}}}'
 
 
 def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:

@@ -13,10 +13,9 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed
 from tests.faults.connect_ingesting import stopping
+from tests.faults.following import start_of
 from tests.faults.network import RECORD_BYTES, RECORDS
 from tests.faults.three_brokers import ThreeBrokers
 from tests.kafka_topic import Kafka
@@ -54,8 +53,9 @@ def run(brokers, spark_of):
     """One run of a topic's stream."""
     connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers)
 
-    def land(topic, table, **options):
-        source = KafkaSource(topics=(topic,), java_properties=options.pop("java_properties", {}))
+    def land(topics, table, **options):
+        topics = (topics,) if isinstance(topics, str) else topics
+        source = KafkaSource(topics=topics, java_properties=options.pop("java_properties", {}))
         return ingest(source, table, spark=spark_of, connection=connection, **options)
 
     return land
@@ -161,51 +161,91 @@ def test_a_coordinator_and_a_leader_that_die_in_mid_publication_cost_and_double_
     assert published.texts() == {key: [f"a{key}", f"b{key}"] for key in range(9)}
 
 
-def test_records_that_an_unclean_election_took_are_reported_whatever_is_at_their_offsets_now(
-    brokers, three, run, topic, tmp_path
-):
-    """Broker 1 alone has the last records, and dies; broker 2, which was behind, becomes the leader without them."""
-    short, rewritten, same = (f"{topic}-{name}" for name in ("short", "rewritten", "same"))
-    tables = {name: str(tmp_path / name) for name in (short, rewritten, same)}
-    for name in tables:
+def _replicate(brokers, three, topics):
+    """Two brokers have four records; the second one dies before the others come."""
+    for name in topics:
         brokers.create_on(name, [1, 2], min_insync_replicas="1", unclean_leader_election_enable="true")
         three.produce(name, [(None, f"a{number}") for number in range(4)])
     brokers.kill(2)
-    for name in tables:
+    for name in topics:
         brokers.wait_for_replicas(name, 1)
-    for name in (short, rewritten):
-        three.produce(name, [(None, f"b{number}") for number in range(3)])
-    assert {name: run(name, table).rows for name, table in tables.items()} == {short: 7, rewritten: 7, same: 4}
+
+
+def _elect_uncleanly(brokers, topics):
+    """The first one dies, too, and the second becomes the leader without the last records."""
     brokers.kill(1)
     brokers.start(2)
-    for name in tables:
+    for name in topics:
         brokers.wait_for_leader(name, 2)
+
+
+def test_records_that_an_unclean_election_took_are_reported_whatever_is_at_their_offsets_now(
+    brokers, three, run, topic, table
+):
+    short, rewritten, same, overtaken = (f"{topic}-{name}" for name in ("short", "rewritten", "same", "overtaken"))
+    topics = (short, rewritten, same, overtaken)
+    _replicate(brokers, three, topics)
+    for name in (short, rewritten):
+        three.produce(name, [(None, f"b{number}") for number in range(3)])
+    assert run(topics, table).rows == 4 * 4 + 2 * 3
+    _elect_uncleanly(brokers, topics)
     # Another producer, since the leader does not know the sequence that the last one is at.
     other = Kafka(brokers.bootstrap_servers)
-    other.produce(short, [(None, "c0")])
-    other.produce(rewritten, [(None, f"c{number}") for number in range(6)])
-    other.produce(same, [(None, "c0")])
+    for name, records in ((short, 1), (rewritten, 6), (same, 1), (overtaken, 3)):
+        other.produce(name, [(None, f"c{number}") for number in range(records)])
+    other.trim(overtaken, 0, 6)
 
-    with pytest.raises(EndBeforePositionError, match=r"-0: the log ends at offset 5, before the position 7"):
-        run(short, tables[short])
     with pytest.raises(EndBeforePositionError) as refused:
-        run(rewritten, tables[rewritten])
+        run(topics, table)
     assert str(refused.value) == (
-        f"{rewritten}-0: the log was truncated at offset 4 and written again, beyond the position 7, as after an "
-        "unclean leader election. The table has records that the log no longer has, and lacks those that have their "
-        "offsets now. Nothing was written. To read the log's records from there on as well, run once with start set to "
-        f'offsets:{{"{rewritten}": {{"0": 4}}}}'
+        f"{overtaken}-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 6: "
+        f"up to 2 unread records are gone. {short}-0: the log ends at offset 5, before the position 7: the log was "
+        "truncated at offset 4. The table has records that the log no longer has, and may lack those that have their "
+        f"offsets now. {rewritten}-0: the log was truncated at offset 4 and written again, beyond the position 7, as "
+        "after an unclean leader election. The table has records that the log no longer has, and lacks those that have "
+        "their offsets now. Nothing was written. To continue with what the logs have now, run once with start set to "
+        f'offsets:{{"{overtaken}": {{"0": 6}}, "{short}": {{"0": 4}}, "{rewritten}": {{"0": 4}}}}'
     )
-    # Nothing that was read is gone.
-    assert run(same, tables[same]).rows == 1
-
     # What the message advises, and then as ever.
-    start = OffsetsInitializer.specific_offsets({TopicPartition(rewritten, 0): 4})
-    assert run(rewritten, tables[rewritten], starting_offsets=start).rows == 6
+    assert run(topics, table, starting_offsets=start_of(refused)).rows == 1 + 6 + 1 + 1
     other.produce(rewritten, [(None, "c6")])
     other.close()
-    assert run(rewritten, tables[rewritten]).rows == 1
-    values = [*(f"a{number}" for number in range(4)), *(f"b{number}" for number in range(3))]
-    values += [f"c{number}" for number in range(7)]
-    assert landed.values(tables[rewritten], "CAST(kafka_value AS STRING)") == values
+    assert run(topics, table).rows == 1
+    a, b, c = ([f"{letter}{number}" for number in range(count)] for letter, count in (("a", 4), ("b", 3), ("c", 7)))
+    landed_of = {short: [*a, *b, *c[:1]], rewritten: [*a, *b, *c], same: [*a, *c[:1]], overtaken: [*a, c[2]]}
+    assert landed.rows(table, "kafka_topic", "CAST(kafka_value AS STRING)") == sorted(
+        (name, value) for name, values in landed_of.items() for value in values
+    )
+    brokers.start(1)
+
+
+def test_an_unclean_election_in_mid_run_tells_no_start_and_the_next_run_the_one_that_doubles_nothing(
+    brokers, three, run, topic, table
+):
+    _replicate(brokers, three, [topic])
+    three.produce(topic, [(None, f"b{number}") for number in range(3)])
+    assert run(topic, table).rows == 7
+    three.produce(topic, [(None, "x")])
+    elected = []
+
+    def electing(records):
+        if not elected:
+            _elect_uncleanly(brokers, [topic])
+            elected.append(True)
+        return records
+
+    with pytest.raises(EndBeforePositionError) as refused:
+        run(topic, table, transform=electing)
+    assert str(refused.value) == (
+        f"{topic}-0: records up to offset 8 were planned, but the log was truncated at offset 4 and ends at offset 4. "
+        "Nothing of the batch was written. The stream's next run plans anew from its position"
+    )
+    other = Kafka(brokers.bootstrap_servers)
+    other.produce(topic, [(None, "c")])
+    other.close()
+    with pytest.raises(EndBeforePositionError) as refused:
+        run(topic, table)
+    assert run(topic, table, starting_offsets=start_of(refused)).rows == 1
+    values = [*(f"a{number}" for number in range(4)), *(f"b{number}" for number in range(3)), "c"]
+    assert landed.values(table, "CAST(kafka_value AS STRING)") == values
     brokers.start(1)

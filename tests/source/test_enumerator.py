@@ -196,8 +196,8 @@ def test_retention_that_has_overtaken_the_position_is_reported_with_numbers(kafk
         _plan(_builder(topic), cluster, state)
     assert str(error.value) == (
         f"{topic}-0: retention has overtaken the position. The next offset to read is 5, but the log begins at 12: up "
-        "to 7 unread records are gone. Nothing was written. To continue without them, run once with start "
-        f'set to offsets:{{"{topic}": {{"0": 12}}}}'
+        "to 7 unread records are gone. Nothing was written. To continue with what the logs have now, run once with "
+        f'start set to offsets:{{"{topic}": {{"0": 12}}}}'
     )
 
 

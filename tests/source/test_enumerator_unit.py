@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -335,8 +336,8 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             RetentionOvertookPositionError,
             (
                 "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
-                "to 3 unread records are gone. Nothing was written. To continue without them, run once with "
-                'start set to offsets:{"t": {"0": 7}}'
+                "to 3 unread records are gone. Nothing was written. To continue with what the logs have now, run once "
+                'with start set to offsets:{"t": {"0": 7}}'
             ),
         ),
         (
@@ -346,7 +347,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             (
                 "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
                 "to 3 unread records are gone (also affects 1 more topic partition, up to 5 records in total). "
-                "Nothing was written. To continue without them, run once with start set to "
+                "Nothing was written. To continue with what the logs have now, run once with start set to "
                 'offsets:{"t": {"0": 7, "1": 4}}'
             ),
         ),
@@ -356,9 +357,10 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             EndBeforePositionError,
             (
                 "t-1: the log ends at offset 1, before the position 2: the log was truncated, or the topic is a "
-                "different one. Nothing was written. Find out which. To read the current log, run once with start set "
-                "to "
-                'offsets:{"t": {"1": 0}}'
+                "different one. Nothing was written. To continue with what the logs have now, run once with start set "
+                'to offsets:{"t": {"1": 0}}'
+                ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
+                "truncated, and reads again what the table has of that log"
             ),
         ),
         (
@@ -368,7 +370,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             (
                 "t-0: the log ends at offset 3, before the position 4: the log was truncated at offset 2. The table "
                 "has records that the log no longer has, and may lack those that have their offsets now. Nothing was "
-                "written. To read the log's records from there on, run once with start set to "
+                "written. To continue with what the logs have now, run once with start set to "
                 'offsets:{"t": {"0": 2}}'
             ),
         ),
@@ -378,8 +380,10 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             EndBeforePositionError,
             (
                 "t-0: the log ends at offset 3, before the position 4: the log was truncated, or the topic is a "
-                "different one. Nothing was written. Find out which. To read the current log, run once with start set "
+                "different one. Nothing was written. To continue with what the logs have now, run once with start set "
                 'to offsets:{"t": {"0": 0}}'
+                ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
+                "truncated, and reads again what the table has of that log"
             ),
         ),
         (
@@ -389,8 +393,8 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             (
                 "t-0: the log was truncated at offset 3 and written again, beyond the position 4 (also affects 1 more "
                 "topic partition), as after an unclean leader election. The table has records that the log no longer "
-                "has, and lacks those that have their offsets now. Nothing was written. To read the log's records from "
-                'there on as well, run once with start set to offsets:{"t": {"0": 3, "1": 1}}'
+                "has, and lacks those that have their offsets now. Nothing was written. To continue with what the logs "
+                'have now, run once with start set to offsets:{"t": {"0": 3, "1": 1}}'
             ),
         ),
         (
@@ -424,6 +428,48 @@ def test_a_position_that_does_not_fit_the_log_is_refused_with_the_numbers(logs, 
     with pytest.raises(error) as refused:
         _plan(ClusterModel(logs), state)
     assert str(refused.value) == message
+
+
+@st.composite
+def _broken(draw):
+    """A log that a position in it may no longer fit, and that position."""
+    position = draw(st.integers(0, 8))
+    beginning = draw(st.integers(0, 12))
+    log = _log(draw(st.integers(beginning, 14)), beginning)
+    log.open_from = draw(st.none() | st.integers(beginning, log.high_watermark))
+    log.epochs = draw(st.sampled_from([{}, {0: 0}, {0: 0, 2: min(log.high_watermark, draw(st.integers(0, 14)))}]))
+    return log, position
+
+
+@settings(max_examples=300)
+@given(broken=st.lists(_broken(), min_size=3, max_size=3), ids=st.booleans(), epochs=st.booleans())
+def test_whatever_happened_to_logs_one_start_leads_past_it_and_skips_no_record_of_them(broken, ids, epochs):
+    partitions = (T0, T1, T2)
+    position = {tp: at for tp, (_, at) in zip(partitions, broken, strict=True)}
+    cluster = ClusterModel({tp: log for tp, (log, _) in zip(partitions, broken, strict=True)})
+    state = EnumeratorState(
+        position,
+        "cluster",
+        {"t": "topic-id"} if ids else {},
+        leader_epochs=dict.fromkeys(position, 0) if epochs else {},
+    )
+    start: dict[TopicPartition, int] = {}
+    try:
+        plan = _plan(cluster, state)
+    except (EndBeforePositionError, RetentionOvertookPositionError) as error:
+        told = OffsetsInitializer.parse(re.findall(r"offsets:\{.*?\}\}", str(error))[0])
+        start = dict(told.offsets or {})
+        plan = _plan(cluster, state, override=told)
+    assert start.keys() <= position.keys()
+    for tp, log in cluster.logs.items():
+        fits = log.beginning <= position[tp] <= log.high_watermark
+        # Only another leader is asked, and only of a topic that is the same may its answer count beyond the end.
+        is_told = epochs and 2 in log.epochs and (ids or fits)
+        shared = log.end_of_epoch(0) if is_told else position[tp] if fits else 0
+        assert plan.starting_position[tp] == max(log.beginning, min(position[tp], shared))
+        assert tp in start or plan.starting_position[tp] == position[tp]
+    again = _plan(cluster, plan.state)
+    assert again.splits == ()
 
 
 def test_the_position_may_stand_exactly_at_the_beginning_and_at_the_end():

@@ -157,7 +157,11 @@ def test_a_replay_is_exactly_what_was_planned_and_moves_nothing():
     ("splits", "error", "message"),
     [
         ([KafkaPartitionSplit(T0, 1, 5)], RetentionOvertookPositionError, "t-0: retention has overtaken"),
-        ([KafkaPartitionSplit(T0, 4, 8)], EndBeforePositionError, "t-0: the log ends at offset 6"),
+        (
+            [KafkaPartitionSplit(T0, 4, 8)],
+            EndBeforePositionError,
+            "t-0: records up to offset 8 were planned, but the log ends at offset 6.",
+        ),
         ([KafkaPartitionSplit(T2, 0, 1)], TopicNotFoundError, "t-2 does not exist: the topic t has"),
         (
             [KafkaPartitionSplit(T0, 2, 3), KafkaPartitionSplit(T0, 3, 4)],

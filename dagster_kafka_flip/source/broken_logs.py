@@ -1,0 +1,195 @@
+"""Finds logs that no longer continue at a position, and the one start with which a run leaves all of them behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagster_kafka_flip.errors import EndBeforePositionError, KafkaFlipError, RetentionOvertookPositionError
+from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.source.incident import Incident
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from dagster_kafka_flip.source.log import Log
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+
+    CutOff = Mapping[TopicPartition, int | None]
+
+_BOTH = "The table has records that the log no longer has, and {} those that have their offsets now."
+
+
+class BrokenLogs(NamedTuple):
+    """Topic partitions whose logs don't continue at the position, for the same reason.
+
+    Attributes:
+        error: The error, unless it is tolerated.
+        finding: What happened, with numbers.
+        restart: Where a run can start to read what the logs have now.
+        goes_on: Where a run goes on that tolerates the error.
+        continuation: The same, as a sentence.
+        lost_offsets: Maximum number of records that this one loses; None if unknown.
+        is_clear: Whether the restart reads nothing again that the table has.
+    """
+
+    error: type[KafkaFlipError]
+    finding: str
+    restart: Position
+    goes_on: Position
+    continuation: str
+    lost_offsets: int | None = None
+    is_clear: bool = True
+
+
+def broken_logs(position: Position, cut_off: CutOff, same_topics: Collection[str], log: Log) -> list[BrokenLogs]:
+    """Finds all logs that don't continue at a position.
+
+    Args:
+        position: The position.
+        cut_off: Where logs were cut off before it; None if unknown.
+        same_topics: Topics with the same id as the position's. Others may be different ones.
+        log: The logs.
+    """
+    beginning, ends = log.beginning_offsets(position), log.high_watermarks
+    overtaken = [tp for tp, at in sorted(position.items()) if at < beginning[tp]]
+    # Uses the high watermark, not the end offset: an open transaction must not look like a truncation.
+    beyond = [tp for tp, at in sorted(position.items()) if at > ends[tp]]
+    known = [tp for tp in beyond if cut_off.get(tp) is not None and tp.topic in same_topics]
+    unknown = [tp for tp in beyond if tp not in known]
+    rewritten = [tp for tp in sorted(cut_off) if tp in position and tp not in beyond]
+    return [
+        *([_overtaken(overtaken, position, beginning)] if overtaken else ()),
+        *(_short(each, position, cut_off, same_topics, log) for each in (known, unknown) if each),
+        *([_rewritten(rewritten, position, cut_off, beginning)] if rewritten else ()),
+    ]
+
+
+def _overtaken(affected: Sequence[TopicPartition], position: Position, beginning: Position) -> BrokenLogs:
+    tp, restart = affected[0], {tp: beginning[tp] for tp in affected}
+    gone = sum(restart[tp] - position[tp] for tp in affected)
+    finding = (
+        f"{tp}: retention has overtaken the position. The next offset to read is {position[tp]}, but the log begins "
+        f"at {restart[tp]}: up to {restart[tp] - position[tp]} unread records are "
+        f"gone{others_affected(affected, gone)}."
+    )
+    continuation = "The run continued at the beginning of the log."
+    return BrokenLogs(RetentionOvertookPositionError, finding, restart, restart, continuation, gone)
+
+
+def _short(
+    affected: Sequence[TopicPartition], position: Position, cut_off: CutOff, same_topics: Collection[str], log: Log
+) -> BrokenLogs:
+    tp, beginning = affected[0], log.beginning_offsets(affected)
+    at = cut_off.get(tp) if tp.topic in same_topics else None
+    restart = {each: max(cut_off.get(each) or 0, beginning[each]) for each in affected}
+    why = "truncated, or the topic is a different one." if at is None else f"truncated at offset {at}. "
+    # A truncated topic with the same id: its records were written. A different topic: none were.
+    same = [each for each in affected if each.topic in same_topics]
+    return BrokenLogs(
+        EndBeforePositionError,
+        f"{tp}: the log ends at offset {log.high_watermarks[tp]}, before the position {position[tp]}"
+        f"{others_affected(affected)}: the log was {why}{'' if at is None else _BOTH.format('may lack')}",
+        beginning if at is None else restart,
+        beginning | log.end_offsets(same),
+        "The run continued at the end of the log if the topic id is unchanged, and at the beginning if the id is "
+        "unknown. Records written since the truncation may be lost or duplicated.",
+        is_clear=at is not None,
+    )
+
+
+def _rewritten(
+    affected: Sequence[TopicPartition], position: Position, cut_off: CutOff, beginning: Position
+) -> BrokenLogs:
+    at = {tp: offset for tp in affected if (offset := cut_off[tp]) is not None}
+    tp = next(iter(at), affected[0])
+    is_clear = len(at) == len(affected)
+    where = f" at offset {at[tp]}" if tp in at else ""
+    return BrokenLogs(
+        EndBeforePositionError,
+        f"{tp}: the log was truncated{where} and written again, beyond the position {position[tp]}"
+        f"{others_affected(affected)}, as after an unclean leader election. {_BOTH.format('lacks')}",
+        {each: max(at.get(each, 0), beginning[each]) for each in affected},
+        {each: position[each] for each in affected},
+        "The run continued at the position, without the log's records before it.",
+        sum(position[each] - at[each] for each in affected) if is_clear else None,
+        is_clear,
+    )
+
+
+def goes_on(
+    broken: Sequence[BrokenLogs], tolerated: Collection[type[KafkaFlipError]]
+) -> tuple[dict[TopicPartition, int], list[Incident]]:
+    """Returns where a run goes on that tolerates all of them; raises one error about those that it does not.
+
+    Raises:
+        EndBeforePositionError: A log ends before the position, or was truncated there and written again.
+        RetentionOvertookPositionError: The others are as they were, but a log begins after the position.
+    """
+    refused = [each for each in broken if each.error not in tolerated]
+    if refused:
+        again = (
+            ""
+            if all(each.is_clear for each in refused)
+            else ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
+            "truncated, and reads again what the table has of that log"
+        )
+        msg = (
+            f"{findings(refused)} Nothing was written. To continue with what the logs have now, run once with start "
+            f"set to {OffsetsInitializer.specific_offsets(restart(refused))}{again}"
+        )
+        if all(each.error is RetentionOvertookPositionError for each in refused):
+            raise _retention_error(msg, restart(refused))
+        raise EndBeforePositionError(msg)
+    incidents = [
+        Incident(each.error.__name__, f"{each.finding} {each.continuation}", each.lost_offsets) for each in broken
+    ]
+    return {tp: at for each in broken for tp, at in each.goes_on.items()}, incidents
+
+
+def findings(broken: Iterable[BrokenLogs]) -> str:
+    """What happened to all of them."""
+    return " ".join(each.finding for each in broken)
+
+
+def restart(broken: Iterable[BrokenLogs]) -> dict[TopicPartition, int]:
+    """The start of a run that leaves all of them behind."""
+    return {tp: at for each in broken for tp, at in each.restart.items()}
+
+
+def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: Log) -> None:
+    """Checks that logs still have what was planned.
+
+    No start is told: the splits need not begin at the stream's position, and other logs may be broken, too.
+
+    Raises:
+        RetentionOvertookPositionError: A log begins after a split's start.
+        EndBeforePositionError: A log ends before a split's stop, or was truncated there and written again.
+    """
+    starts = {split.topic_partition: split.starting_offset for split in splits}
+    stops = {split.topic_partition: split.stopping_offset for split in splits}
+    beginning, ends = log.beginning_offsets(starts), log.high_watermarks
+    then = " Nothing of the batch was written. The stream's next run plans anew from its position"
+    if overtaken := [tp for tp, at in sorted(starts.items()) if at < beginning[tp]]:
+        found = _overtaken(overtaken, starts, beginning)
+        raise _retention_error(found.finding + then, found.restart)
+    if gone := [tp for tp, stop in sorted(stops.items()) if stop > ends[tp] or tp in cut_off]:
+        tp, at = gone[0], cut_off.get(gone[0])
+        cut = "" if tp not in cut_off else "was truncated and " if at is None else f"was truncated at offset {at} and "
+        msg = (
+            f"{tp}: records up to offset {stops[tp]} were planned, but the log {cut}ends at offset {ends[tp]}"
+            f"{others_affected(gone)}.{then}"
+        )
+        raise EndBeforePositionError(msg)
+
+
+def _retention_error(message: str, begins: Position) -> RetentionOvertookPositionError:
+    return RetentionOvertookPositionError(message, {(tp.topic, tp.partition): at for tp, at in begins.items()})
+
+
+def others_affected(affected: Collection[TopicPartition], records: int | None = None) -> str:
+    """How many others a message is about that names the first; empty if there are none."""
+    if len(affected) == 1:
+        return ""
+    total = "" if records is None else f", up to {counted(records, 'record')} in total"
+    return f" (also affects {counted(len(affected) - 1, 'more topic partition')}{total})"

@@ -1,0 +1,201 @@
+"""Logs that were truncated, and written again: the message's start leads on, whatever else has happened.
+
+One broker is enough: it loses the end of a log's file while it is down, as a leader's disk does in a crash. When it
+comes back it is the next leader, as after an unclean election.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dagster_kafka_flip.broker.local_broker import LocalBroker
+from dagster_kafka_flip.errors import EndBeforePositionError, TopicRecreatedError
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
+from tests.faults.following import start_of
+from tests.kafka_topic import Kafka
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+class _Truncating:
+    """A broker that can lose the end of logs."""
+
+    def __init__(self, broker: LocalBroker, folder: Path) -> None:
+        self._broker, self._folder = broker, folder
+        self._kept: dict[Path, int] = {}
+
+    @property
+    def servers(self) -> str:
+        return self._broker.bootstrap_servers
+
+    def produce(self, topic: str, partition: int, *values: str) -> None:
+        # Another client each time: none remembers what a broker has lost.
+        kafka = Kafka(self.servers)
+        for value in values:
+            kafka.produce(topic, [(None, value)], partition=partition)
+        kafka.close()
+
+    def keep(self, topic: str, *partitions: int) -> None:
+        """What these logs have now, they will still have."""
+        for partition in partitions:
+            (log,) = self._folder.rglob(f"{topic}-{partition}/*.log")
+            self._kept[log] = log.stat().st_size
+
+    def lose(self) -> None:
+        """Loses what came after that."""
+        self._broker.stop()
+        for log, size in self._kept.items():
+            os.truncate(log, size)
+        self._kept.clear()
+        self._broker.start()
+
+
+@pytest.fixture(scope="module")
+def truncating(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("truncating")
+    with LocalBroker(folder) as broker:
+        yield _Truncating(broker, folder)
+
+
+@pytest.fixture
+def kafka(truncating):
+    client = Kafka(truncating.servers)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def run(truncating, spark_of, table):
+    """One run of a stream."""
+    connection = KafkaConnection(bootstrap_servers=truncating.servers, read_timeout=3)
+
+    def land(*topics, **options):
+        return ingest(KafkaSource(topics=topics), table, spark=spark_of, connection=connection, **options).rows
+
+    return land
+
+
+def _rows(table):
+    return landed.rows(table, "kafka_partition", "kafka_offset", "CAST(kafka_value AS STRING)")
+
+
+_A, _B = [f"a{number}" for number in range(4)], [f"b{number}" for number in range(3)]
+_C = [f"c{number}" for number in range(6)]
+
+
+def test_one_start_leads_past_retention_and_every_kind_of_truncation(truncating, kafka, run, topic, table):
+    kafka.create(topic, 5)
+    for partition in range(5):
+        truncating.produce(topic, partition, *_A)
+    truncating.keep(topic, 0, 1, 4)
+    for partition in range(5):
+        truncating.produce(topic, partition, *_B)
+    assert run(topic) == 35
+    truncating.lose()
+    truncating.produce(topic, 0, *_C[:1])
+    truncating.produce(topic, 1, *_C)
+    truncating.produce(topic, 2, *_C)
+    truncating.produce(topic, 4, *_C)
+    kafka.trim(topic, 2, 10)
+
+    with pytest.raises(EndBeforePositionError) as refused:
+        run(topic)
+    message = str(refused.value)
+    assert message == (
+        f"{topic}-2: retention has overtaken the position. The next offset to read is 7, but the log begins at 10: up "
+        f"to 3 unread records are gone. {topic}-0: the log ends at offset 5, before the position 7: the log was "
+        "truncated at offset 4. The table has records that the log no longer has, and may lack those that have their "
+        f"offsets now. {topic}-1: the log was truncated at offset 4 and written again, beyond the position 7 (also "
+        "affects 1 more topic partition), as after an unclean leader election. The table has records that the log no "
+        "longer has, and lacks those that have their offsets now. Nothing was written. To continue with what the logs "
+        f'have now, run once with start set to offsets:{{"{topic}": {{"2": 10, "0": 4, "1": 4, "4": 4}}}}'
+    )
+
+    assert run(topic, starting_offsets=start_of(refused)) == 1 + 6 + 3 + 6
+    assert run(topic) == 0
+    expected = [(partition, offset, value) for partition in range(5) for offset, value in enumerate([*_A, *_B])]
+    expected += [(partition, 4 + offset, value) for partition in (1, 4) for offset, value in enumerate(_C)]
+    expected += [(0, 4, "c0"), *((2, 7 + offset, value) for offset, value in enumerate(_C) if offset > 2)]
+    assert _rows(table) == sorted(expected)
+
+
+def test_one_move_leads_past_a_recreated_topic_and_a_truncated_one(truncating, kafka, run, spark, topic, table):
+    recreated = f"{topic}-recreated"
+    for each in (topic, recreated):
+        kafka.create(each)
+        truncating.produce(each, 0, *_A)
+    truncating.keep(topic, 0)
+    truncating.produce(topic, 0, *_B)
+    assert run(topic, recreated) == 11
+    truncating.lose()
+    truncating.produce(topic, 0, *_C)
+    kafka.delete(recreated)
+    kafka.create(recreated)
+    truncating.produce(recreated, 0, "new")
+
+    with pytest.raises(TopicRecreatedError) as refused:
+        run(topic, recreated)
+    connection = KafkaConnection(bootstrap_servers=truncating.servers)
+    source = KafkaSource(topics=(topic, recreated)).connected(connection)
+    target = DeltaTarget(table=table)
+    commit_move(plan_move(source, target, spark, start_of(refused)), target, spark, "as the message says")
+    assert run(topic, recreated) == 6 + 1
+    values = landed.values(table, "CAST(kafka_value AS STRING)")
+    assert values == sorted([*_A, *_A, *_B, *_C, "new"])
+
+
+def test_a_truncation_in_mid_run_tells_no_start_and_the_next_run_knows_whether_it_needs_one(
+    truncating, kafka, run, topic, table
+):
+    kafka.create(topic, 2)
+    # Cut off before the position, and behind it.
+    truncating.produce(topic, 0, *_A)
+    truncating.keep(topic, 0)
+    truncating.produce(topic, 0, *_B)
+    truncating.produce(topic, 1, *_A)
+    assert run(topic) == 11
+    truncating.produce(topic, 1, *_B)
+    truncating.keep(topic, 1)
+    for partition in (0, 1):
+        truncating.produce(topic, partition, "x", "y")
+    lost = []
+
+    def losing(records):
+        if not lost:
+            truncating.lose()
+            lost.append(True)
+        return records
+
+    with pytest.raises(EndBeforePositionError) as refused:
+        run(topic, transform=losing)
+    assert str(refused.value) == (
+        f"{topic}-0: records up to offset 9 were planned, but the log was truncated at offset 4 and ends at offset 4 "
+        "(also affects 1 more topic partition). Nothing of the batch was written. The stream's next run plans anew "
+        "from its position"
+    )
+    truncating.produce(topic, 0, *_C[:2])
+    truncating.produce(topic, 1, *_C[:2])
+
+    with pytest.raises(EndBeforePositionError, match="run once with start set to") as refused:
+        run(topic)
+    # The other topic partition goes on where it is: nothing behind its position has been read.
+    assert start_of(refused).offsets == {(topic, 0): 4}
+    assert run(topic, starting_offsets=start_of(refused)) == 2 + 5
+    assert _rows(table) == sorted(
+        [
+            *((0, offset, value) for offset, value in enumerate([*_A, *_B])),
+            *((0, 4 + offset, value) for offset, value in enumerate(_C[:2])),
+            *((1, offset, value) for offset, value in enumerate([*_A, *_B, *_C[:2]])),
+        ]
+    )
