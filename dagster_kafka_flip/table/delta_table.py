@@ -25,6 +25,7 @@ from dagster_kafka_flip.table.creation import (
     place_by_catalog,
 )
 from dagster_kafka_flip.table.details import described, detail_of, details_of
+from dagster_kafka_flip.table.guarded_write import guarded, or_failed
 from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
@@ -46,7 +47,6 @@ from dagster_kafka_flip.table.spark_error import (
 )
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.store_lock import store_lock
 from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions, timestamps_among
@@ -286,10 +286,9 @@ class DeltaTable:
         if self._location is None:
             self._check_writers(place_by_catalog(self.spark, target), lambda: None)
         try:
-            with store_lock(self._location or "catalog:", is_remote=self.is_remote):
-                remove_incomplete_log(self.target.local_path)
-                with warned_of_silence(_logger, f"creating {target}"):
-                    self.spark.sql(statement)
+            self._guarded(
+                statement, f"creating {target}", lambda: remove_incomplete_log(target.local_path), self._location
+            )
         except TableError:
             # Of the lock, with its own advice.
             raise
@@ -454,14 +453,12 @@ class DeltaTable:
         """The table's properties."""
         return dict(details_of(self.spark, self.target).properties)
 
-    def set_properties(
-        self, properties: Mapping[str, str], look: Callable[[Mapping[str, str]], None] | None = None
-    ) -> None:
+    def set_properties(self, properties: Mapping[str, str], precheck: Callable[[Mapping[str, str]], None]) -> None:
         """Sets some of the table's properties; the others stay.
 
         Args:
             properties: The new values.
-            look: Called with the table's properties just before, and under the table's lock. If it raises an error,
+            precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
                 nothing is set.
 
         Raises:
@@ -469,14 +466,14 @@ class DeltaTable:
             TableError: They can't be set.
         """
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        statement = f"ALTER TABLE {self.target.identifier} SET TBLPROPERTIES ({pairs})"
         try:
-            with (
-                store_lock(self.location(), is_remote=self.is_remote),
-                warned_of_silence(_logger, f"setting properties of {self.target}"),
-            ):
-                if look is not None:
-                    look(self.properties())
-                self.spark.sql(f"ALTER TABLE {self.target.identifier} SET TBLPROPERTIES ({pairs})")
+            self._guarded(
+                statement,
+                f"setting properties of {self.target}",
+                lambda: precheck(self.properties()),
+                self.location(),
+            )
         except KafkaFlipError:
             raise
         except Exception as error:
@@ -484,6 +481,13 @@ class DeltaTable:
                 raise ForeignConflictError(error_summary(error)) from error
             msg = f"properties of the table {self.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
             raise TableError(msg) from error
+
+    def _guarded(self, statement: str, what: str, precheck: Callable[[], None], location: str | None) -> None:
+        def run() -> None:
+            with warned_of_silence(_logger, what):
+                self.spark.sql(statement)
+
+        guarded(self.spark, location or "catalog:", precheck=precheck, write=run, look_back=or_failed)
 
     def check_takes_streams(self) -> None:
         """Checks that a table takes a stream that has no position in it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -11,15 +10,15 @@ from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, Table
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.details import detail_of
+from dagster_kafka_flip.table.guarded_write import guarded, or_failed
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
-from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.store_errors import with_advice
-from dagster_kafka_flip.table.store_lock import store_lock
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.target import DeltaTarget
 
 SHORTEST_RETENTION = timedelta(days=7)
@@ -73,16 +72,16 @@ def maintain(
         TableError: OPTIMIZE or VACUUM failed.
     """
     table = DeltaTable(spark, target)
-    if has_position:
-        anchor = table.anchor()
-        if anchor is None:
-            return None
-        _check_position_is_kept(table, anchor, target)
-    elif not _is_there(spark, target):
+    if not _is_there(spark, target):
         return None
-    # OPTIMIZE writes the partitions again.
-    table.check_times_of_partitions()
     found: dict[str, Any] = {}
+
+    def precheck() -> None:
+        anchor = table.anchor() if has_position else None
+        if anchor is not None:
+            _check_position_is_kept(table, anchor, target)
+        # OPTIMIZE writes the partitions again.
+        table.check_times_of_partitions()
 
     def work(session: SparkSession) -> None:
         (optimized,) = session.sql(f"OPTIMIZE {target.identifier}").collect()
@@ -92,14 +91,15 @@ def maintain(
             hours = -(-vacuum_after // timedelta(hours=1))
             session.sql(f"VACUUM {target.identifier} RETAIN {hours} HOURS").collect()
 
+    def state_after(failure: Exception | None) -> tuple[Row, Commit]:
+        or_failed(failure)
+        return detail_of(spark, target, "numFiles", "sizeInBytes"), next(iter(commits_of(spark, target)))
+
     try:
-        with (
-            isolated_session(spark, _RETAINS) as session,
-            held(store_lock(table.location(), is_remote=table.is_remote)) as lock,
-        ):
-            run_interruptibly(session, lambda: work(session), write_tag(uuid.uuid4().hex), lock)
-            detail = detail_of(spark, target, "numFiles", "sizeInBytes")
-            newest = next(iter(commits_of(spark, target)))
+        with isolated_session(spark, _RETAINS) as session:
+            detail, newest = guarded(
+                session, table.location(), precheck=precheck, write=lambda: work(session), look_back=state_after
+            )
     except KafkaFlipError:
         raise
     except Exception as error:

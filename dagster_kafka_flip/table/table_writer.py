@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
 from dagster_kafka_flip.table.delta_table import ForeignConflictError
+from dagster_kafka_flip.table.guarded_write import guarded
 from dagster_kafka_flip.table.history import back_to, check_between, documented
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
@@ -29,14 +29,13 @@ from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, s
 from dagster_kafka_flip.table.spark_error import error_summary, is_conflict
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.store_errors import with_advice
-from dagster_kafka_flip.table.store_lock import store_lock
 from dagster_kafka_flip.table.stream_overlap import overlap
 from dagster_kafka_flip.table.unavailable import ENDED
 from dagster_kafka_flip.table.write_advice import explained
 from dagster_kafka_flip.table.written import Committed, Written, committed, rows_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.merge import LatestChanges
-
-_logger = logging.getLogger(__name__)
 
 
 class TableWriter:
@@ -103,7 +100,7 @@ class TableWriter:
         """
         from pyspark.sql import functions as f
 
-        def look(since: list[Commit]) -> None:
+        def precheck(since: Sequence[Commit]) -> None:
             # Delta compares with the rows at the start of the write, and not with those that were looked at. The fence
             # keeps away from the stream's own commits.
             if since and not any(documented(since, document.stream)):
@@ -114,7 +111,7 @@ class TableWriter:
             lambda: self._writer(rows, document).overwrite(f.lit(True)),
             document.base_version,
             document.attempt,
-            look=look,
+            precheck=precheck,
             anchor_version=document.anchor_version,
         )
         return self._judge(written, document, None)
@@ -188,21 +185,18 @@ class TableWriter:
         keys: int | None = None,
         session: SparkSession | None = None,
     ) -> Committed:
-        def look(since: list[Commit]) -> None:
-            self._check_other_writers(since, document, takes_up)
-
         written = self.written(
             write,
             document.base_version,
             document.attempt,
-            look=look if takes_up else None,
+            precheck=lambda since: self._check_other_writers(since, document, takes_up),
             session=session,
             anchor_version=document.anchor_version,
         )
         return self._judge(written, document, keys)
 
     def _check_other_writers(
-        self, since: list[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
+        self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> None:
         """Refuses to write if another stream, or windows, began to write the same since the plan was made."""
         for commit in since:
@@ -219,7 +213,8 @@ class TableWriter:
         write: Callable[[], None],
         base_version: int,
         attempt: str,
-        look: Callable[[list[Commit]], None] | None = None,
+        *,
+        precheck: Callable[[Sequence[Commit]], None],
         session: SparkSession | None = None,
         anchor_version: int | None = None,
     ) -> Written:
@@ -229,7 +224,7 @@ class TableWriter:
             write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
             base_version: The version that the write rests on.
             attempt: Id of the attempt, in the tag of its Spark jobs.
-            look: Called with the commits since then, if there may be any, just before the write and under the table's
+            precheck: Called with the commits since then, newest first, just before the write and under the table's
                 lock. If it raises an error, nothing is written.
             session: The write's session. Default: the table's.
             anchor_version: The version of the commit whose position the write continues from. Default: there is none.
@@ -238,24 +233,25 @@ class TableWriter:
             CommitUnknownError: History can't be asked.
             TableError: The table disappeared.
         """
-        failure: Exception | None = None
-        with held(store_lock(self._table.location(), is_remote=self._table.is_remote)) as lock:
-            if look is not None and (self._table.is_remote or not is_newest(self._table.location(), base_version)):
-                look(list(itertools.takewhile(lambda commit: commit.version > base_version, self._table.commits())))
-            try:
-                run_interruptibly(session or self._table.spark, write, write_tag(attempt), lock)
-            except Exception as error:  # noqa: BLE001 - whatever went wrong, only the history shows whether the commit exists
-                failure = error
-                _logger.info("the write ended with %s; checking whether it was committed", type(error).__name__)
+        table = self._table
+
+        def check() -> None:
+            is_unchanged = not table.is_remote and is_newest(table.location(), base_version)
+            since = (
+                () if is_unchanged else itertools.takewhile(lambda each: each.version > base_version, table.commits())
+            )
+            precheck(list(since))
+
+        def outcome(failure: Exception | None) -> Written:
             begin = time.monotonic()
             try:
                 last = base_version if anchor_version is None else min(base_version, anchor_version)
-                found = list(back_to(last, self._table.commits()))
+                found = list(back_to(last, table.commits()))
             except TableNotThereError as error:
-                raise self._table.disappeared() from (failure or error)
+                raise table.disappeared() from (failure or error)
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
                 msg = (
-                    f"the write to {self._table.target} ended, but its history can't be read to check whether it was "
+                    f"the write to {table.target} ended, but its history can't be read to check whether it was "
                     f"committed: {_reason(failure, error)}. Nothing is lost: if the batch was committed, the next run "
                     "finds it; otherwise it reads the batch again"
                 )
@@ -263,6 +259,10 @@ class TableWriter:
             since = [commit for commit in found if _is_after(commit, base_version, attempt)]
             before = [commit for commit in found if not _is_after(commit, base_version, attempt)]
             return Written(since, before, failure, time.monotonic() - begin)
+
+        return guarded(
+            session or table.spark, table.location(), precheck=check, write=write, look_back=outcome, attempt=attempt
+        )
 
     def _append(self, rows: DataFrame, document: CommitDocument) -> None:
         self._writer(rows, document).append()

@@ -219,8 +219,8 @@ class WindowedTable:
         if walked.stream is not None:
             raise self._fed_by_a_stream(*walked.stream, has_windows=known is not None)
         if known is None:
-            self.delta.check_takes_windows()
-            self.delta.set_properties({WINDOWS_PROPERTY: self._definition, MODE_PROPERTY: EXACT})
+            properties = {WINDOWS_PROPERTY: self._definition, MODE_PROPERTY: EXACT}
+            self.delta.set_properties(properties, lambda _: self.delta.check_takes_windows())
             # A stream that checked before the property was set may have committed meanwhile.
             self.delta.check_takes_windows()
 
@@ -344,7 +344,10 @@ class WindowedTable:
         if self._target.schema_evolution:
             writer = writer.option("mergeSchema", "true")
         written = TableWriter(self.delta).written(
-            lambda: writer.overwrite(f.expr(replacement.predicate)), document.base_version, document.attempt
+            lambda: writer.overwrite(f.expr(replacement.predicate)),
+            document.base_version,
+            document.attempt,
+            precheck=lambda _: None,
         )
         return self._judge(written, document, replacement)
 

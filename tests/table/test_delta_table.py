@@ -477,7 +477,9 @@ def test_a_table_that_is_gone_after_the_write_is_named(spark, table):
     stream = _stream(spark, table)
     document = _document(stream.anchor(), "a")
     with pytest.raises(TableError, match=r"disappeared during the run\. Nothing of this batch was written"):
-        TableWriter(stream).written(lambda: shutil.rmtree(table), document.base_version, document.attempt)
+        TableWriter(stream).written(
+            lambda: shutil.rmtree(table), document.base_version, document.attempt, precheck=lambda since: None
+        )
 
 
 def test_rows_undone_by_a_restore_are_written_again_each_time(spark, table):

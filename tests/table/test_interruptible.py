@@ -41,7 +41,9 @@ def test_the_lock_is_kept_until_an_interrupted_write_has_ended(spark, table, mon
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(write, 0, "an attempt")
+        TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(
+            write, 0, "an attempt", precheck=lambda since: None
+        )
     assert "may be committed. The table stays locked for other runs until the write ends" in caplog.text
     with pytest.raises(Timeout):
         lock.acquire(timeout=0)
@@ -69,7 +71,10 @@ def test_an_interrupt_stops_the_spark_job_of_another_thread(spark, table, tmp_pa
     rows = spark.range(1, 3).where(slow("id"))
     with pytest.raises(KeyboardInterrupt):
         TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(
-            lambda: rows.write.format("delta").mode("append").save(table), 0, "an attempt"
+            lambda: rows.write.format("delta").mode("append").save(table),
+            0,
+            "an attempt",
+            precheck=lambda since: None,
         )
     assert "stopping the Spark jobs" in caplog.text
     assert "still running" not in caplog.text
