@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -237,7 +238,7 @@ class WindowedTable:
             or any(each.endswith("/windows") for each in self.delta.transaction_versions(walked.newest))
         )
         if not by_offset and (walked.last is not None or self.delta.count_rows() == 0):
-            self.delta.set_properties({MODE_PROPERTY: EXACT})
+            self.delta.set_properties({MODE_PROPERTY: EXACT}, partial(self._check_same_windows, known))
             return
         what, if_exact = "has windows by offset, which are no longer supported", ""
         if not by_offset:
@@ -255,6 +256,11 @@ class WindowedTable:
             f"time, not by their window{if_exact}"
         )
         raise WindowsChangedError(msg)
+
+    def _check_same_windows(self, known: str, properties: Mapping[str, str]) -> None:
+        if properties.get(WINDOWS_PROPERTY) != known:
+            msg = f"the windows of the table {self._target} were changed meanwhile. Nothing was written. Run again"
+            raise WindowsChangedError(msg)
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
