@@ -93,7 +93,7 @@ ingest(source, table, spark=build_session, value_format=JsonFormat(JSON_SCHEMA))
 _FLINK_JARS = (
     "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2",
     "org.apache.flink:flink-parquet:2.2.0",
-    "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+    "org.apache.hadoop:hadoop-client-runtime:3.5.0",
 )
 
 

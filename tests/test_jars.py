@@ -290,7 +290,7 @@ def test_parts_of_amazons_sdk_keep_its_bundle_out_and_what_spark_has(monkeypatch
         return []
 
     monkeypatch.setattr(spark_jars, "retrieve", note)
-    hadoop, bundle = "org.apache.hadoop:hadoop-aws:3.4.1", "software.amazon.awssdk:bundle"
+    hadoop, bundle = "org.apache.hadoop:hadoop-aws:3.5.0", "software.amazon.awssdk:bundle"
     for packages, has_bundle in (
         ([], True),
         ([hadoop], True),

@@ -56,6 +56,6 @@ def check_coordinates(before: str, packages: Iterable[object]) -> None:
         if isinstance(package, str) and not _COORDINATES.fullmatch(package):
             msg = (
                 f"{before}packages: invalid Maven coordinate {package!r}; write group:name:version, such as "
-                "org.apache.hadoop:hadoop-aws:3.4.1"
+                "org.apache.hadoop:hadoop-aws:3.5.0"
             )
             raise ConfigurationError(msg)

@@ -14,12 +14,12 @@ flights = build_kafka_delta_asset(
 
 spark = SparkResource(
     master="k8s://https://kubernetes.default.svc",
-    packages=["org.apache.hadoop:hadoop-azure:3.4.1"],
+    packages=["org.apache.hadoop:hadoop-azure:3.5.0"],
     config={
         "spark.submit.deployMode": "client",
         "spark.kubernetes.namespace": "dagster",
         # The same Spark as the driver's pyspark. The driver sends the jars; no Python is needed.
-        "spark.kubernetes.container.image": "apache/spark:4.0.0",
+        "spark.kubernetes.container.image": "apache/spark:4.2.0",
         # Of the run's pod, by its environment (values.yaml): where executors find the driver, and whose end is theirs.
         "spark.driver.host": EnvVar("POD_IP"),
         "spark.driver.bindAddress": EnvVar("POD_IP"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _JARS = (
-    "org.apache.hadoop:hadoop-client-minicluster:3.4.1",
+    "org.apache.hadoop:hadoop-client-minicluster:3.5.0",
     "org.slf4j:slf4j-reload4j:1.7.36",
     "org.bouncycastle:bcprov-jdk18on:1.78.1",
     "org.bouncycastle:bcpkix-jdk18on:1.78.1",

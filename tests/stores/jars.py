@@ -8,7 +8,7 @@ from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 
 # As docs/deployment.md has them.
 S3_PACKAGES = (
-    "org.apache.hadoop:hadoop-aws:3.4.1",
+    "org.apache.hadoop:hadoop-aws:3.5.0",
     "software.amazon.awssdk:s3:2.40.2",
     "software.amazon.awssdk:s3-transfer-manager:2.40.2",
     "software.amazon.awssdk:sts:2.40.2",
