@@ -55,9 +55,9 @@ class AvroFormat(RegisteredFormat):
     With a registry, each record is decoded with the schema that it was written with, and read as the reader schema: the
     given one, or the subject's latest. Without a registry, all records have the given schema, and no schema id.
 
-    Strict: a record is rejected if it is truncated, if bytes follow it, if the registry does not have its schema, if
-    that can't be read as the reader schema by Avro's schema resolution or has other logical types, if a string is not
-    UTF-8, or if a decimal has more digits than its type.
+    Strict: a record is rejected if it is truncated, if bytes follow it, if no registry gives its schema's id, if that
+    schema can't be read as the reader schema by Avro's schema resolution or has other logical types, if a string is not
+    UTF-8, or if a decimal has more digits than its type. A schema that the registry lacks ends the run.
 
     Args:
         schema: The reader schema, as JSON or as a Python object. Required without a registry. Default: the subject's

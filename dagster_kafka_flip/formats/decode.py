@@ -209,17 +209,23 @@ class Decoder:
             }
         )
 
-    def bound(self, topics: Collection[str] | None) -> Decoder:
+    def bound(self, topics: Collection[str] | None, *, may_lack: bool = False) -> Decoder:
         """The decoder for a run, with its reader schemas.
 
         Args:
             topics: The source's topics; None if only the brokers know them.
+            may_lack: Whether a record is only rejected if the registry lacks its schema.
 
         Raises:
             ConfigurationError: A reader schema is unknown or unusable.
             SchemaRegistryError: A registry does not answer, or has no such subject.
         """
-        return self._with({side: form.bound(topics, is_key=side == "key") for side, form in self.registered.items()})
+        return self._with(
+            {
+                side: form.bound(topics, is_key=side == "key", may_lack=may_lack)
+                for side, form in self.registered.items()
+            }
+        )
 
     def _with(self, formats: Mapping[str, Format]) -> Decoder:
         return replace(self, **{f"{side}_format": form for side, form in formats.items()}) if formats else self
@@ -256,7 +262,7 @@ class Decoder:
             SchemaRegistryError: A registry does not answer, or refuses.
         """
         for side, form in self.with_books.items():
-            form.book.learn(schemas.get(side, ()))
+            form.book.recall(schemas.get(side, ()))
 
     def close(self) -> None:
         """Closes the connections of a run's decoder to its registries."""

@@ -36,7 +36,8 @@ class FramedFormat(Format):
         declared: The reader schema; None for the subject's latest.
         registry: The registry; in Dagster also the key of a SchemaRegistryResource. None if the bytes name no schema.
         subject: The subject whose latest schema is the reader schema, if none is given. `{topic}` in it is the
-            source's topic. Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy.
+            source's topic. Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy. In a subject of a
+            context, such as `:.eu:orders-value`, the records' ids are of that context.
         schema_id_in: Where records name their schema: `payload` (default; a magic byte and an id before the content) or
             `headers` (Confluent's HeaderSchemaIdSerializer; records without such a header are read as with `payload`).
     """
@@ -60,6 +61,7 @@ class FramedFormat(Format):
     _pinned: RegisteredSchema | None = PrivateAttr(default=None)
     _is_bound: bool = PrivateAttr(default=False)
     _is_key: bool = PrivateAttr(default=False)
+    _may_lack: bool = PrivateAttr(default=False)
 
     @field_validator("registry", mode="before")
     @classmethod
@@ -142,12 +144,13 @@ class FramedFormat(Format):
         """The format with the registry in place of a resource's key."""
         return self.model_copy(update={"registry": registry})
 
-    def bound(self, topics: Collection[str] | None, *, is_key: bool) -> Self:
+    def bound(self, topics: Collection[str] | None, *, is_key: bool, may_lack: bool = False) -> Self:
         """The format for a run, with its reader schema.
 
         Args:
             topics: The source's topics; None if only the brokers know them.
             is_key: Whether it decodes keys.
+            may_lack: Whether a record is only rejected if the registry lacks its schema.
 
         Raises:
             ConfigurationError: The registry is the key of a resource; or the reader schema is unknown or unusable.
@@ -164,6 +167,7 @@ class FramedFormat(Format):
         bound = self.model_copy()
         bound._is_bound = True  # noqa: SLF001
         bound._is_key = is_key  # noqa: SLF001
+        bound._may_lack = may_lack  # noqa: SLF001
         return bound.asked(self.registry, topics)
 
     def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:

@@ -45,7 +45,7 @@ def knowing_schemas(
 
     Raises:
         RecordsRejectedError: The records name more than 1,000 schemas that are not known.
-        SchemaRegistryError: The registry does not answer, or refuses.
+        SchemaRegistryError: The registry does not answer, refuses, or lacks a schema.
     """
     while True:
         try:
@@ -57,6 +57,12 @@ def knowing_schemas(
             if not learned:
                 raise
             for side, frames in learned.items():
+                if lacking := [digits for digits in frames if decoder.with_books[side].book.known[digits] is None]:
+                    log.warning(
+                        "the registry does not have the schemas %s; the records whose %ss name them are rejected",
+                        first_few(map(schema_id, lacking), _NAMED),
+                        side,
+                    )
                 log.info(
                     "reading the batch again, because its %ss have schemas that were not yet requested: %s",
                     side,
@@ -76,9 +82,12 @@ def has_mark(error: BaseException | None, mark: str) -> bool:
 def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
     """Asks the registry for all schemas that records name; returns the frames of the new ones, by `key` and `value`.
 
+    A registry that has a new schema may have a newer one of the subject, too, which a record was written with: without
+    it as the reader schema, that record would lose its new fields.
+
     Raises:
         RecordsRejectedError: The records name more than 1,000 schemas that are not known.
-        SchemaRegistryError: The registry does not answer, or refuses.
+        SchemaRegistryError: The registry does not answer, refuses, or lacks a schema.
     """
     from pyspark.sql import functions as f
 
@@ -86,13 +95,19 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
     for side, form in decoder.with_books.items():
         frame = form.frame(form.framed(f.col(side), f.col("headers")))
         unknown = frame.isNotNull() & ~frame.isin(["", *form.book.known])
-        found = records.where(unknown).select(frame).distinct().limit(_MOST_SCHEMAS + 1).collect()
+        place = f.min(f.struct("topic", "partition", "offset"))
+        found = records.where(unknown).groupBy(frame).agg(place).limit(_MOST_SCHEMAS + 1).collect()
         if len(found) > _MOST_SCHEMAS:
             msg = (
                 f"the {side}s of the batch refer to more than {_MOST_SCHEMAS} schemas. Nothing was written. They were "
                 "probably not written by a schema registry's serializer: choose another format"
             )
             raise RecordsRejectedError(msg)
-        if learned := form.book.learn(digits for (digits,) in found):
+        places = {
+            digits: f"the {side} of {topic}-{number} offset {offset}" for digits, (topic, number, offset) in found
+        }
+        if learned := form.book.learn(places):
             new[side] = learned
+    if new:
+        decoder.renew()
     return new

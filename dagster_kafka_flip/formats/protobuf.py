@@ -45,7 +45,7 @@ class ProtobufFormat(RegisteredFormat):
     Without a registry, all records have the given message, and no schema id.
 
     Strict: a record is rejected if it can't be parsed, if a string is not UTF-8, if a required field is missing, if a
-    timestamp or duration is out of range, if the registry does not have its schema, if it is another message, or if
+    timestamp or duration is out of range, if no registry gives its schema's id, if it is another message, or if
     a field of its message has another type than the reader's.
 
     Args:

@@ -53,7 +53,7 @@ class RegisteredFormat(FramedFormat):
 
     def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:
         """The format with the reader schema, and with a book that asks the registry during the run."""
-        self._book = SchemaBook(registry.schemas())
+        self._book = SchemaBook(registry.schemas(), may_lack=self._may_lack)
         return super().asked(registry, topics)
 
     def latest(self, registry: SchemaRegistry, subject: str) -> RegisteredSchema:
@@ -64,5 +64,5 @@ class RegisteredFormat(FramedFormat):
         del registry
         found = self.book.latest(subject)
         frames = frames_of(found)
-        self.book.learn(frames[-1:] if self.schema_id_in == "headers" else frames[:1])
+        self.book.recall(frames[-1:] if self.schema_id_in == "headers" else frames[:1])
         return found

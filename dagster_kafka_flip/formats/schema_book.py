@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import KafkaFlipError, SchemaNotFoundError
 from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
+from dagster_kafka_flip.registry.subject import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dagster_kafka_flip.registry.schemas import Schemas
+
+# Seconds. A registry of several servers may not have a new schema in all of them yet.
+_WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class SchemaBook:
@@ -20,11 +25,21 @@ class SchemaBook:
     Args:
         schemas: The registry's schemas; None if all are known.
         known: Schemas that are known; None for a frame that the registry does not know.
+        may_lack: Whether a schema that the registry lacks, also when it is asked again, does not end the run.
     """
 
-    def __init__(self, schemas: Schemas | None, known: Mapping[str, RegisteredSchema | None] = {}) -> None:
+    def __init__(
+        self,
+        schemas: Schemas | None,
+        known: Mapping[str, RegisteredSchema | None] = {},
+        *,
+        may_lack: bool = False,
+    ) -> None:
         self._schemas = schemas
         self._known = dict(known)
+        # The latest one that was asked for, if it is in a context: the records' ids are of the same.
+        self._subject: str | None = None
+        self._may_lack = may_lack
 
     @property
     def known(self) -> Mapping[str, RegisteredSchema | None]:
@@ -50,7 +65,9 @@ class SchemaBook:
         if self._schemas is None:
             msg = "a book without a registry was asked for a subject; this is a bug"
             raise KafkaFlipError(msg)
-        return self._schemas.latest(subject)
+        found = self._schemas.latest(subject)
+        self._subject = found.subject if context_of(found.subject) else None
+        return found
 
     def description(self) -> dict[str, Any]:
         """The known schemas as JSON, by frame."""
@@ -64,24 +81,68 @@ class SchemaBook:
         """The book of a `description`, which needs no registry."""
         return cls(None, {digits: _registered(digits, found) for digits, found in description.items()})
 
-    def learn(self, frames: Iterable[str]) -> list[str]:
-        """Asks the registry for the schemas of frames; returns the frames that are new.
+    def recall(self, frames: Iterable[str]) -> None:
+        """Asks the registry for schemas that records may name. What it lacks stays unknown.
 
         Raises:
             SchemaRegistryError: The registry does not answer, or refuses.
         """
-        new = sorted(set(frames) - self._known.keys())
+        self._ask(frames)
+
+    def learn(self, places: Mapping[str, str]) -> list[str]:
+        """Asks the registry for the schemas that records name, for some seconds; returns the frames that are new.
+
+        Args:
+            places: Where a record is that has the frame, by frame.
+
+        Raises:
+            SchemaNotFoundError: The registry lacks a schema.
+            SchemaRegistryError: The registry does not answer, or refuses.
+        """
+        before = set(self._known)
+        missing = self._ask(places)
+        for seconds in _WAITS:
+            if missing:
+                time.sleep(seconds)
+                missing = self._ask(missing)
+        if missing and not self._may_lack:
+            digits, error = next(iter(missing.items()))
+            msg = (
+                f"{places[digits]} can't be decoded: {error}. Nothing was written. If the registry only lags, run "
+                "again. If it will never have the schema, such as for bytes that are no id, tolerate "
+                "SchemaNotFoundError: then the record is rejected"
+            )
+            raise SchemaNotFoundError(
+                msg,
+                status=error.status,
+                code=error.code,
+                schema_id=error.schema_id,
+                guid=error.guid,
+                subject=error.subject,
+            )
+        self._known.update(dict.fromkeys(missing))
+        return sorted(self._known.keys() - before)
+
+    def _ask(self, frames: Iterable[str]) -> dict[str, SchemaNotFoundError]:
+        """Asks for the schemas of frames that are new; returns what the registry says of those that it lacks."""
+        missing: dict[str, SchemaNotFoundError] = {}
         if self._schemas is None:
-            return []
-        for digits in new:
+            return missing
+        for digits in sorted(set(frames) - self._known.keys()):
             found = schema_id(digits)
             try:
                 self._known[digits] = (
-                    self._schemas.by_id(found) if isinstance(found, int) else self._schemas.by_guid(found)
+                    self._schemas.by_id(found, self._subject)
+                    if isinstance(found, int)
+                    else self._schemas.by_guid(found, self._subject)
                 )
-            except SchemaNotFoundError:
-                self._known[digits] = None
-        return new
+            except SchemaNotFoundError as error:
+                if error.status is None:
+                    # There is no such id, whatever the registry has.
+                    self._known[digits] = None
+                else:
+                    missing[digits] = error
+        return missing
 
 
 def _registered(digits: str, described: Sequence[Any] | None) -> RegisteredSchema | None:

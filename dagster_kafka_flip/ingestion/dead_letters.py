@@ -141,7 +141,8 @@ def decode_dead_letters(
     records = dead_letters.select(*(dead_letters[column].alias(field) for column, field in RECORD_COLUMNS.items()))
     if decoder.registered:
         # Two are enough to know that there is not one.
-        decoder = decoder.bound({topic for (topic,) in records.select("topic").distinct().limit(2).collect()})
+        topics = {topic for (topic,) in records.select("topic").distinct().limit(2).collect()}
+        decoder = decoder.bound(topics, may_lack=True)
     with contextlib.closing(decoder):
         learn_schemas(records, decoder)
     return decoder.finish(decoder.stage(records))

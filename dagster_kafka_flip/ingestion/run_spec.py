@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dagster_kafka_flip.errors import SchemaNotFoundError
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.source.api import Source
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -73,7 +74,8 @@ class RunSpec(Generic[Source_co]):
         """
         if not self.decoder.registered:
             return self
-        return replace(self, decoder=self.decoder.bound(topics_of(self.source)))
+        may_lack = SchemaNotFoundError in self.tolerated
+        return replace(self, decoder=self.decoder.bound(topics_of(self.source), may_lack=may_lack))
 
 
 def topics_of(source: Source) -> set[str] | None:

@@ -15,6 +15,7 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     RecordsFromFutureError,
     RetentionOvertookPositionError,
+    SchemaNotFoundError,
     TableReplacedError,
     TimestampOutOfRangeError,
     TimestampTypeChangedError,
@@ -51,6 +52,7 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
     # No records are lost, so no check fails.
     ConcurrentIngestionError: None,
     TimestampTypeChangedError: None,
+    SchemaNotFoundError: None,
 }
 """The errors that can be tolerated, and the check that fails for each."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from dagster_kafka_flip.registry.failures import Question
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind
+from dagster_kafka_flip.registry.subject import context_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.registry.client import RegistryClient
 
 # Ids are positive numbers of four bytes, also where a record's bytes, read as one, say otherwise.
-_IDS = range(2**31)
-
-# A subject whose name begins with this names its context.
-_CONTEXT = ":"
+_IDS = range(1, 2**31)
 
 
 class Schemas:
@@ -48,7 +46,7 @@ class Schemas:
                 registry's default context.
 
         Raises:
-            SchemaNotFoundError: The registry has no such schema.
+            SchemaNotFoundError: The registry has no such schema; without a `status`, because there is no such id.
             SchemaRegistryError: The registry could not be asked.
         """
         known = self._by_id.get((schema_id, subject))
@@ -58,15 +56,16 @@ class Schemas:
         if schema_id not in _IDS:
             raise self._client.asked.not_found(question)
         schema = self._client.ask(question, lambda client: client.get_schema(schema_id, subject))
-        found = self._registered(question, schema, schema_id=schema_id, subject=subject)
+        found = self._registered(question, schema, context_of(subject), schema_id=schema_id, subject=subject)
         self._by_id[schema_id, subject] = found
         return found
 
-    def by_guid(self, guid: str) -> RegisteredSchema:
+    def by_guid(self, guid: str, subject: str | None = None) -> RegisteredSchema:
         """Returns the schema with a guid; its `schema_id` is `UNKNOWN_ID`.
 
         Args:
             guid: The guid, in any of a UUID's spellings.
+            subject: A subject in the context of the schemas that it refers to. Default: the registry's default context.
 
         Raises:
             SchemaNotFoundError: The registry has no such schema, or knows no guids.
@@ -81,7 +80,7 @@ class Schemas:
         if known is not None:
             return known
         schema = self._client.ask(question, lambda client: client.get_schema_by_guid(name))
-        found = self._registered(question, schema, schema_id=UNKNOWN_ID, guid=name)
+        found = self._registered(question, schema, context_of(subject), schema_id=UNKNOWN_ID, guid=name)
         self._by_guid[name] = found
         return found
 
@@ -96,9 +95,12 @@ class Schemas:
         answer = self._client.ask(question, lambda client: client.get_latest_version(subject))
         if answer.schema_id is None:
             raise self._client.asked.not_a_registry(question, "without an id")
+        # A registry may find a subject in another context than the one that it is asked for.
+        subject = subject if context_of(answer.subject) in {"", context_of(subject)} else cast("str", answer.subject)
         found = self._registered(
             question,
             answer.schema,
+            context_of(subject),
             schema_id=answer.schema_id,
             guid=_guid(answer.guid),
             subject=subject,
@@ -106,8 +108,7 @@ class Schemas:
         )
         plain = replace(found, guid=None, subject=None, version=None)
         # The id of a subject in another context means another schema, or none, without the subject.
-        if answer.subject == subject and not subject.startswith(_CONTEXT):
-            self._by_id[found.schema_id, None] = plain
+        self._by_id[found.schema_id, subject if context_of(subject) else None] = plain
         if found.guid is not None:
             self._by_guid[found.guid] = replace(plain, schema_id=UNKNOWN_ID, guid=found.guid)
         return found
@@ -143,6 +144,7 @@ class Schemas:
         self,
         question: Question,
         schema: Schema,
+        context: str,
         *,
         schema_id: int,
         guid: str | None = None,
@@ -153,13 +155,15 @@ class Schemas:
         if schema.schema_type not in get_args(SchemaKind):
             raise self._client.asked.not_a_registry(question, f"with the type {schema.schema_type!r}")
         references: dict[str, str] = {}
-        self._resolve(question, schema, references, set())
+        self._resolve(question, schema, context, references, set())
         return RegisteredSchema(
             schema_id, cast("SchemaKind", schema.schema_type), text, tuple(references.items()), guid, subject, version
         )
 
-    def _resolve(self, question: Question, schema: Schema, found: dict[str, str], begun: set[str]) -> None:
-        """Adds the schemas that a schema refers to; each follows those that it refers to."""
+    def _resolve(
+        self, question: Question, schema: Schema, context: str, found: dict[str, str], begun: set[str]
+    ) -> None:
+        """Adds the schemas that a schema refers to, in its context; each follows those that it refers to."""
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
             if name is None or subject is None or version is None:
@@ -168,12 +172,13 @@ class Schemas:
             if name in begun:
                 continue
             begun.add(name)
+            subject = subject if context_of(subject) else f"{context}{subject}"
             wanted = Question(subject=subject, version=version)
             # A version that was deleted since can still be referred to.
             answer = self._client.ask(
                 wanted, lambda client, at=(subject, version): client.get_version(*at, deleted=True)
             )
-            self._resolve(wanted, answer.schema, found, begun)
+            self._resolve(wanted, answer.schema, context_of(subject), found, begun)
             found[name] = self._text(wanted, answer.schema)
 
     def _text(self, question: Question, schema: Schema) -> str:

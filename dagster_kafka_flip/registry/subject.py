@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from dagster_kafka_flip.errors import ConfigurationError
+
+_CONTEXT = re.compile(":[^:]+:")
 
 TOPIC = "{topic}"
 """Stands for the topic in the name of a subject."""
@@ -22,3 +26,9 @@ def check_subject(owner: str, subject: str | None) -> str | None:
         msg = f"a {owner}'s subject is a name such as 'orders-value', or has {TOPIC} in it; not {subject!r}"
         raise ConfigurationError(msg)
     return subject
+
+
+def context_of(subject: str | None) -> str:
+    """What begins the name of a subject that is in a context, such as `:.eu:`; empty for one in the default context."""
+    found = _CONTEXT.match(subject or "")
+    return "" if found is None else found[0]

@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.registry.subject import TOPIC, check_subject
+from dagster_kafka_flip.registry.subject import TOPIC, check_subject, context_of
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, fields_of
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.registry.schemas import Schemas
 
 _MAGIC = b"\x00"
-
-# Begins the name of a subject that names its context.
-_CONTEXT = ":"
 
 
 def frame_of(schema_id: int) -> bytes:
@@ -157,4 +154,4 @@ class RegistrySerializer(Serializer):
     def _found(self, schemas: Schemas, subject: str, number: int | None) -> RegisteredSchema:
         if number is None:
             return schemas.latest(subject)
-        return schemas.by_id(number, subject if subject.startswith(_CONTEXT) else None)
+        return schemas.by_id(number, subject if context_of(subject) else None)

@@ -107,19 +107,52 @@ def test_a_run_knows_its_subjects_latest_schema_as_records_name_it(
     assert [request.path for request in server.requests] == ["/subjects/orders-value/versions/latest"] * 2
 
 
-@pytest.mark.parametrize(("asked", "answered"), [(":.eu:s", ":.eu:s"), ("s", ":.eu:s")])
-def test_an_id_of_another_context_is_asked_for(server: HttpServer, asked: str, answered: str):
-    server.says(200, {"schema": '"long"', "id": 7, "version": 3, "subject": answered})
-    with SchemaRegistry(url=server.url).schemas() as schemas:
-        assert schemas.latest(asked).schema_id == 7
-        server.says(404, {"error_code": 40403, "message": "Schema not found"})
-        with pytest.raises(SchemaNotFoundError):
-            schemas.by_id(7)
+@pytest.mark.parametrize("found_elsewhere", [False, True])
+def test_ids_guids_and_references_are_those_of_the_subjects_context(server: HttpServer, found_elsewhere: bool):
+    # As Confluent's registry: a context has ids and subjects of its own, and a reference is in its schema's context.
+    def reply(request: Request) -> tuple[int, str]:
+        in_context = "%3A.eu%3A" in request.path or (found_elsewhere and "orders-value" in request.path)
+        name = "amount" if in_context else "fee"
+        field = {"name": name, "type": "shop.Money"}
+        answer = {
+            "schema": json.dumps({"type": "record", "name": "Order", "fields": [field]}),
+            "references": [{"name": "shop.Money", "subject": "money", "version": 1}],
+            "id": 1,
+            "version": 2,
+            "subject": f"{':.eu:' if in_context else ''}orders-value",
+        }
+        if "money" in request.path:
+            currency = {"name": "eur" if in_context else "usd", "type": "long"}
+            answer |= {"schema": json.dumps({"type": "record", "name": "shop.Money", "fields": [currency]})}
+            answer["references"] = []
+        return 200, json.dumps(answer)
+
+    server.reply = reply
+    subject = "orders-value" if found_elsewhere else ":.eu:{topic}-value"
+    registry = SchemaRegistry(url=server.url)
+    form = AvroFormat(registry=registry, subject=subject).bound(["orders"], is_key=False)
+    guid = f"01{GUID.replace('-', '').upper()}"
+    with contextlib.closing(form.book) as book:
+        book.learn({"0000000001": "", "0000000002": "", guid: ""})
+        for digits in ("0000000001", "0000000002"):
+            found = book.known[digits]
+            assert found is not None
+            assert "amount" in found.text
+        for found in book.known.values():
+            assert found is not None
+            assert "eur" in found.references[0][1]
+    assert [request.path for request in server.requests if "/ids/" in request.path] == [
+        "/schemas/ids/2?subject=%3A.eu%3Aorders-value"
+    ]
+    # Without a context, all that is asked is as before.
+    with registry.schemas() as schemas:
+        assert "fee" in schemas.by_id(1).text
+    assert server.requests[-2].path == "/schemas/ids/1"
 
 
 def test_an_id_that_no_registry_gives_is_not_asked_for(server: HttpServer):
     with SchemaRegistry(url=server.url).schemas() as schemas:
-        for schema_id in (-1, 2**31):
+        for schema_id in (-1, 0, 2**31):
             with pytest.raises(SchemaNotFoundError) as raised:
                 schemas.by_id(schema_id)
             assert (raised.value.schema_id, raised.value.status) == (schema_id, None)

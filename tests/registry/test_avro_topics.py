@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +35,7 @@ from dagster_kafka_flip.errors import (
     SchemaNotFoundError,
     SchemaRegistryUnreachableError,
 )
-from dagster_kafka_flip.formats import learning
+from dagster_kafka_flip.formats import learning, schema_book
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion import stopwatch
@@ -48,6 +49,7 @@ from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.processes import LIGHT_JVM
+from tests.registry.http_server import http_server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -305,21 +307,21 @@ def test_referenced_schemas_and_keys(kafka, topic, table, client, registry, conn
     assert landed.rows(table, "id", '"to"', "kafka_key") == [(1, {"city": "Ulm"}, 5)]
 
 
-def test_an_id_that_the_registry_does_not_have(kafka, topic, table, spark, registry, produce, run):
+def test_an_id_that_no_registry_gives(kafka, topic, table, spark, registry, produce, run):
     kafka.create(topic)
     produce(V1, {"id": 1})
-    kafka.produce(topic, [(None, b"\x00\x7f\xff\xff\xff\x02"), (None, b"\x00\x00")])
+    kafka.produce(topic, [(None, b"\x00\xff\xff\xff\xff\x02"), (None, b"\x00\x00")])
     produce(V1, {"id": 2})
     with pytest.raises(RecordsRejectedError, match="2 records can't be decoded") as caught:
         run()
-    assert f"{topic}-0 offset 1: the registry has no schema 2147483647" in str(caught.value)
+    assert f"{topic}-0 offset 1: the registry has no schema 4294967295" in str(caught.value)
     assert f"{topic}-0 offset 2: its 2 bytes are too few" in str(caught.value)
 
     result = run(dead_letter=f"{table}-rejected")
     assert (result.rows, result.dead_letters) == (2, 2)
     assert landed.rows(table, "id") == [(1,), (2,)]
     letters = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
-    assert letters == [(1, None, "2147483647"), (2, None, None)]
+    assert letters == [(1, None, "4294967295"), (2, None, None)]
     # A record that can't be decoded, though its schema is there, brings the schema with it.
     produce(V1, {"id": 3}, behind=b"more")
     assert run(dead_letter=f"{table}-rejected").dead_letters == 1
@@ -328,6 +330,72 @@ def test_an_id_that_the_registry_does_not_have(kafka, topic, table, spark, regis
     letters = spark.read.format("delta").load(f"{table}-rejected")
     again = decode_dead_letters(letters, value_format=AvroFormat(V1, registry=registry, on_error="null"))
     assert again.where("kafka_error IS NOT NULL").count() == 3
+
+
+@pytest.fixture
+def lagging(registry):
+    """The registry, behind a server that at first lacks the newest schemas; and how many more answers come late."""
+    late = {"answers": 0}
+
+    def reply(request):
+        path = request.path
+        if late["answers"] and "/schemas/ids/" in path:
+            late["answers"] -= 1
+            return 404, json.dumps({"error_code": 40403, "message": "Schema not found"})
+        behind = path.replace("/latest", "/1") if late["answers"] else path
+        with urllib.request.urlopen(f"{registry.url}{behind}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+
+    with http_server() as server:
+        server.reply = reply
+        yield SchemaRegistry(url=server.url), late
+
+
+def test_a_registry_that_lags_costs_no_record_and_no_field(
+    kafka, topic, table, spark, lagging, produce, run, monkeypatch
+):
+    registry, late = lagging
+    kafka.create(topic)
+    produce(V1, {"id": 1})
+    produce(V2, {"id": 2, "note": "x"})
+    letters = f"{table}-rejected"
+    late["answers"] = 2
+    # Both the schema of a record and the newest one come late.
+    result = run(AvroFormat(registry=registry), dead_letter=letters)
+    assert (result.rows, result.dead_letters) == (2, 0)
+    assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
+
+    monkeypatch.setattr(schema_book, "_WAITS", (0.01, 0.01))
+    produce(V3, {"id": 3, "note": None, "n": 3})
+    produce(V3, {"id": 4, "note": "y", "n": 4})
+    late["answers"] = 100
+    with pytest.raises(
+        SchemaNotFoundError, match=f"the value of {topic}-0 offset 2 can't be decoded: .* 40403"
+    ) as caught:
+        run(AvroFormat(V3, registry=registry), dead_letter=letters)
+    assert "Nothing was written" in str(caught.value)
+    assert (landed.count(table), landed.count(letters)) == (2, 0)
+    late["answers"] = 1
+    assert run(AvroFormat(V3, registry=registry), dead_letter=letters).rows == 2
+    assert landed.rows(table, "id", "note", "n", where="id > 2") == [(3, None, 3), (4, "y", 4)]
+
+
+def test_a_schema_that_the_registry_will_never_have_is_a_dead_letter_where_that_is_tolerated(
+    kafka, topic, table, spark, registry, produce, run, monkeypatch
+):
+    monkeypatch.setattr(schema_book, "_WAITS", (0.01,))
+    kafka.create(topic)
+    produce(V1, {"id": 1})
+    kafka.produce(topic, [(None, b"\x00\x7f\xff\xff\xff\x02")])
+    with pytest.raises(SchemaNotFoundError, match=r"id 2147483647.*tolerate SchemaNotFoundError"):
+        run(dead_letter=f"{table}-rejected")
+    result = run(dead_letter=f"{table}-rejected", tolerate=[SchemaNotFoundError])
+    assert (result.rows, result.dead_letters) == (1, 1)
+    ((error,),) = landed.rows(f"{table}-rejected", "error")
+    assert error == "the registry has no schema 2147483647"
+    letters = spark.read.format("delta").load(f"{table}-rejected")
+    again = decode_dead_letters(letters, value_format=AvroFormat(V1, registry=registry, on_error="null"))
+    assert [row["kafka_error"] for row in again.collect()] == [error]
 
 
 def test_a_missing_subject_is_reported_before_spark_starts(kafka, topic, connection, registry, table):

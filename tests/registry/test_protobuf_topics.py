@@ -192,16 +192,16 @@ def test_records_that_can_not_be_read_become_dead_letters(
     (other,) = serialized(OTHER, {"id": "x"}, name="shop.Refund", subject="other")
     (misfit,) = serialized(MISFIT, {"id": "x"}, subject=f"{topic}-misfit")
     number, of_other, of_whole = (int.from_bytes(each[1:5], "big") for each in (misfit, other, whole))
-    bad = [b"\x00\x7f\xff\xff\xff\x00", b"", whole + b"\xff", other, misfit]
+    bad = [b"\x00\xff\xff\xff\xff\x00", b"", whole + b"\xff", other, misfit]
     produce(kafka, topic, [whole, *bad])
     with pytest.raises(RecordsRejectedError, match="5 records can't be decoded") as caught:
         run()
-    assert f"{topic}-0 offset 1: the registry has no schema 2147483647" in str(caught.value)
+    assert f"{topic}-0 offset 1: the registry has no schema 4294967295" in str(caught.value)
     result = run(dead_letter=f"{table}-rejected")
     assert (result.rows, result.dead_letters) == (1, 5)
     assert landed.rows(table, "id") == [(1,)]
     assert sorted(landed.rows(f"{table}-rejected", "kafka_offset", "error")) == [
-        (1, "the registry has no schema 2147483647"),
+        (1, "the registry has no schema 4294967295"),
         (2, "it is empty"),
         (
             3,
@@ -214,7 +214,7 @@ def test_records_that_can_not_be_read_become_dead_letters(
         (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string, not int64"),
     ]
     reported = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
-    ids = ("2147483647", None, str(of_whole), str(of_other), str(number))
+    ids = ("4294967295", None, str(of_whole), str(of_other), str(number))
     assert sorted(reported) == [
         (offset, text, schema_id)
         for offset, text, schema_id in zip(range(1, 6), (None, None, V1, OTHER, MISFIT), ids, strict=True)
