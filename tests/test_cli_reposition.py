@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.table_writer import TableWriter
 from tests import landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -88,7 +89,7 @@ def test_a_topic_partition_that_no_run_has_seen_counts_as_skipped(kafka, land, w
 
 
 def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
-    kafka, spark, connection, spark_of, where, topic, table
+    kafka, spark, connection, spark_of, where, topic, table, monkeypatch
 ):
     kept, given = f"{topic}-kept", f"{topic}-given"
     for name in (kept, given):
@@ -121,6 +122,20 @@ def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
     kafka.produce(given, [(None, "y")])
     assert (land("other", given).rows, land("main", kept).is_idle) == (1, True)
     assert landed.count(table) == 7
+
+    # A third stream takes up what the operator has just seen to be free.
+    fresh, commit = f"{topic}-fresh", TableWriter.commit
+    kafka.create(fresh)
+
+    def after_the_third(self, *args):
+        monkeypatch.setattr(TableWriter, "commit", commit)
+        land("third", fresh)
+        return commit(self, *args)
+
+    monkeypatch.setattr(TableWriter, "commit", after_the_third)
+    to = ("--to", "offsets:" + json.dumps({fresh: {"0": 0}}), "--stream", "other", "--topic", fresh, "--topic", given)
+    assert "reads it since version" in run("set", *to, *where, "--yes", code=1)
+    assert json.loads(_newest(spark, table)["userMetadata"])["stream"] == "third"
 
 
 def test_a_dry_run_and_a_no_change_nothing(spark, land, where, table):

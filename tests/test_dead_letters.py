@@ -513,7 +513,7 @@ def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions,
 
 
 def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
-    kafka, land, topic, tmp_path, dead, offsets
+    kafka, land, topic, tmp_path, dead, offsets, monkeypatch
 ):
     kafka.create(topic)
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
@@ -527,6 +527,18 @@ def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
         [(0, 0)],
         True,
     )
+    # Both at once: neither takes the other's for a double.
+    kafka.produce(topic, [(None, _BAD)])
+    commit = DeadLetterTable._commit
+
+    def after_the_other(self, *args):
+        monkeypatch.setattr(DeadLetterTable, "_commit", commit)
+        land(into=other, dead_letter=DeadLetters(table=dead, stream="other"))
+        return commit(self, *args)
+
+    monkeypatch.setattr(DeadLetterTable, "_commit", after_the_other)
+    assert land().dead_letters == 1
+    assert offsets(dead) == [(0, 1), (0, 1), (0, 2), (0, 2)]
 
 
 def test_impossible_combinations_are_reported_at_once(table, topic):

@@ -46,8 +46,9 @@ from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.incident import Tolerance, found
 from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.table_version import TableVersion
 from dagster_kafka_flip.table.table_writer import TableWriter
 

@@ -20,13 +20,16 @@ from dagster_kafka_flip.errors import (
     TableError,
     TableReplacedError,
     TopicRecreatedError,
+    WriteFailedError,
 )
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.identity import taken_up
 from dagster_kafka_flip.source.offsets import OffsetsKind
 from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
 from dagster_kafka_flip.table.table_writer import TableWriter
 
@@ -195,7 +198,8 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
 
     Raises:
         ConcurrentIngestionError: A run of the stream committed since the move was planned.
-        WriteFailedError: The commit failed.
+        StreamOverlapError: Another stream has begun to read the same since.
+        WriteFailedError: The commit failed, or the table was changed since.
     """
     table = DeltaTable(spark, target)
     document = CommitDocument(
@@ -213,4 +217,8 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
         settles=move.settles,
         mode=move.mode,
     )
-    return TableWriter(table).commit(table.no_rows(), document)
+    try:
+        return TableWriter(table).commit(table.no_rows(), document, taken_up(move.before, move.after))
+    except ForeignConflictError as conflict:
+        msg = f"{target} changed while its position was to be moved ({conflict}). Nothing was written. Run it again"
+        raise WriteFailedError(msg) from conflict

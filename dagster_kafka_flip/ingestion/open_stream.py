@@ -24,7 +24,8 @@ from dagster_kafka_flip.ingestion.unreported import find_unreported
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.anchor import Anchor
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.schema import comments, names_and_types

@@ -28,8 +28,9 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter

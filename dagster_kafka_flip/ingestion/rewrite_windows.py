@@ -31,7 +31,8 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
-from dagster_kafka_flip.table.delta_table import ForeignConflictError, still_there
+from dagster_kafka_flip.table.delta_table import still_there
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable

@@ -28,7 +28,7 @@ from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
-from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.identity import taken_up
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
@@ -128,11 +128,7 @@ class Landing:
             incidents = (*incidents, *self._letters.take_incidents())
         batch = assignment.plan
         tasks = len(assignment.task_plan.tasks)
-        takes_up = [
-            tp
-            for tp in batch.state.position
-            if anchor.state is None or tp not in anchor.state.position or not is_same_log(tp, anchor.state, batch.state)
-        ]
+        takes_up = taken_up(anchor.state, batch.state)
 
         def write(met: tuple[Incident, ...]) -> tuple[CommitDocument, Committed, BatchObservation]:
             assignment = self._context.assignment(batch)

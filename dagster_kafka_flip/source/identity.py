@@ -169,3 +169,10 @@ def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: En
         (one.topic_ids.get(topic_partition.topic), other.topic_ids.get(topic_partition.topic)),
     )
     return all(a is None or b is None or a == b for a, b in pairs)
+
+
+def taken_up(before: EnumeratorState | None, after: EnumeratorState) -> list[TopicPartition]:
+    """The topic partitions of a state that an earlier one did not have, or of which it had another log."""
+    return [
+        tp for tp in after.position if before is None or tp not in before.position or not is_same_log(tp, before, after)
+    ]

@@ -21,7 +21,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.effect import Effect, brings_rows, effect_of
-from dagster_kafka_flip.table.history import back_to, check_between, documented, page_with
+from dagster_kafka_flip.table.history import check_between, documented, page_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -308,7 +308,14 @@ class _Walk:
         newest = commit.version if self._newest is None else self._newest
         is_read = newest - document.anchor_version < page_with(newest - commit.version)
         last = min(document.base_version, document.anchor_version) if is_read else document.base_version
-        earlier = list(back_to(last, older))
+        earlier: list[Commit] = []
+        for each in older:
+            earlier.append(each)
+            # A repair that the batch's plan did not see may be of before a RESTORE that is behind the batch.
+            if each.version > document.base_version or each.windows() is None:
+                self._check_repairs(each, effect_of(each))
+            if each.version <= (last if self._repair is None else min(last, self._repair[1].base_version)):
+                break
         check_between(earlier, document, commit.version, self._table)
         between = [later for later in earlier if later.version > document.base_version]
         for other in between:

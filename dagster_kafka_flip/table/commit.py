@@ -84,6 +84,11 @@ class Commit:
         }
         return f" {json.dumps(shown)}" if shown else ""
 
+    @property
+    def named(self) -> str:
+        """The version, with what it did."""
+        return f"version {self.version} ({self.operation}{self.shown_parameters})"
+
     def metric(self, name: str) -> int | None:
         """A metric as a number; None if the writer did not record it.
 

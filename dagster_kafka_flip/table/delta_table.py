@@ -25,7 +25,7 @@ from dagster_kafka_flip.table.creation import (
     place_by_catalog,
 )
 from dagster_kafka_flip.table.details import described, detail_of, details_of
-from dagster_kafka_flip.table.guarded_write import guarded, or_failed
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded, or_failed
 from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
@@ -78,10 +78,6 @@ _TYPE_WIDENING = "delta.enableTypeWidening"
 
 # Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
 _TOO_YOUNG_TO_ASK = timedelta(hours=24)
-
-
-class ForeignConflictError(KafkaFlipError):
-    """Another writer changed the table during the write; nothing was written. Plan again."""
 
 
 class DeltaTable:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
+from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.store_lock import store_lock
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+
+class ForeignConflictError(KafkaFlipError):
+    """Another writer changed the table since the plan; nothing was written. Plan again."""
 
 
 def guarded(

@@ -104,7 +104,12 @@ def back_to(version: int, commits: Iterable[Commit]) -> Iterator[Commit]:
             return
 
 
-def _is_anchor(commit: Commit, document: CommitDocument) -> bool:
+def takes_back(commit: Commit) -> bool:
+    """Whether a commit may have brought a table back to before what a plan rests on."""
+    return commit.document() is None and effect_of(commit) in {Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN}
+
+
+def is_anchor(commit: Commit, document: CommitDocument) -> bool:
     """Whether a commit of the anchor's version is the anchor, and not one of a later table of this name."""
     if document.after is None or effect_of(commit) is Effect.RESTORES:
         return True
@@ -134,7 +139,7 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         )
         raise TableChangedError(msg)
     for commit in commits:
-        if commit.version == document.anchor_version and not _is_anchor(commit, document):
+        if commit.version == document.anchor_version and not is_anchor(commit, document):
             msg = (
                 f"version {version} of the table {table} is a batch of the stream {document.stream!r} that continues "
                 f"from the batch in version {commit.version}, but version {commit.version} is another commit "
@@ -156,7 +161,7 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
                 f"takes, and RESTORE the table to version {version - 1}, from which the next run continues"
             )
             raise TableChangedError(msg)
-        if own is None and effect_of(commit) in {Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN}:
+        if takes_back(commit):
             msg = (
                 f"version {commit.version} of the table {table} is a {commit.operation}{commit.shown_parameters} "
                 f"between the reading of the position (version {document.base_version}) and the commit of the batch "

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def shared_logs(document: CommitDocument, other: CommitDocument) -> list[TopicPartition]:
-    """Topic partitions that two streams both read."""
+    """Topic partitions that two streams both land; none of dead letters, whose table several streams may share."""
+    if document.settles is not None:
+        return []
     theirs = other.state
     return sorted(
         tp for tp in document.state.position if tp in theirs.position and is_same_log(tp, theirs, document.state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from typing import TYPE_CHECKING
 
@@ -12,15 +11,16 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     KafkaFlipError,
     PositionLostError,
+    TableChangedError,
     TableError,
     WriteFailedError,
 )
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
-from dagster_kafka_flip.table.delta_table import ForeignConflictError
-from dagster_kafka_flip.table.guarded_write import guarded
-from dagster_kafka_flip.table.history import back_to, check_between, documented
+from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded
+from dagster_kafka_flip.table.history import back_to, check_between, documented, is_anchor, takes_back
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.local_log import is_newest
@@ -101,20 +101,28 @@ class TableWriter:
         from pyspark.sql import functions as f
 
         def precheck(since: Sequence[Commit]) -> None:
-            # Delta compares with the rows at the start of the write, and not with those that were looked at. The fence
-            # keeps away from the stream's own commits.
-            if since and not any(documented(since, document.stream)):
-                msg = f"version {since[0].version} ({since[0].operation})"
-                raise ForeignConflictError(msg)
+            self._check_unchanged(since, document, ())
+            # Delta compares with the rows at the start of the write, and not with those that were looked at.
+            if since:
+                raise ForeignConflictError(since[0].named)
 
         written = self.written(
             lambda: self._writer(rows, document).overwrite(f.lit(True)),
             document.base_version,
             document.attempt,
             precheck=precheck,
-            anchor_version=document.anchor_version,
+            continues=document,
         )
-        return self._judge(written, document, None)
+        done = self._judge(written, document, None)
+        for commit in written.since:
+            if commit.version < done.version and effect_of(commit) is not Effect.KEEPS_ROWS:
+                msg = (
+                    f"{commit.named} of the table {self._table.target} came between the last look at its rows and "
+                    f"version {done.version}, which replaced them all. RESTORE the table to version "
+                    f"{done.version - 1}, and rebuild it again"
+                )
+                raise TableChangedError(msg)
+        return done
 
     def _commit_changes(
         self, changes: Changes, document: CommitDocument, takes_up: Collection[TopicPartition]
@@ -189,24 +197,38 @@ class TableWriter:
             write,
             document.base_version,
             document.attempt,
-            precheck=lambda since: self._check_other_writers(since, document, takes_up),
+            precheck=lambda since: self._check_unchanged(since, document, takes_up),
             session=session,
-            anchor_version=document.anchor_version,
+            continues=document,
         )
         return self._judge(written, document, keys)
 
-    def _check_other_writers(
+    def _check_unchanged(
         self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> None:
-        """Refuses to write if another stream, or windows, began to write the same since the plan was made."""
+        """Refuses to write if what the plan rests on has changed since, or another writer began to write the same."""
         for commit in since:
             other = commit.document()
-            if other is not None and other.stream != document.stream:
-                both = sorted(tp for tp in shared_logs(document, other) if tp in takes_up)
+            if other is None:
+                if makes_windows(commit):
+                    raise self._table.is_of_windows(f" since version {commit.version}")
+                if takes_back(commit):
+                    raise ForeignConflictError(commit.named)
+            elif other.stream != document.stream:
+                both = shared_logs(document, other)
+                if taken := [tp for tp in both if tp in takes_up]:
+                    raise overlap(self._table.target, taken, other.stream, f"since version {commit.version}")
                 if both:
-                    raise overlap(self._table.target, both, other.stream, f"since version {commit.version}")
-            if makes_windows(commit):
-                raise self._table.is_of_windows(f" since version {commit.version}")
+                    raise ForeignConflictError(commit.named)
+            elif other.attempt != document.attempt:
+                raise self._too_late(commit, other, document)
+
+    def _too_late(self, commit: Commit, own: CommitDocument, document: CommitDocument) -> ConcurrentIngestionError:
+        return ConcurrentIngestionError(
+            f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to the stream "
+            f"{document.stream!r} of {self._table.target} first; this batch was planned at version "
+            f"{document.base_version} and was not written. Nothing is lost: the next run continues from there"
+        )
 
     def written(
         self,
@@ -216,7 +238,7 @@ class TableWriter:
         *,
         precheck: Callable[[Sequence[Commit]], None],
         session: SparkSession | None = None,
-        anchor_version: int | None = None,
+        continues: CommitDocument | None = None,
     ) -> Written:
         """Runs a write and finds its outcome in the table's history.
 
@@ -227,25 +249,39 @@ class TableWriter:
             precheck: Called with the commits since then, newest first, just before the write and under the table's
                 lock. If it raises an error, nothing is written.
             session: The write's session. Default: the table's.
-            anchor_version: The version of the commit whose position the write continues from. Default: there is none.
+            continues: The document of a write that continues from a position. Default: there is none.
 
         Raises:
+            ForeignConflictError: The table was created again; nothing was written.
             CommitUnknownError: History can't be asked.
             TableError: The table disappeared.
         """
         table = self._table
+        last = base_version if continues is None else min(base_version, continues.anchor_version)
 
         def check() -> None:
-            is_unchanged = not table.is_remote and is_newest(table.location(), base_version)
-            since = (
-                () if is_unchanged else itertools.takewhile(lambda each: each.version > base_version, table.commits())
+            if not table.is_remote and is_newest(table.location(), base_version):
+                precheck(())
+                return
+            try:
+                found = list(back_to(last, table.commits()))
+            except TableNotThereError as error:
+                raise table.disappeared() from error
+            except KafkaFlipError:
+                raise
+            except Exception as error:
+                raise self.failed(error) from error
+            is_other = continues is not None and any(
+                each.version == continues.anchor_version and not is_anchor(each, continues) for each in found
             )
-            precheck(list(since))
+            if is_other or found[0].version < base_version:
+                msg = "it was created again, or another one was put in its place"
+                raise ForeignConflictError(msg)
+            precheck([each for each in found if each.version > base_version])
 
         def outcome(failure: Exception | None) -> Written:
             begin = time.monotonic()
             try:
-                last = base_version if anchor_version is None else min(base_version, anchor_version)
                 found = list(back_to(last, table.commits()))
             except TableNotThereError as error:
                 raise table.disappeared() from (failure or error)
@@ -286,15 +322,12 @@ class TableWriter:
             if own.attempt == document.attempt:
                 check_between([*since, *written.before], document, commit.version, str(self._table.target))
                 check_alone(since, document, commit.version, str(self._table.target))
+                if any(_repairs(other, document.stream) for other in since if other.version < commit.version):
+                    # The walk to the position finds out whether it was planned before a RESTORE.
+                    self._table.anchor()
                 return committed(commit, written, rows_after(since, commit, document), keys, document.attempt)
         if streams:
-            commit, own = streams[0]
-            msg = (
-                f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to the stream "
-                f"{document.stream!r} of {self._table.target} first; this batch was planned at version "
-                f"{document.base_version} and was not written. Nothing is lost: the next run continues from there"
-            )
-            raise ConcurrentIngestionError(msg) from failure
+            raise self._too_late(*streams[0], document) from failure
         if failure is None:
             msg = (
                 f"Delta skipped the write to {self._table.target} without an error, and no commit of the stream "
@@ -348,6 +381,11 @@ def _reason(failure: Exception | None, error: Exception) -> str:
     # Where the history ends with a TableError, Spark has answered.
     advice = "Spark may have died, usually from too little memory: give its driver more (spark.driver.memory)"
     return with_advice(failure or error, advice)
+
+
+def _repairs(commit: Commit, stream: str) -> bool:
+    windows = commit.windows()
+    return windows is not None and windows.repairs == stream
 
 
 def _is_after(commit: Commit, version: int, attempt: str) -> bool:

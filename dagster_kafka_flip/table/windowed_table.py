@@ -6,6 +6,7 @@ window definition. In a *repaired* table, which an incremental stream writes to,
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,9 +20,10 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.effect import Effect, effect_of
-from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError
+from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count, documented, takes_back
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
@@ -353,9 +355,19 @@ class WindowedTable:
             lambda: writer.overwrite(f.expr(replacement.predicate)),
             document.base_version,
             document.attempt,
-            precheck=lambda _: None,
+            precheck=lambda since: self._check_unchanged(since, document),
         )
         return self._judge(written, document, replacement)
+
+    def _check_unchanged(self, since: Sequence[Commit], document: WindowsDocument) -> None:
+        """Refuses to write an outdated plan over a newer one, or over what the plan does not know."""
+        for commit in since:
+            stream, other = commit.document(), commit.windows()
+            if stream is not None:
+                raise self._fed_by_a_stream(commit.version, stream.stream, has_windows=True)
+            is_newer = other is not None and other.attempt != document.attempt and other.overlaps(document)
+            if is_newer or takes_back(commit):
+                raise ForeignConflictError(commit.named)
 
     def _judge(self, written: Written, document: WindowsDocument, replacement: Replacement) -> Committed | None:
         for commit in written.since:
@@ -382,6 +394,8 @@ class WindowedTable:
             stream, other = commit.document(), commit.windows()
             if stream is not None:
                 raise self._fed_by_a_stream(commit.version, stream.stream, has_windows=True)
+            if takes_back(commit):
+                raise ForeignConflictError(commit.named)
             if other is None or not other.overlaps(document):
                 continue
             removed = sorted({split.topic_partition for split in other.splits} - replacement.read)
@@ -502,13 +516,24 @@ class RepairedTable(WindowedTable):
             schemas={} if anchor.document is None else anchor.document.schemas,
         )
 
+    def _check_unchanged(self, since: Sequence[Commit], document: WindowsDocument) -> None:
+        """Refuses to write records that the stream may write again."""
+        for commit in since:
+            if takes_back(commit):
+                raise ForeignConflictError(commit.named)
+        for commit, own in itertools.islice(documented(since, self.repairs), 1):
+            for split in document.splits:
+                tp, now = split.topic_partition, own.state
+                if now.position.get(tp, 0) < split.stopping_offset or not is_same_log(tp, now, document.state):
+                    msg = f"{commit.named}, which moved the position of {tp}"
+                    raise ForeignConflictError(msg)
+
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
     ) -> None:
         del replacement
         for commit in written.since:
-            effect = effect_of(commit)
-            if commit.version < version and commit.document() is None and effect in _MOVES_BACK:
+            if commit.version < version and takes_back(commit):
                 msg = (
                     f"version {commit.version} of the table {self._target} is a {commit.operation} between the "
                     f"reading of the stream's position (version {document.base_version}) and the commit of the "
@@ -539,6 +564,3 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
             if is_earlier and (tp not in found or found[tp].stop < stop):
                 found[tp] = EarlierRows(stop, commit.version, document.stream, document.state)
     return found
-
-
-_MOVES_BACK = frozenset({Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN})

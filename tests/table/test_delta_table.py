@@ -30,6 +30,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.mode import Upsert
@@ -60,6 +61,16 @@ def _stream(spark, path, *, create=True, **changes):
     if create and table.anchor() is None:
         table.create(_struct(_SCHEMA))
     return table
+
+
+@pytest.fixture
+def unseen(monkeypatch):
+    """Others come between the look before the write and the write itself, as they can where no lock keeps them out."""
+
+    def install():
+        monkeypatch.setattr("dagster_kafka_flip.table.table_writer.is_newest", lambda *_: True)
+
+    return install
 
 
 def _document(anchor, attempt, *, stream="main", offset=1, topic="t"):
@@ -394,11 +405,15 @@ def test_an_append_by_another_writer_between_look_and_write_is_fine_and_counted(
     assert (after.table_rows, stream.count_rows()) == (None, 4), "history alone would count 2 rows too few"
 
 
-def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_it(spark, table):
+def test_a_restore_between_look_and_write_leads_to_a_new_plan_or_else_is_an_error_of_every_run(spark, table, unseen):
     stream = _stream(spark, table)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
+    with pytest.raises(ForeignConflictError, match=r'^version 2 \(RESTORE {"version": "0"}\)$'):
+        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    assert landed.version(table) == 2
+    unseen()
     expected = (
         f'version 2 of the table {table} is a RESTORE {{"version": "0"}} between the reading of the position '
         "(version 1) and the commit of the batch (version 3). Rows in between may be missing. RESTORE the table to "
@@ -419,12 +434,18 @@ def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_
     assert _ids(table) == [1, 2]
 
 
-def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_without_its_rows(spark, table):
+def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_without_its_rows(spark, table, unseen):
     stream = _stream(spark, table)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
     shutil.rmtree(table)
+    with pytest.raises(TableError, match=r"disappeared during the run\. Nothing of this batch was written"):
+        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
     again = _stream(spark, table)
+    with pytest.raises(ForeignConflictError, match="it was created again"):
+        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    assert landed.version(table) == 0
+    unseen()
     expected = rf"version 1 of the table {table} is a batch .* planned at version 1: the table was dropped and created"
     with pytest.raises(TableChangedError, match=expected):
         TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
@@ -438,7 +459,7 @@ def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_
 
 
 @pytest.mark.parametrize("others", [1, 3], ids=["as many commits", "more commits"])
-def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_old_one(spark, table, others):
+def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_old_one(spark, table, unseen, others):
     stream = _stream(spark, table)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     anchor = stream.anchor()
@@ -446,6 +467,10 @@ def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_
     for number in range(1 + others):
         _rows(spark, 100 + number).write.format("delta").mode("append").save(table)
     version = 1 + others
+    if others > 1:
+        with pytest.raises(ForeignConflictError, match="another one was put in its place"):
+            TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    unseen()
     expected = rf"version {version} of the table {table} .* version 1 is another commit \(WRITE\)"
     with pytest.raises(TableChangedError, match=expected):
         TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
@@ -694,7 +719,7 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
     )
 
 
-def test_the_second_of_two_new_streams_finds_the_first_before_it_writes(spark, table):
+def test_the_second_of_two_new_streams_finds_the_first_before_it_writes(spark, table, unseen):
     one, two = _stream(spark, table), _stream(spark, table, stream="two")
     begin_one, begin_two = one.anchor(), two.anchor()
     TableWriter(one).commit(_rows(spark, 1), _document(begin_one, "a"), [_T0])
@@ -702,6 +727,7 @@ def test_the_second_of_two_new_streams_finds_the_first_before_it_writes(spark, t
         TableWriter(two).commit(_rows(spark, 1), _document(begin_two, "b", stream="two"), [_T0])
     assert _ids(table) == [1]
     # Where no lock keeps them apart, the read-back finds it.
+    unseen()
     with pytest.raises(TableChangedError, match=r"versions 1 .* and 2 .* both contain t-0"):
         TableWriter(two).commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
 

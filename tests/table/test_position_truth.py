@@ -127,7 +127,7 @@ def test_a_table_that_was_dropped_and_recreated_is_another_table(spark):
         spark.sql("DROP DATABASE position_truth CASCADE")
 
 
-def test_if_delta_forgets_transaction_versions_the_position_stays_and_a_double_is_reported(spark, table):
+def test_if_delta_forgets_transaction_versions_the_position_stays_and_a_double_is_reported(spark, table, monkeypatch):
     forgetful = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
     stream = _stream(spark, table, properties=forgetful)
     anchor = stream.anchor()
@@ -135,7 +135,10 @@ def test_if_delta_forgets_transaction_versions_the_position_stays_and_a_double_i
     time.sleep(0.1)
     later = _anchor(stream)
     assert (later.version, later.state) == (1, _at(1)), "the position is in history, whatever Delta forgets"
-    # Without the transaction version Delta lets a second batch from the same anchor through.
+    with pytest.raises(ConcurrentIngestionError, match=r"another run .* committed version 1 to the stream 'main'"):
+        _land(spark, stream, "b", 1, offset=1, anchor=anchor)
+    # Without the transaction version Delta lets a second batch from the same anchor through, where no lock does not.
+    monkeypatch.setattr("dagster_kafka_flip.table.table_writer.is_newest", lambda *_: True)
     with pytest.raises(TableChangedError) as error:
         _land(spark, stream, "b", 1, offset=1, anchor=anchor)
     assert str(error.value) == (

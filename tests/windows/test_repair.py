@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -9,9 +10,15 @@ import pytest
 from dagster_kafka_flip.errors import ConfigurationError, TableChangedError
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table import guarded_write
 from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable
 from tests import landed
 from tests.windows.conftest import HOUR, START
@@ -181,23 +188,62 @@ def test_in_every_order_of_plan_append_and_rewrite_each_record_is_landed_once(
     assert append().is_idle
 
 
-def test_a_restore_between_plan_and_rewrite_is_reported_by_this_run_and_every_later_one(
-    write, append, rewrite, offsets, spark, table, monkeypatch
+def test_a_restore_or_a_moved_position_between_plan_and_rewrite_leads_to_a_new_plan(
+    write, append, rewrite, offsets, spark, table, monkeypatch, connection, topic
 ):
+    def set_back():
+        source = KafkaSource(topics=(topic,)).connected(connection)
+        start = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 4})
+        spark.sql(f"DELETE FROM delta.`{table}` WHERE kafka_offset >= 4")
+        commit_move(plan_move(source, DeltaTarget(table=table), spark, start), DeltaTarget(table=table), spark, "test")
+
+    def restore():
+        spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+
+    def restore_and_append():
+        restore()
+        append(limits=Limits(max_records_per_batch=2, max_batches=1))
+
     write(3)
     append()
     write(2)
     append()
-    repair = Actor(monkeypatch, RepairedTable, "rewrite", lambda: rewrite([DAY], rules=REPAIR))
-    repair.plan()
-    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
-    with pytest.raises(TableChangedError, match=r"version 3 of the table .* is a RESTORE between"):
-        repair.write()
-    with pytest.raises(TableChangedError, match=r"RESTORE the table to version 3, from which the next run continues"):
+    for meanwhile in (restore, restore_and_append, set_back):
+        with monkeypatch.context() as patch:
+            repair = Actor(patch, RepairedTable, "rewrite", lambda: rewrite([DAY], rules=REPAIR))
+            repair.plan()
+            meanwhile()
+            repair.write()
         append()
-    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 3")
+        assert offsets() == all_offsets(5), meanwhile.__name__
+
+
+def test_a_restore_while_a_repair_is_written_is_reported_by_this_run_and_every_later_one(
+    write, append, rewrite, offsets, spark, table, monkeypatch
+):
+    # As on a store without locks: others come between the last look and the write.
+    monkeypatch.setattr(guarded_write, "store_lock", lambda *_, **__: contextlib.nullcontext())
+    write(3)
     append()
-    assert offsets() == all_offsets(5)
+    write(2)
+    append()
+    for number, does_append in enumerate((False, True)):
+        with monkeypatch.context() as patch:
+            repair = Actor(patch, guarded_write, "run_interruptibly", lambda: rewrite([DAY], rules=REPAIR))
+            repair.plan()
+            spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+            restored = landed.version(table)
+            if does_append:
+                append(limits=Limits(max_records_per_batch=2, max_batches=1))
+            with pytest.raises(TableChangedError, match=rf"version {restored} of the table .* is a RESTORE between"):
+                repair.write()
+        last = landed.version(table) - 1
+        for _ in range(2):
+            with pytest.raises(TableChangedError, match=rf"RESTORE the table to version {last}, from which the next"):
+                append()
+        spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF {last}")
+        append()
+        assert offsets() == all_offsets(5), number
 
 
 def test_without_a_stream_there_is_nothing_to_repair(write, rewrite):

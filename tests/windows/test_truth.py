@@ -224,6 +224,41 @@ def test_an_older_plan_does_not_stay_in_the_place_of_a_newer_one(kafka, rewrite,
     assert values(rows()) == ["first", "second"]
 
 
+class _DiedError(BaseException):
+    """What a kill looks like from inside: nothing of the package may handle it."""
+
+
+def test_an_older_plan_is_not_written_over_a_newer_one_by_a_run_that_dies_behind_its_write(
+    kafka, rewrite, rows, spark, table, topic, monkeypatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "first")], timestamp=START + 1)
+    original = WindowedTable.rewrite
+
+    def somebody_else():
+        kafka.produce(topic, [(None, "second")], timestamp=START + 2)
+        rewrite(hours(0, 1))
+
+    # The second one takes the table back, with the record of the logs that its rows are of.
+    for meanwhile in (somebody_else, lambda: spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")):
+
+        def first_the_others(table, *args, meanwhile=meanwhile):
+            monkeypatch.setattr(WindowedTable, "rewrite", original)
+            meanwhile()
+            monkeypatch.setattr(WindowedTable, "_judge", die)
+            return original(table, *args)
+
+        def die(*_):
+            raise _DiedError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(WindowedTable, "rewrite", first_the_others)
+            with pytest.raises(_DiedError):
+                rewrite(hours(0, 2))
+        monkeypatch.undo()
+        assert values(rows()) == ["first", "second"]
+
+
 def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     kafka, rewrite, rows, spark, spark_of, connection, table, topic
 ):
