@@ -110,6 +110,7 @@ def replay(
     context = SplitEnumeratorContext(
         current_parallelism=parallelism(spark),
         tolerated=frozenset({TimestampOutOfRangeError} if landed_so else ()),
+        log=log,
     )
     source = source.connected(connection)
     with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:

@@ -206,7 +206,7 @@ class _Run:
 
     def results(self) -> Iterator[WindowsResult]:
         """Writes all groups, batch by batch."""
-        self.context = SplitEnumeratorContext(tolerated=self.spec.tolerated)
+        self.context = SplitEnumeratorContext(tolerated=self.spec.tolerated, log=self.spec.log)
         with (
             measured_run(self.spec.metrics),
             contextlib.closing(self.spec.source.window_enumerator(self.rules, self.context)) as self._enumerator,

@@ -71,7 +71,7 @@ class StreamRun:
         reported: int | None = None,
     ) -> None:
         record_bytes = None if known is None else known.record_bytes
-        self.context = SplitEnumeratorContext(record_bytes=record_bytes, tolerated=spec.tolerated)
+        self.context = SplitEnumeratorContext(record_bytes=record_bytes, tolerated=spec.tolerated, log=spec.log)
         self._spec = spec
         self._known = known
         self._reads = RunSource.of(spec.source, starting_offsets)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Generator
+    from typing import TypeAlias
+
+    Log: TypeAlias = logging.Logger | logging.LoggerAdapter[Any]
 
 # Seconds to wait for a call that goes on when the block ends: one that hangs must not block the run.
 _PATIENCE_SECONDS = 5.0
+
+# Whoever looks at a run's log is to see within this time what it waits for.
+_SILENCE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
@@ -38,3 +47,22 @@ def repeatedly(call: Callable[[], None], name: str, interval_seconds: float) -> 
     finally:
         is_over.set()
         thread.join(_PATIENCE_SECONDS)
+
+
+@contextlib.contextmanager
+def said_while_waiting(log: Log, what: Callable[[], str]) -> Generator[None]:
+    """Warns after 10, 20, 40 seconds and so on until the end of the block.
+
+    Args:
+        log: The log.
+        what: Says what is waited for. It is called in another thread.
+    """
+    begin, calls = time.monotonic(), itertools.count(1)
+
+    def warn() -> None:
+        # A power of two.
+        if (call := next(calls)) & (call - 1) == 0:
+            log.warning("waiting for %.0f s: %s", time.monotonic() - begin, what())
+
+    with repeatedly(warn, "dagster-kafka-flip-waits", _SILENCE_SECONDS):
+        yield

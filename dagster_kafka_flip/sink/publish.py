@@ -84,7 +84,7 @@ def publish(
         msg = "transform: expected a function of a DataFrame, such as transform=lambda rows: rows.where(...)"
         raise ConfigurationError(msg)
     sink.check_content(source.content)
-    with contextlib.closing(KafkaCluster(connection)) as cluster:
+    with contextlib.closing(KafkaCluster(connection, log=logger)) as cluster:
         run = _Run(source, sink, connection, cluster, limits or Limits(), transform, logger or _logger)
         metrics = Metrics({"table": str(source), "topic": sink.topic, "sink": sink.transactional_id_prefix})
         with measured_run(metrics) as measured:

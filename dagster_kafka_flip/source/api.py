@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -62,12 +63,14 @@ class SplitEnumeratorContext:
         record_bytes: Average size in bytes of the stream's records so far (key and value); None if unknown.
         tolerated: Errors that the enumerator does not raise: it continues and adds an incident to the plan.
         aside: Ranges with records that Spark can't read, found in this run so far. The Kafka client reads them.
+        log: The run's log; None for the modules' own.
     """
 
     current_parallelism: int = 1
     record_bytes: float | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     aside: tuple[KafkaPartitionSplit, ...] = ()
+    log: Log | None = None
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
         """Assigns a batch to tasks."""

@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import confluent_kafka
-import tenacity
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # as below
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
@@ -24,6 +23,7 @@ from dagster_kafka_flip.errors import (
     GroupCommitError,
     TopicNotFoundError,
 )
+from dagster_kafka_flip.runtime.repeatedly import said_while_waiting
 from dagster_kafka_flip.source.broker_errors import BrokerErrors
 from dagster_kafka_flip.source.highest_time import highest_times
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
@@ -37,7 +37,9 @@ from dagster_kafka_flip.source.subscription import TopicMetadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
+    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.sample import RecordSearch, SplitSample
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
@@ -56,12 +58,16 @@ _SETTINGS = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retent
 # Seconds that the first request for a group's offsets waits before the client checks for an authorization error.
 _COMMITTED_SECONDS = 1.0
 
+_FIRST_ATTEMPT_SECONDS = 2.0
+# Of those that librdkafka takes.
+_SHORTEST_SECONDS = 0.001
+
 _DEFAULTS = {
     # librdkafka logs every attempt; this client raises the error once.
     "log_level": 0,
     # Most requests go to the broker that the last metadata named as the controller. If it dies, the client waits for it
     # until it looks for the brokers again: by default after five minutes, and never sooner than after ten seconds.
-    "topic.metadata.refresh.interval.ms": 5000,
+    "topic.metadata.refresh.interval.ms": 2000,
 }
 
 # For a consumer that only requests a group's committed offsets. Like the admin client, it does not wait for offsets in
@@ -74,20 +80,8 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
 
     @functools.wraps(ask)
     def asked(cluster: KafkaCluster, *args: P.args, **kwargs: P.kwargs) -> T:
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(TransientError),
-            wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
-            stop=tenacity.stop_after_delay(cluster.request_timeout),
-            before_sleep=tenacity.before_sleep_log(_logger, logging.INFO),
-        )
         cluster.reach()
-        try:
-            answer = retrying(ask, cluster, *args, **kwargs)
-        except tenacity.RetryError as error:
-            last = error.last_attempt.exception()
-            raise (last.final if isinstance(last, TransientError) else error) from None
-        cluster.forget_connection_errors()
-        return answer
+        return cluster.repeat(lambda: ask(cluster, *args, **kwargs))
 
     return asked
 
@@ -95,21 +89,25 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
 class KafkaCluster:
     """Client for one cluster's metadata.
 
-    Each method makes one round trip per broker, regardless of the number of items. It retries transient answers, for
-    example during a leader change, for up to one request timeout. Then it raises ClusterUnreachableError if no broker
-    answered, or ClusterRequestError if the answer is an error. The methods name what else they raise.
+    Each method makes one round trip per broker, regardless of the number of items. It retries transient and missing
+    answers, for example during a leader change, for up to one request timeout. Then it raises
+    ClusterUnreachableError if no broker answered, or ClusterRequestError if the answer is an error. The methods name
+    what else they raise.
 
     Call `close` (or use `contextlib.closing`) when done: the client holds threads and connections.
 
     Args:
         connection: The connection settings.
         properties: Additional settings of the librdkafka client; they override the connection's.
+        log: Logger for waits. Default: this module's.
     """
 
-    def __init__(self, connection: KafkaConnection, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, connection: KafkaConnection, properties: Mapping[str, str] | None = None, log: Log | None = None
+    ) -> None:
         self._connection = connection
-        self.request_timeout = connection.request_timeout
-        self._reached = False
+        self._log = log or _logger
+        self.request_timeout = self._attempt_seconds = connection.request_timeout
         self._broker_errors = BrokerErrors(connection)
         self._failures = RequestFailures(connection, self._broker_errors)
         self._config = _DEFAULTS | connection.librdkafka_config() | dict(properties or {})
@@ -148,21 +146,61 @@ class KafkaCluster:
             ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
             ClusterUnreachableError: No broker answered.
         """
-        if not self._reached:
+        if not self._failures.has_answered:
             self._first_contact()
 
     def _first_contact(self) -> str | None:
         """Requests the cluster's id."""
         future = self._client.describe_cluster(request_timeout=self.request_timeout)
-        while not future.done():
-            # A poll would wait for its whole time: the answer comes in another thread.
-            concurrent.futures.wait([future], timeout=0.05)
-            self._client.poll(0)
-            self._broker_errors.raise_if_permanent()
-        cluster_id = self._result(future, Asked("the cluster's id")).cluster_id
-        self._reached = True
+        with self._said("the cluster's id"):
+            while not future.done():
+                # A poll would wait for its whole time: the answer comes in another thread.
+                concurrent.futures.wait([future], timeout=0.05)
+                self._client.poll(0)
+                self._broker_errors.raise_if_permanent()
+        try:
+            cluster_id = self._result(future, Asked("the cluster's id")).cluster_id
+        except TransientError as error:
+            raise error.final from None
+        self._failures.has_answered = True
         self.forget_connection_errors()
         return cluster_id
+
+    def repeat(self, ask: Callable[[], T]) -> T:
+        """Asks until there is an answer, for up to one request timeout.
+
+        librdkafka waits for a dead leader's answer until the request expires, also if there is another leader long
+        since: only another request goes to that one.
+
+        Raises:
+            KafkaFlipError: There is none.
+        """
+        end, before = time.monotonic() + self.request_timeout, self._attempt_seconds
+        number, last = 0, ""
+        with self._said(lambda: last):
+            while True:
+                # Twice each length: for an answer that takes long, too.
+                seconds = _FIRST_ATTEMPT_SECONDS * 2 ** (number // 2)
+                self._attempt_seconds = max(_SHORTEST_SECONDS, min(seconds, end - time.monotonic()))
+                try:
+                    answer = ask()
+                except TransientError as error:
+                    pause = min(2.0, 0.1 * 2**number)
+                    if time.monotonic() + pause >= end:
+                        raise error.final from None
+                    number, last = number + 1, error.reason
+                    self._log.info("%s; asking again in %.1f s", last, pause)
+                    time.sleep(pause)
+                else:
+                    self.forget_connection_errors()
+                    return answer
+                finally:
+                    self._attempt_seconds = before
+
+    def _said(self, what: str | Callable[[], str]) -> AbstractContextManager[object]:
+        """Says in the log what the block waits for, if it takes long."""
+        where = f"Kafka at {self._connection.bootstrap_servers}"
+        return said_while_waiting(self._log, lambda: f"{where}: {what if isinstance(what, str) else what()}")
 
     def forget_connection_errors(self) -> None:
         """Clears earlier errors after an answer: they can't explain later failures."""
@@ -176,17 +214,17 @@ class KafkaCluster:
             ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
             ClusterUnreachableError: No broker answered.
         """
-        return self._ask_for_cluster_id() if self._reached else self._first_contact()
+        return self._ask_for_cluster_id() if self._failures.has_answered else self._first_contact()
 
     @_until_answered
     def _ask_for_cluster_id(self) -> str | None:
-        future = self._client.describe_cluster(request_timeout=self.request_timeout)
+        future = self._client.describe_cluster(request_timeout=self._attempt_seconds)
         return self._result(future, Asked("the cluster's id")).cluster_id
 
     @_until_answered
     def broker_addresses(self) -> tuple[str, ...]:
         """Returns the addresses that the brokers advertise."""
-        future = self._client.describe_cluster(request_timeout=self.request_timeout)
+        future = self._client.describe_cluster(request_timeout=self._attempt_seconds)
         nodes = self._result(future, Asked("the brokers' addresses")).nodes
         return tuple(sorted(f"{node.host}:{node.port}" for node in nodes))
 
@@ -194,7 +232,7 @@ class KafkaCluster:
     def list_topics(self) -> tuple[str, ...]:
         """Returns the names of all topics that this client may describe."""
         try:
-            metadata = self._client.list_topics(timeout=self.request_timeout)
+            metadata = self._client.list_topics(timeout=self._attempt_seconds)
         except confluent_kafka.KafkaException as error:
             raise self._error(error.args[0], Asked("the topics")) from None
         return tuple(metadata.topics)
@@ -293,7 +331,7 @@ class KafkaCluster:
     def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
         """Returns topic settings; omits topics whose settings this client may not see."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-        futures = self._client.describe_configs(resources, request_timeout=self.request_timeout)
+        futures = self._client.describe_configs(resources, request_timeout=self._attempt_seconds)
         found: dict[str, TopicSettings] = {}
         for resource, future in futures.items():
             try:
@@ -327,7 +365,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
         """
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        (future,) = self._client.describe_configs([resource], request_timeout=self.request_timeout).values()
+        (future,) = self._client.describe_configs([resource], request_timeout=self._attempt_seconds).values()
         asked = Asked(f"the settings of the topic {topic}", "DESCRIBE_CONFIGS", topic)
         return ",".join(sorted(self._result(future, asked)["cleanup.policy"].value.replace(" ", "").split(",")))
 
@@ -341,7 +379,7 @@ class KafkaCluster:
         """
         asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
         new = NewTopic(topic, partitions, config=dict(settings))
-        (future,) = self._client.create_topics([new], request_timeout=self.request_timeout).values()
+        (future,) = self._client.create_topics([new], request_timeout=self._attempt_seconds).values()
         try:
             future.result()
         except confluent_kafka.KafkaException as error:
@@ -352,10 +390,10 @@ class KafkaCluster:
             described = self.describe_topics([topic])[topic]
             self.end_offsets(described.partitions, READ_UNCOMMITTED)
         except (TopicNotFoundError, ClusterRequestError) as error:
-            raise TransientError(error) from None
+            raise TransientError(error, str(error)) from None
         if len(described.partitions) < partitions:
             msg = f"the topic {topic} has only {len(described.partitions)} of {partitions} topic partitions so far"
-            raise TransientError(ClusterRequestError(msg))
+            raise TransientError(ClusterRequestError(msg), msg)
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         """Returns the highest timestamp of each and its offset (KIP-734), including open and aborted transactions.
@@ -483,7 +521,7 @@ class KafkaCluster:
         from dagster_kafka_flip.source.record_reading import LogEndedError, read_messages
 
         partitions = {each.topic_partition for each in ranges}
-        with self._reading(isolation_level, "records", partitions) as config:
+        with self._reading(isolation_level, "records", partitions, is_short=False) as config:
             try:
                 yield from read_messages(config, ranges, self.request_timeout)
             except LogEndedError as error:
@@ -496,16 +534,18 @@ class KafkaCluster:
 
     @contextlib.contextmanager
     def _reading(
-        self, isolation_level: str, what: str, partitions: Iterable[TopicPartition]
+        self, isolation_level: str, what: str, partitions: Iterable[TopicPartition], *, is_short: bool = True
     ) -> Generator[dict[str, Any]]:
         """Returns settings of a consumer for this cluster, and translates its errors to this cluster's."""
         from dagster_kafka_flip.source.groupless import NoAnswerError, ReadFailedError
 
+        some = f"{what} ({', '.join(sorted(map(str, partitions))[:3])})"
         try:
-            yield self._config | {"isolation.level": isolation_level} | self._callbacks
+            # A long one does not wait all the time.
+            with self._said(some) if is_short else contextlib.nullcontext():
+                yield self._config | {"isolation.level": isolation_level} | self._callbacks
         except NoAnswerError:
-            some = ", ".join(sorted(map(str, partitions))[:3])
-            raise self._failures.unreachable(f"{what} ({some})", "timed out") from None
+            raise self._failures.unreachable(some, "timed out") from None
         except ReadFailedError as failed:
             tp = failed.topic_partition
             failure = self._error(failed.error, Asked(f"{what} of {tp}", "READ", tp.topic))
@@ -562,7 +602,7 @@ class KafkaCluster:
         """
         asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
-            self._client.describe_consumer_groups([group_id], request_timeout=self.request_timeout)[group_id], asked
+            self._client.describe_consumer_groups([group_id], request_timeout=self._attempt_seconds)[group_id], asked
         )
         if description.members:
             msg = (
@@ -572,7 +612,7 @@ class KafkaCluster:
             raise GroupCommitError(msg)
         offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in position.items()]
         request = confluent_kafka.ConsumerGroupTopicPartitions(group_id, offsets)
-        future = self._client.alter_consumer_group_offsets([request], request_timeout=self.request_timeout)[group_id]
+        future = self._client.alter_consumer_group_offsets([request], request_timeout=self._attempt_seconds)[group_id]
         for entry in self._result(future, asked).topic_partitions:
             if entry.error is not None:
                 commit = f"a commit of the offset of {entry.topic}-{entry.partition} to {asked.what}"
@@ -600,7 +640,7 @@ class KafkaCluster:
             else confluent_kafka.IsolationLevel.READ_UNCOMMITTED
         )
         request: dict[confluent_kafka.TopicPartition, Any] = dict(zip(_to_client(specs), specs.values(), strict=True))
-        return self._client.list_offsets(request, isolation_level=level, request_timeout=self.request_timeout)
+        return self._client.list_offsets(request, isolation_level=level, request_timeout=self._attempt_seconds)
 
     def _answered(self, futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, Any]:
         found = {
@@ -612,7 +652,8 @@ class KafkaCluster:
         for tp, info in found.items():
             if info.offset == confluent_kafka.OFFSET_INVALID:
                 # librdkafka's result for a missing answer, without an error.
-                raise TransientError(self._failures.unreachable(f"the offsets of {tp}", "timed out"))
+                self._client.poll(0)
+                raise self._failures.unanswered(f"the offsets of {tp}", "timed out")
         return found
 
     def _result(self, future: Future[T], asked: Asked) -> T:

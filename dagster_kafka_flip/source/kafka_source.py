@@ -235,7 +235,7 @@ class KafkaSource(Settings):
         from dagster_kafka_flip.source.cluster import KafkaCluster
         from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 
-        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config())
+        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
         return KafkaSourceEnumerator(self, cluster, context, state)
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
@@ -247,7 +247,7 @@ class KafkaSource(Settings):
         from dagster_kafka_flip.source.cluster import KafkaCluster
         from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
-        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config())
+        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
         return WindowEnumerator(self, cluster, windows, context)
 
     def required_connection(self) -> KafkaConnection:

@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.split import Position, TopicPartition
 
-_UNREACHABLE = frozenset(
+# A retry may find another broker, or another leader.
+_UNANSWERED = frozenset(
     {
         "_TRANSPORT",
         "_TIMED_OUT",
         "_ALL_BROKERS_DOWN",
-        "_RESOLVE",
-        "_AUTHENTICATION",
-        "_SSL",
         "_TIMED_OUT_QUEUE",
         "REQUEST_TIMED_OUT",
+        # librdkafka's names for a connection that breaks during a request.
+        "_NOENT",
+        "_DESTROY_BROKER",
     }
 )
+_UNREACHABLE = frozenset({"_RESOLVE", "_AUTHENTICATION", "_SSL"})
 
 # Kafka's authorization errors and the resource type of each.
 REFUSED_RIGHTS = {
@@ -59,20 +61,17 @@ _TRANSIENT = frozenset(
 )
 
 
-# librdkafka's message when a connection breaks during a request: a retry may succeed at once.
-_BROKEN = frozenset({"_NOENT", "_DESTROY_BROKER"})
-
-
 class TransientError(Exception):
     """A transient answer, for example while a topic partition has no leader.
 
     Args:
         final: The error to raise if retries fail.
+        reason: What failed, for the log.
     """
 
-    def __init__(self, final: KafkaFlipError) -> None:
-        super().__init__(str(final))
-        self.final = final
+    def __init__(self, final: KafkaFlipError, reason: str) -> None:
+        super().__init__(reason)
+        self.final, self.reason = final, reason
 
 
 class Asked(NamedTuple):
@@ -99,9 +98,14 @@ class Asked(NamedTuple):
 
 
 class RequestFailures:
-    """Creates the errors of one cluster's requests."""
+    """Creates the errors of one cluster's requests.
+
+    Attributes:
+        has_answered: Whether a broker has answered once.
+    """
 
     def __init__(self, connection: KafkaConnection, broker_errors: BrokerErrors) -> None:
+        self.has_answered = False
         self._connection = connection
         self._broker_errors = broker_errors
 
@@ -118,11 +122,22 @@ class RequestFailures:
             return self.unreachable(what, error.str())
         if error.name() in REFUSED_RIGHTS:
             return self._refused(error.name(), asked)
-        if error.name() in _BROKEN:
-            return TransientError(self.unreachable(what, error.str()))
-        msg = f"Kafka at {self._connection.bootstrap_servers} failed to return {what}: {error.name()}: {error.str()}"
+        if error.name() in _UNANSWERED:
+            return self.unanswered(what, error.str())
+        reason = f"{what}: {error.name()}: {error.str()}"
+        msg = f"Kafka at {self._connection.bootstrap_servers} failed to return {reason}"
+        if error.name() == "LEADER_NOT_AVAILABLE":
+            nothing = "" if asked.is_after_commit else "Nothing was written. "
+            msg += (
+                f". No broker leads the topic partition. {nothing}Start the brokers that have its replicas, or wait "
+                "until one of them is elected, then run again"
+            )
         refused = ClusterRequestError(msg)
-        return TransientError(refused) if error.name() in _TRANSIENT else refused
+        return TransientError(refused, reason) if error.name() in _TRANSIENT else refused
+
+    def unanswered(self, what: str, reason: str) -> TransientError:
+        """Creates the error about an answer that may come to another request; see `unreachable`."""
+        return TransientError(self.unreachable(what, reason), f"{what}: {self._broker_errors.reason(reason)}")
 
     def _refused(self, name: str, asked: Asked) -> ClusterAccessError:
         kind = REFUSED_RIGHTS[name]
@@ -147,6 +162,8 @@ class RequestFailures:
             advice = "no process listens on this port: start the broker, or correct bootstrap_servers"
         elif why == UNANSWERED:
             advice = "check whether the broker, or a proxy in front of it, hangs or has too much to do"
+        elif self.has_answered:
+            advice = "a broker has answered before: start those that are down, or check whether all can be reached"
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not return {what} within "
             f"{self._connection.request_timeout:g} s: {why}; {advice}"

@@ -11,6 +11,7 @@ import pytest
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.runtime import repeatedly
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -147,8 +148,11 @@ def test_a_reader_that_is_cut_off_while_planning_is_not_is_reported_with_the_bro
 
 @_WAYS
 def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_behind(
-    way, distant, connection, source, spark, spark_of, table, monkeypatch
+    way, distant, connection, source, spark, spark_of, topic, table, monkeypatch, caplog
 ):
+    monkeypatch.setattr(repeatedly, "_SILENCE_SECONDS", 3.0)
+    # In time for more than one request.
+    connection = connection.model_copy(update={"request_timeout": 4.5})
     asked = KafkaCluster.end_offsets
     met = []
 
@@ -160,9 +164,16 @@ def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_b
 
     # The topic and where its log begins are known by then.
     monkeypatch.setattr(KafkaCluster, "end_offsets", cut_first)
-    with pytest.raises(ClusterUnreachableError):
+    with pytest.raises(ClusterUnreachableError) as unreachable:
         ingest(source, table, spark=spark_of, connection=connection)
     assert met
+    assert f" did not return the offsets of {topic}-0 within 4.5 s: " in str(unreachable.value)
+    if way is Network.silence:
+        assert str(unreachable.value).endswith(
+            "timed out; a broker has answered before: start those that are down, or check whether all can be reached"
+        )
+    waited = f"waiting for 3 s: Kafka at {distant.distant_servers}: the offsets of {topic}-0: "
+    assert waited in caplog.text
     assert not Path(table).exists()
 
     distant.network.heal()

@@ -7,12 +7,13 @@ from contextlib import closing
 
 import pytest
 
-from dagster_kafka_flip.errors import EndBeforePositionError
+from dagster_kafka_flip.errors import ClusterRequestError, ClusterUnreachableError, EndBeforePositionError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed
 from tests.faults.connect_ingesting import stopping
 from tests.faults.following import start_of
@@ -93,6 +94,50 @@ def test_a_client_that_loses_the_broker_that_it_asks_most_goes_on_with_another(b
         cluster.cluster_id()
         brokers.kill(cluster._client.list_topics(topic, timeout=30).controller_id)
         assert [*cluster.describe_topics([topic])] == [topic]
+
+
+def test_a_plan_right_after_a_leaders_death_waits_for_the_next_leader_and_not_for_the_dead_one(brokers, three, topic):
+    three.create(topic, 3)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    for number in range(3):
+        three.produce(topic, [(None, "x")], partition=number)
+    with closing(KafkaCluster(KafkaConnection(bootstrap_servers=brokers.bootstrap_servers))) as cluster:
+        # Once with a client that knows the leaders, once with a new one.
+        for asked in (cluster, KafkaCluster(KafkaConnection(bootstrap_servers=brokers.bootstrap_servers))):
+            asked.cluster_id()
+            brokers.kill(brokers.leaders(topic)[0])
+            assert asked.end_offsets(partitions, "read_committed") == dict.fromkeys(partitions, 1)
+            brokers.heal()
+            brokers.wait_for_replicas(topic, 3)
+            cluster.end_offsets(partitions, "read_committed")
+
+
+def test_a_topic_partition_without_a_leader_is_waited_for_with_a_word_and_then_told_with_advice(brokers, topic, caplog):
+    led = f"{topic}-led"
+    brokers.create_on(led, [1, 2], min_insync_replicas="1")
+    brokers.create_on(topic, [3], min_insync_replicas="1")
+    brokers.kill(3)
+    brokers.wait_for_leader(topic, None)
+    partitions = [TopicPartition(topic, 0), TopicPartition(led, 0)]
+    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers, request_timeout=13)
+    with closing(KafkaCluster(connection)) as cluster:
+        with pytest.raises(ClusterRequestError) as refused:
+            cluster.end_offsets(partitions, "read_committed")
+        cluster.request_timeout = 1
+        with pytest.raises(ClusterUnreachableError, match=r"; a broker has answered before: start those that are down"):
+            cluster.end_offsets(partitions[:1], "read_committed")
+        assert str(refused.value).startswith(
+            f"Kafka at {brokers.bootstrap_servers} failed to return the offsets of {topic}-0: LEADER_NOT_AVAILABLE: "
+        )
+        assert str(refused.value).endswith(
+            ". No broker leads the topic partition. Nothing was written. Start the brokers that have its replicas, or "
+            "wait until one of them is elected, then run again"
+        )
+        waited = f"waiting for 10 s: Kafka at {brokers.bootstrap_servers}: the offsets of {topic}-0: LEADER_NOT_"
+        assert waited in caplog.text
+        cluster.request_timeout = 20
+        brokers.start(3)
+        assert cluster.end_offsets(partitions, "read_committed") == dict.fromkeys(partitions, 0)
 
 
 def test_records_and_topic_partitions_that_come_during_a_rolling_restart_land_once(brokers, three, run, topic, table):

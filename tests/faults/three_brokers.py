@@ -111,8 +111,8 @@ class ThreeBrokers(Servers):
         """The leader of each topic partition."""
         return {each.id: None if each.leader is None else each.leader.id for each in self._partitions(topic)}
 
-    def wait_for_leader(self, topic: str, number: int) -> None:
-        """Waits until a broker leads a topic's first topic partition."""
+    def wait_for_leader(self, topic: str, number: int | None) -> None:
+        """Waits until a broker leads a topic's first topic partition; None for no broker."""
         wait_until(lambda: self._asked(lambda: self.leaders(topic)[0] == number), seconds=_PATIENCE_SECONDS)
 
     def wait_for_replicas(self, topic: str, count: int) -> None:
