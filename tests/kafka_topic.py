@@ -38,10 +38,10 @@ QUIET = {"log_level": 0}
 
 
 class Kafka:
-    """Makes topics and records on one broker."""
+    """Makes topics and records on one broker, or with replicas on several."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
+    def __init__(self, bootstrap_servers: str, replicas: int = -1) -> None:
+        self.bootstrap_servers, self._replicas = bootstrap_servers, replicas
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
         # Idempotent, because only then a retry keeps records in order.
         self._producer = self.producer(**{"enable.idempotence": True})
@@ -65,7 +65,7 @@ class Kafka:
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Makes a topic; settings have underscores for dots. Nothing expires unless a test asks for it."""
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
-        self.admin.create_topics([NewTopic(topic, partitions, config=settings)])[topic].result(30)
+        self.admin.create_topics([NewTopic(topic, partitions, self._replicas, config=settings)])[topic].result(30)
         self._wait_for_partitions(topic, partitions)
         # The producer may remember an earlier topic of this name, and that it is gone.
         self._producer.list_topics(topic, timeout=30)

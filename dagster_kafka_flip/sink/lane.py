@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
+from dagster_kafka_flip.runtime.repeatedly import said_while_waiting
 from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
 from dagster_kafka_flip.source.broker_errors import BrokerErrors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
+    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.progress import Progress
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -46,15 +49,24 @@ class Lane:
         sink: The sink.
         number: The lane's number.
         batch_bytes: The largest batch that each topic takes; None if unknown.
+        unready: Says which topic partitions take no records, and why; empty if all do.
+        log: Logger for waits. Default: this module's.
     """
 
     def __init__(
-        self, connection: KafkaConnection, sink: KafkaSink, number: int, batch_bytes: int | None = None
+        self,
+        connection: KafkaConnection,
+        sink: KafkaSink,
+        number: int,
+        batch_bytes: int | None = None,
+        unready: Callable[[], str] = str,
+        log: Log | None = None,
     ) -> None:
         self._connection, self._sink, self.number, self._batch_bytes = connection, sink, number, batch_bytes
+        self._log = log or _logger
         self._is_exact = sink.delivery_guarantee == "exactly_once"
         self._broker_errors = BrokerErrors(connection)
-        self._failures = LaneFailures(connection, sink, number, self._broker_errors)
+        self._failures = LaneFailures(connection, sink, number, self._broker_errors, unready)
         self._failed: confluent_kafka.KafkaError | None = None
         self._begun: float | None = None
         self._producer: Any = None
@@ -150,8 +162,11 @@ class Lane:
             try:
                 self._producer.produce(topic, value, key, where, timestamp=timestamp_ms or 0, headers=headers)
             except BufferError:  # noqa: PERF203 - the queue is full at times
-                self._poll(0.1)
-                self._check(f"records to {topic}")
+                with self._said(f"records to {topic}"):
+                    unsent = len(self._producer)
+                    while len(self._producer) >= unsent:
+                        self._poll(0.1)
+                        self._check(f"records to {topic}")
             except confluent_kafka.KafkaException as error:
                 if is_too_large(error.args[0]):
                     raise self._failures.too_large(row, topic, len(key or b"") + len(value or b"")) from None
@@ -214,9 +229,10 @@ class Lane:
 
     def _flush(self, *, forgives: bool = True) -> None:
         deadline = time.monotonic() + self._sink.transaction_timeout.total_seconds()
-        while self._left():
-            if time.monotonic() > deadline:
-                raise self._failures.unreachable("records", "timed out")
+        with self._said("records"):
+            while self._left():
+                if time.monotonic() > deadline:
+                    raise self._failures.unreachable("records", "timed out")
         self._check("records", forgives=forgives)
 
     def _left(self) -> int:
@@ -236,7 +252,14 @@ class Lane:
 
     def _until(self, seconds: float, what: str, call: Callable[[float], None]) -> None:
         """Repeats a call of the transactional client until it has ended; each continues the one before."""
-        deadline = time.monotonic() + seconds
+        with self._said(what):
+            self._repeat(time.monotonic() + seconds, what, call)
+
+    def _said(self, what: str) -> AbstractContextManager[None]:
+        """Says in the log what the block waits for, if it takes long."""
+        return said_while_waiting(self._log, lambda: self._failures.awaited(what))
+
+    def _repeat(self, deadline: float, what: str, call: Callable[[float], None]) -> None:
         while True:
             try:
                 call(_STEP_SECONDS)

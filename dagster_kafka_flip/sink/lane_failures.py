@@ -18,6 +18,8 @@ from dagster_kafka_flip.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import confluent_kafka
 
     from dagster_kafka_flip.errors import KafkaFlipError
@@ -41,6 +43,9 @@ _UNREACHABLE = frozenset(
         "NOT_COORDINATOR",
         "NOT_LEADER_FOR_PARTITION",
         "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        # The end of an earlier transaction waits for topic partitions that have no leader.
+        "CONCURRENT_TRANSACTIONS",
     }
 )
 _RIGHTS = {
@@ -70,10 +75,18 @@ class LaneFailures:
         sink: The sink.
         lane: The lane's number.
         broker_errors: Errors about brokers since the last answer.
+        unready: Says which topic partitions take no records, and why; empty if all do.
     """
 
-    def __init__(self, connection: KafkaConnection, sink: KafkaSink, lane: int, broker_errors: BrokerErrors) -> None:
-        self._connection, self._sink = connection, sink
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        sink: KafkaSink,
+        lane: int,
+        broker_errors: BrokerErrors,
+        unready: Callable[[], str] = str,
+    ) -> None:
+        self._connection, self._sink, self._unready = connection, sink, unready
         self._id = sink.transactional_id(lane)
         self._broker_errors = broker_errors
         self._record, self._size = "", -1
@@ -100,7 +113,7 @@ class LaneFailures:
         if name in _FENCED:
             # The brokers fence a producer whose transaction they timed out, too.
             if age >= limit:
-                return self._timed_out(age)
+                return self._timed_out(age, what)
             return SinkFencedError(
                 f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
                 f"{self._id} ({name}). {self._invisible}. The other run continues; if it failed for the same reason, "
@@ -141,7 +154,7 @@ class LaneFailures:
                 f"({self._record or self._sink.topic}). {self._invisible}. Create the topic, or correct its name"
             )
         if name == "_TIMED_OUT" and age >= limit and self._broker_errors.last is None:
-            return self._timed_out(age)
+            return self._timed_out(age, what)
         if name in _UNREACHABLE:
             return self.unreachable(what, error.str())
         return PublishFailedError(
@@ -158,9 +171,18 @@ class LaneFailures:
         """
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not accept {what} of the lane {self._id} in time: "
-            f"{self._broker_errors.reason(reason)}. {self._invisible}. Check the brokers and the network, then run "
+            f"{self.reason(reason)}. {self._invisible}. Check the brokers and the network, then run "
             "again"
         )
+
+    def awaited(self, what: str) -> str:
+        """What a lane waits for, for the log."""
+        where = f"Kafka at {self._connection.bootstrap_servers}"
+        return f"{where} has not accepted {what} of the lane {self._id} yet: {self.reason('no answer')}"
+
+    def reason(self, otherwise: str) -> str:
+        """Why brokers do not accept something, as far as they or librdkafka tell it."""
+        return self._unready() or self._broker_errors.reason(otherwise)
 
     def too_large(self, row: object, topic: str, size: int) -> RowTooLargeError:
         """Creates the error about a record that the producer does not take."""
@@ -185,7 +207,9 @@ class LaneFailures:
             found.append(sink.dead_letter_topic)
         return f"{', '.join(found)} and {sink.progress_name}"
 
-    def _timed_out(self, age: float) -> TransactionTimedOutError:
+    def _timed_out(self, age: float, what: str) -> KafkaFlipError:
+        if self._unready():
+            return self.unreachable(what, "timed out")
         limit = self._sink.transaction_timeout.total_seconds()
         return TransactionTimedOutError(
             f"the transaction of {self._id} was open for {age:.0f} s, and transaction_timeout is {limit:g} s, so the "

@@ -15,6 +15,7 @@ from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.source.cluster import KafkaCluster
 
@@ -38,8 +39,12 @@ class ProgressTopic:
         self._cluster, self._sink = cluster, sink
         self.name = sink.progress_name
 
-    def prepare(self) -> None:
+    def prepare(self, replicas: int, log: Log) -> None:
         """Creates the topic if it is missing, and checks it.
+
+        Args:
+            replicas: How many replicas the published topic has; 0 if unknown.
+            log: The run's log.
 
         Raises:
             SinkProgressError: Its records may expire, or it has fewer topic partitions than the sink has lanes.
@@ -48,8 +53,18 @@ class ProgressTopic:
         lanes = self._sink.lanes
         described = self._cluster.describe_topics([self.name], skip_missing=True).get(self.name)
         if described is None:
-            self._cluster.create_topic(self.name, lanes, _SETTINGS)
+            # A topic of one replica says nothing about what others are to have.
+            self._cluster.create_topic(self.name, lanes, _SETTINGS, replicas if replicas > 1 else -1)
             return
+        if described.replicas < replicas:
+            log.warning(
+                "the progress topic %s has %s, but the topic %s has %d: if their disks are lost, the sink must start "
+                "over. Add replicas to the progress topic (kafka-reassign-partitions)",
+                self.name,
+                counted(described.replicas, "replica"),
+                self._sink.topic,
+                replicas,
+            )
         if len(described.partitions) < lanes:
             msg = (
                 f"the progress topic {self.name} has {counted(len(described.partitions), 'topic partition')}, but the "

@@ -177,7 +177,10 @@ class Publication:
 
     def _open_lanes(self, places: RecordPlaces) -> None:
         size = self._batch_bytes = places.batch_bytes
-        self._lanes = [Lane(self._connection, self._sink, number, size) for number in range(self._sink.lanes)]
+        self._lanes = [
+            Lane(self._connection, self._sink, number, size, places.unready, self._log)
+            for number in range(self._sink.lanes)
+        ]
         for lane in self._lanes:
             lane.open()
 

@@ -131,7 +131,7 @@ class _Run:
             if name not in described:
                 raise TopicNotFoundError(topic_not_found(option, name))
         topic_id = described[sink.topic].topic_id
-        self._topic.prepare()
+        self._topic.prepare(described[sink.topic].replicas, self._log)
         # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes
         # back.
         found = self._topic.read(is_owner=False)

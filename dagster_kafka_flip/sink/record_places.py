@@ -89,6 +89,11 @@ class RecordPlaces:
         known = [found.max_bytes for found in self._topics.values() if found is not None]
         return min((each for each in known if each is not None), default=None)
 
+    def unready(self) -> str:
+        """Which topic partitions of these topics and of Kafka's own take no records now, and why."""
+        known = [name for name, found in self._topics.items() if found is not None]
+        return self._cluster.unready([*known, self._sink.progress_name, "__transaction_state"])
+
     def is_new(self, topic: str | None) -> bool:
         """Whether a topic that a row names had not been looked at before."""
         if topic is None or topic in self._topics or not is_topic_name(topic):

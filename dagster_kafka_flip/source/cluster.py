@@ -24,6 +24,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
 )
 from dagster_kafka_flip.runtime.repeatedly import said_while_waiting
+from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.broker_errors import BrokerErrors
 from dagster_kafka_flip.source.highest_time import highest_times
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
@@ -266,8 +267,30 @@ class KafkaCluster:
                 topic_id=None if topic_id == _ZERO_TOPIC_ID else topic_id,
                 partitions=tuple(sorted(TopicPartition(topic, info.id) for info in description.partitions)),
                 is_internal=bool(description.is_internal),
+                replicas=min((len(info.replicas) for info in description.partitions), default=0),
             )
         return found
+
+    def unready(self, topics: Collection[str]) -> str:
+        """Which topic partitions take no records now, and why; empty if all do, as far as brokers tell it at once."""
+        found: list[str] = []
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        seconds = {"request_timeout": _FIRST_ATTEMPT_SECONDS}
+        settings = self._client.describe_configs(resources, **seconds)
+        least = dict.fromkeys(topics, 1)
+        for resource, future in settings.items():
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                least[resource.name] = int(future.result()["min.insync.replicas"].value)
+        described = self._client.describe_topics(confluent_kafka.TopicCollection(list(topics)), **seconds)
+        for topic, future in described.items():
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                for info in future.result().partitions:
+                    if info.leader is None or info.leader.id < 0:
+                        found.append(f"{topic}-{info.id} has no leader")
+                    elif len(info.isr) < least[topic]:
+                        of = f"{len(info.isr)} of {counted(len(info.replicas), 'replica')} in sync"
+                        found.append(f"{topic}-{info.id} has {of}, and min.insync.replicas is {least[topic]}")
+        return f"{first_few(found)}: start the brokers that have the others" if found else ""
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the log start offset of each topic partition."""
@@ -370,15 +393,21 @@ class KafkaCluster:
         return ",".join(sorted(self._result(future, asked)["cleanup.policy"].value.replace(" ", "").split(",")))
 
     @_until_answered
-    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Creates a topic with the brokers' default replication, and waits until it has leaders.
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int = -1) -> None:
+        """Creates a topic, and waits until it has leaders.
+
+        Args:
+            topic: The topic.
+            partitions: How many topic partitions it gets.
+            settings: Its settings.
+            replicas: How many replicas each one gets. Default: the brokers' default.
 
         Raises:
             ClusterAccessError: This client may not create it.
             ClusterUnreachableError: No broker answered.
         """
         asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
-        new = NewTopic(topic, partitions, config=dict(settings))
+        new = NewTopic(topic, partitions, replicas, config=dict(settings))
         (future,) = self._client.create_topics([new], request_timeout=self._attempt_seconds).values()
         try:
             future.result()

@@ -31,12 +31,14 @@ class TopicMetadata:
         topic_id: The topic's id (KIP-516); None if unknown.
         partitions: Its topic partitions, sorted.
         is_internal: Whether it is one of Kafka's own topics, such as `__consumer_offsets`.
+        replicas: How many replicas each topic partition has at least; 0 if unknown.
     """
 
     name: str
     topic_id: str | None
     partitions: tuple[TopicPartition, ...]
     is_internal: bool = False
+    replicas: int = 0
 
 
 class TopicDirectory(Protocol):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import closing
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dagster_kafka_flip.errors import ClusterRequestError, ClusterUnreachableError, EndBeforePositionError
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.lane import Lane
+from dagster_kafka_flip.sink.progress import Origin, Progress
+from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -44,7 +52,7 @@ def brokers(three_brokers):
 @pytest.fixture
 def three(brokers):
     """Makes topics and records on them."""
-    client = Kafka(brokers.bootstrap_servers)
+    client = Kafka(brokers.bootstrap_servers, replicas=3)
     yield client
     client.close()
 
@@ -204,6 +212,104 @@ def test_a_coordinator_and_a_leader_that_die_in_mid_publication_cost_and_double_
     assert len(killed) == 2
     assert (result.records, result.lag_versions) == (18, 0)
     assert published.texts() == {key: [f"a{key}", f"b{key}"] for key in range(9)}
+    # The brokers' default is one.
+    with closing(KafkaCluster(connection)) as cluster:
+        assert cluster.describe_topics([published.sink.progress_name])[published.sink.progress_name].replicas == 3
+
+
+class _Starting(logging.Handler):
+    """Starts a broker once a run says that it waits."""
+
+    def __init__(self, brokers: ThreeBrokers, number: int) -> None:
+        super().__init__()
+        self._start = lambda: brokers.start(number)
+        self.reported: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("waiting for"):
+            self.reported.append(record.getMessage())
+            if len(self.reported) == 1:
+                threading.Thread(target=self._start).start()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "reported"),
+    [([1, 3], "-0 has 1 of 2 replicas in sync, and min.insync.replicas is 2"), ([3], "-0 has no leader")],
+    ids=["too few replicas in sync", "no leader"],
+)
+def test_a_sink_says_within_ten_seconds_what_it_waits_for_and_goes_on_when_it_is_there(
+    replicas, reported, brokers, spark, topic, table
+):
+    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers)
+    least = str(len(replicas))
+    making: Any = SimpleNamespace(create=lambda name, _: brokers.create_on(name, replicas, min_insync_replicas=least))
+    published = Published(spark, making, connection, topic, table)
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, concat('a', id) FROM range(9)")
+    starting = _Starting(brokers, 3)
+    log = logging.getLogger(f"{__name__}.{topic}")
+    log.addHandler(starting)
+    calls = []
+
+    def killing(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        calls.append(key)
+        if len(calls) == 4:
+            brokers.kill(3)
+        return by_last_digit(topic, key, value, partitions)
+
+    timeout = timedelta(seconds=60)
+    result = published.run(start=0, partitioner=killing, transaction_timeout=timeout, logger=log)
+    assert (result.records, result.lag_versions) == (9, 0)
+    assert published.texts() == {key: [f"a{key}"] for key in range(9)}
+    said = starting.reported[0]
+    assert said.startswith(
+        f"waiting for 10 s: Kafka at {brokers.bootstrap_servers} has not accepted commit_transaction"
+    )
+    assert f" of the lane {topic}-0 yet: {topic}{reported}" in said
+
+
+def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(brokers, three, topic, caplog):
+    few, none, progress = (f"{topic}-{name}" for name in ("few", "none", "progress"))
+    brokers.create_on(few, [1, 3], min_insync_replicas="2")
+    brokers.create_on(none, [3], min_insync_replicas="1")
+    brokers.create_on(progress, [1], min_insync_replicas="1")
+    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers, request_timeout=5)
+    with closing(KafkaCluster(connection)) as cluster:
+
+        def opened(name):
+            sink = KafkaSink(
+                topic=name,
+                transactional_id_prefix=name,
+                progress_topic=progress,
+                transaction_timeout=timedelta(seconds=8),
+            )
+            lane = Lane(connection, sink, 0, unready=lambda: cluster.unready([name]))
+            lane.open()
+            return sink, lane
+
+        lanes = {name: opened(name) for name in (few, none)}
+        for name, (_, lane) in lanes.items():
+            lane.write(name, b"k", b"v")
+            wait_until(lambda lane=lane: lane.serve() or not len(lane._producer), seconds=30)
+        brokers.kill(3)
+        brokers.wait_for_leader(none, None)
+        causes = {few: "has 1 of 2 replicas in sync, and min.insync.replicas is 2", none: "has no leader"}
+        for name, (_, lane) in lanes.items():
+            lane.write(name, b"k", b"v")
+            told = f"did not accept .* of the lane {name}-0 in time: {name}-0 {causes[name]}: start the brokers"
+            with pytest.raises(ClusterUnreachableError, match=told):
+                lane.commit(Progress(0, 1, "t", None, "a", "i", Origin(0, snapshot=False), 1, 0, ("id",), "s"))
+            lane.close()
+        # The transaction of the lane before can't end, as its topic partition can't be told.
+        with pytest.raises(
+            ClusterUnreachableError, match=f"did not accept init_transactions .*: {none}-0 has no leader"
+        ):
+            opened(none)
+        brokers.start(3)
+        sink, lane = opened(none)
+        lane.close()
+        ProgressTopic(cluster, sink).prepare(3, logging.getLogger(__name__))
+        assert f"the progress topic {progress} has 1 replica, but the topic {none} has 3: if their disks" in caplog.text
 
 
 def _replicate(brokers, three, topics):

@@ -38,7 +38,6 @@ _SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "log.dirs": "data",
     "auto.create.topics.enable": "false",
-    "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "1",
