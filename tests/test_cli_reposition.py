@@ -232,6 +232,34 @@ def test_moving_the_position_makes_dagsters_record_void(
     assert materialized()["spark/started"].value is False, "the new record is believed again"
 
 
+def test_where_only_a_pool_keeps_writers_apart_a_command_is_told_that_no_run_writes(broker, topic, tmp_path):
+    definitions = tmp_path / "definitions.py"
+    definitions.write_text(
+        "from dagster import Definitions\n"
+        "from dagster_kafka_flip import (\n"
+        "    DeltaTarget, JsonFormat, KafkaResource, KafkaSource, SparkResource, Upsert, build_kafka_delta_asset\n"
+        ")\n"
+        f"landed = build_kafka_delta_asset(name='landed', source=KafkaSource(topics=({topic!r},)),\n"
+        "    table=DeltaTarget(table='oss://lake/t', single_writer=True, mode=Upsert(key=('id',))),\n"
+        "    key_format=JsonFormat(schema='id BIGINT'), value_format=JsonFormat(schema='id BIGINT'))\n"
+        f"defs = Definitions(assets=[landed], resources={{'kafka': KafkaResource(bootstrap_servers={broker!r}), "
+        "'spark': SparkResource()})\n",
+        encoding="utf-8",
+    )
+    asset = ("--yes", "--asset", "landed", "-f", str(definitions))
+    for command in (
+        ("position", "set", "--to", "earliest", "--reason", "r", *asset),
+        ("position", "reset", "--reason", "r", *asset),
+        ("rebuild", "--staging", str(tmp_path / "staging"), *asset),
+    ):
+        refused, goes_on = (CliRunner().invoke(main, [*command, *more]) for more in ((), ("--runs-stopped",)))
+        assert (refused.exit_code, goes_on.exit_code) == (1, 1)
+        assert "Nothing was written. Stop the runs that write to the table" in " ".join(refused.output.split())
+        # To a store that this Spark does not know.
+        assert "--runs-stopped" not in goes_on.output
+        assert "oss://lake/t" in goes_on.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -76,6 +76,11 @@ class MoveRequest:
         return self.found.void_record(self.target.stream, version, reason, move.after, move.fence)
 
 
+def _is_only_writer(flags: Mapping[str, Any]) -> bool:
+    """Whether the command is the table's only writer, or does not write."""
+    return bool(flags["runs_stopped"] or flags["dry_run"])
+
+
 def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
     """Creates the request for an asset's stream.
 
@@ -91,8 +96,9 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
             DeltaTarget.of(DeltaTarget(table="a/b", stream=stream))
     found = find_asset(flags["asset"], module_name=flags["module_name"], python_file=flags["python_file"])
     found.check_has_position()
+    stream = found.target.stream if stream is None else stream
     return MoveRequest(
-        target=found.target.model_copy(update={"stream": found.target.stream if stream is None else stream}),
+        target=found.target.model_copy(update={"stream": stream, "single_writer": _is_only_writer(flags)}),
         connection=found.connection(),
         found=found,
         topics=(),
@@ -117,7 +123,8 @@ def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
             KafkaSource(topics=flags["topics"])
     with written():
         stream = "main" if flags["stream"] is None else flags["stream"]
-        target = DeltaTarget.of(DeltaTarget(table=flags["table"], stream=stream))
+        single = _is_only_writer(flags)
+        target = DeltaTarget.of(DeltaTarget(table=flags["table"], stream=stream, single_writer=single))
         connection = KafkaConnection(bootstrap_servers=flags["bootstrap_servers"])
     return MoveRequest(
         target=target,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_kafka_flip.cli.only_writer import only_writer, runs_stopped_option
 from dagster_kafka_flip.cli.options import (
     asset_options,
     check_asset_or_table,
@@ -31,6 +32,7 @@ _move_options = option_group(
     click.option("--group-id", help="The group with the committed offsets. Default: the asset's."),
     spark_options,
     limit_rows_option,
+    runs_stopped_option,
     click.option("--reason", required=True, help="The reason; stored in the table's history."),
     click.option("--dry-run", is_flag=True, help="Show what would be read again or skipped, and change nothing."),
     click.option("--yes", is_flag=True, help="Skip the confirmation."),
@@ -88,7 +90,7 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
         raise click.UsageError(msg)
     request = request_of_table(flags) if asset is None else request_of_asset(flags)
     check_can_ask(yes=flags["yes"] or flags["dry_run"])
-    with request.session() as spark:
+    with only_writer(), request.session() as spark:
         with waiting("Reading the table's history and Kafka's offsets ..."):
             source = request.source(spark)
             if to is not None and to.needs_group and source.group_id is None:

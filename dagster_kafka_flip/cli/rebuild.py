@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dagster_kafka_flip.cli.only_writer import only_writer, runs_stopped_option
 from dagster_kafka_flip.cli.options import asset_options, check_can_ask, required_asset, spark_options, written
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     required=True,
     help="Path or catalog name of another table, in which to build the rows. It is created; remove it afterwards.",
 )
+@runs_stopped_option
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @spark_options
 @click.pass_context
@@ -29,6 +31,7 @@ def rebuild_command(
     module_name: str | None,
     python_file: Path | None,
     staging: str,
+    runs_stopped: bool,
     yes: bool,
     spark_master: str | None,
     spark_remote: str | None,
@@ -53,20 +56,24 @@ def rebuild_command(
     found.check_has_position()
     if not yes:
         click.confirm(f"Rebuild {found.target}, and replace all of its rows?", abort=True)
+    # Neither with the asset's word for its runs, nor with that for those into the dead-letter table.
+    single = {"single_writer": runs_stopped}
+    letters = found.ingestion.dead_letter
     with (
+        only_writer(),
         found.session(spark_master, spark_remote) as spark,
         found.transform() as transform,
         waiting(f"Building {found.target} in {staging} ..."),
     ):
         done = rebuild(
             found.source,
-            found.target,
+            found.target.model_copy(update=single),
             staging,
             spark=spark,
             connection=found.connection(),
             decoder=found.with_registries().decoder,
             transform=transform,
-            dead_letters=found.ingestion.dead_letter,
+            dead_letters=None if letters is None else letters.model_copy(update=single),
             limits=found.ingestion.limits,
         )
     click.echo(f"Version {done.version} of {found.target} has {done.rows:,} rebuilt rows. You can drop {staging}.")
