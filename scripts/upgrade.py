@@ -27,9 +27,9 @@ _FILES = (_ROOT / "constraints.txt", _ROOT / "constraints-airflow.txt")
 def main() -> None:
     """Resolves the newest versions, and rewrites the pins."""
     newest = _newest()
-    known = {canonicalize_name(name): version for file in _FILES for name, version in _pins(file)}
+    known = {_normal(name): version for file in _FILES for name, version in _pins(file)}
     for file in _FILES:
-        names = {canonicalize_name(name): name for name, _ in _pins(file)}
+        names = {_normal(name): name for name, _ in _pins(file)}
         if file == _FILES[0]:
             names |= {name: name for name in newest.keys() - known.keys()}
         kept = sorted(names.keys() & newest.keys())
@@ -43,6 +43,10 @@ def main() -> None:
             click.echo(f"{name}: {before} -> {after}")
     if all(before == after for before, after in changes.values()):
         click.echo("all pins are the newest")
+
+
+def _normal(name: str) -> str:
+    return canonicalize_name(name)
 
 
 def _pins(file: Path) -> list[tuple[str, str]]:
@@ -60,7 +64,7 @@ def _newest() -> dict[str, str]:
             dry = ["--dry-run", "--ignore-installed", "--report", str(report), "-c", str(limits), "-e", ".[dev]"]
             subprocess.run([*pip, *dry], cwd=_ROOT, check=True)
             installed = [each["metadata"] for each in json.loads(report.read_text())["install"]]
-        newest = {canonicalize_name(each["name"]): each["version"] for each in installed}
+        newest: dict[str, str] = {_normal(each["name"]): each["version"] for each in installed}
         del newest["dagster-kafka-flip"]
         packages = packages_of(Version(newest["pyspark"]), Version(newest["delta-spark"]))
         there = {jar.name for jar in retrieve(packages, excludes=brought_by_spark(), older=packages)}

@@ -58,7 +58,7 @@ def test_files_are_not_deleted_earlier_than_asked_for(spark, table):
     left = {days: Path(table, f"part-of-{days}-days.parquet") for days in (8, 20, 31)}
     for days, file in left.items():
         file.touch()
-        os.utime(file, (time.time() - days * 86_400,) * 2)
+        os.utime(file, _days_ago(days))
     for asked, gone in ((30, {31}), (7, {8, 20, 31})):
         maintain(spark, DeltaTarget(table=table), timedelta(days=asked), has_position=False)
         assert {days for days, file in left.items() if not file.exists()} == gone

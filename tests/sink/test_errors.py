@@ -202,8 +202,8 @@ def test_versions_that_are_too_old_for_delta_are_named_with_the_property_that_ma
     published.create()
     for row in ("1, 'a'", "2, 'b'", "3, 'c'"):
         published.sql(f"INSERT INTO {{t}} VALUES ({row})")
-        long_ago = (time.time() - 20 * 24 * 3600,) * 2
-        os.utime(max(Path(table, "_delta_log").glob("*.json")), long_ago)
+        long_ago = time.time() - 20 * 24 * 3600
+        os.utime(max(Path(table, "_delta_log").glob("*.json")), (long_ago, long_ago))
         if row[0] == "1":
             assert published.run().records == 1
     published.sql("INSERT INTO {t} VALUES (4, 'd')")
