@@ -68,7 +68,7 @@ def failing_spark(monkeypatch, tmp_path):
 
 
 def test_a_spark_that_fails_says_so_and_leaves_nothing(failing_spark, tmp_path):
-    failing_spark("echo no room on the disk")
+    failing_spark(r"echo no room on the disk; printf '\tat java.base/Thread.run:%s\n' 1 2 3 4 5 6 7 8 9")
     with pytest.raises(SparkSessionError, match=r"(?s)spark-submit ended with 3.*no room on the disk"):
         make_archive(["/a.jar"], {})
     assert list((tmp_path / "cache" / "class-archives").iterdir()) == []

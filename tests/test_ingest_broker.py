@@ -636,8 +636,11 @@ def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, lan
         return records.select("kafka_offset", breaks("kafka_offset").alias("interpreter"))
 
     kafka.produce(topic, [(None, "y")])
-    with pytest.raises(WriteFailedError, match=r"nothing of it was committed: .*ValueError: TimeoutException by hand$"):
+    found = r"nothing of it was committed: PythonException: ValueError: TimeoutException by hand$"
+    with pytest.raises(WriteFailedError, match=found) as failed:
         land(_source(topic), transform=broken)
+    # A run's log shows the function's own trace.
+    assert "in breaks" in str(failed.value.__cause__)
 
     def lacking(records):
         from pyspark.sql import functions as f

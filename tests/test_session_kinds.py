@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -38,3 +39,18 @@ def test_a_session_with_a_master_leaves_the_address_of_a_server_alone(remote, op
     env = {**os.environ, "SPARK_REMOTE": remote}
     ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert ended.stdout.split() == ["3", "True"], ended.stderr
+
+
+def test_a_server_that_is_not_there_is_told_in_one_line():
+    code = (
+        "from dagster_kafka_flip.runtime import session\n"
+        "session._CONNECT_RETRIES = 1\n"
+        "try: session.build_session(remote='sc://127.0.0.1:1')\n"
+        "except session.SparkSessionError as error: print(error)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.fullmatch(
+        r"no Spark Connect session with sc://127\.0\.0\.1:1: \w+: .*\. The Spark Connect server does not answer: .*\n",
+        ended.stdout,
+    ), ended.stdout
+    assert ended.stderr == ""

@@ -71,6 +71,9 @@ def test_a_local_session_prints_no_java_stack_traces_and_no_greetings():
         spark = build_session(master="local[1]", config={"spark.ui.enabled": "false", **LIGHT_SPARK})
         from pyspark.sql import Observation, functions as f
         observed = spark.range(3).observe(Observation(), f.count(f.lit(1)).alias("n"))
+        def with_hints(number: int) -> str:
+            return str(number)
+        f.udf(with_hints, "string")
         try:
             # Spark's listener of observations fails once more on a query that was planned and could not be.
             observed.selectExpr("cast('x' AS INT) AS a").write.format("noop").mode("overwrite").save()

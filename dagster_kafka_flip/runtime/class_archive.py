@@ -123,7 +123,8 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
             )
             raise SparkSessionError(msg) from error
         if done.returncode != 0 or not partial.exists():
-            last_output = "\n".join(f"  {line}" for line in done.stdout.splitlines()[-_SHOWN_LINES:])
+            lines = [line for line in done.stdout.splitlines() if not line.startswith(("\tat ", "\t... "))]
+            last_output = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
             msg = (
                 f"could not create Spark's class archive: spark-submit ended with {done.returncode}. Runs work "
                 f"without it, but start more slowly. Last output:\n{last_output}"

@@ -25,7 +25,15 @@ _NO_ANSWER = re.compile(r"RETRIES_EXCEEDED|StatusCode\.UNAVAILABLE|RST_STREAM|fa
 _OTHER_SERVER = re.compile(r"INVALID_HANDLE\.SESSION_(?:NOT_FOUND|CHANGED|CLOSED)|NO_ACTIVE_SESSION")
 # A server that is told to end first stops Spark, and still answers until its JVM has ended.
 _SHUTTING_DOWN = re.compile(r"stopped SparkContext|SparkContext was shut down|No active or default Spark session found")
+# An error of gRPC that pyspark did not translate begins with the name of its Python class.
+_OF_GRPC = re.compile(r'<_\w+ of RPC .*?details = "(?P<details>[^\n]*)"', re.DOTALL)
 _HERE = re.compile(r"(?:ipv[46]:|sc://)(?:127\.|localhost\b|\[::1\]|%5B::1%5D)")
+
+
+def without_grpc(text: str) -> str:
+    """The text of an error; of one of gRPC only what it says."""
+    of_grpc = _OF_GRPC.match(text)
+    return text if of_grpc is None else of_grpc["details"]
 
 
 def server_advice(error: BaseException, address: str = "") -> str | None:

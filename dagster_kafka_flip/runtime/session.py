@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
@@ -19,7 +20,7 @@ from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, is_credential, redaction_regex
-from dagster_kafka_flip.runtime.remote import server_advice
+from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.session_settings import (
     DELTA_CATALOG,
     DELTA_EXTENSION,
@@ -182,15 +183,18 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 
 
 def _say_errors_once() -> None:
-    """Silences the loggers in which pyspark prints each failed query as JSON, besides raising its error.
+    """Silences what pyspark prints of a failed query or request, besides raising its error.
 
-    Expected errors, such as that of a table that does not exist yet, would appear there too.
+    Expected errors, such as that of a table that does not exist yet, would appear there too, as JSON. And of each
+    function with type hints, 4.2 says that these are not for pandas.
     """
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # With pyspark's own function: its loggers take more arguments than Python's.
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    for text in (r"\[RETRIES_EXCEEDED\]", "Cannot infer the eval type from type hints"):
+        warnings.filterwarnings("ignore", text, UserWarning)
 
 
 @contextlib.contextmanager
@@ -332,7 +336,7 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         advice = server_advice(error, remote) or "Check the address, the config and the server"
         msg = (
             f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: "
-            f"{reason.partition(_SERVERS_TRACE)[0].rstrip().rstrip('.')}. {advice}"
+            f"{without_grpc(reason).partition(_SERVERS_TRACE)[0].rstrip().rstrip('.')}. {advice}"
         )
         if reason != str(error):
             # A traceback would show the cause's text, which repeats the token.

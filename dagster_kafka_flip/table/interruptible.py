@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.runtime.job_tags import stop_jobs, tagged_jobs
+from dagster_kafka_flip.table.spark_error import unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -99,7 +100,7 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
                 if not is_interrupted.is_set():
                     action()
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
-            failures.append(error)
+            failures.append(unwrapped(error))
         finally:
             hold.let_go()
             has_ended.set()

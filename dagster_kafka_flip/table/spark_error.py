@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import error_text
+from dagster_kafka_flip.runtime.remote import without_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,15 +99,13 @@ _USERS_OWN = "PythonException"
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: ", re.MULTILINE)
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 # Under an error of the task that wrote, which pyspark does not translate from 4.1 on.
-_CAUSED_BY_USER = re.compile(
-    rf"^Caused by: org\.apache\.spark\.(?:api\.python\.{_USERS_OWN}: |SparkRuntimeException: \[{_RAISED_IN_SQL}\])",
-    re.MULTILINE,
+_RAISED_IN_TASK = re.compile(
+    rf"^Caused by: org\.apache\.spark\.SparkRuntimeException: \[{_RAISED_IN_SQL}\]", re.MULTILINE
 )
 _SPARK_IS_GONE = "Py4JNetworkError"
 
-_SAYS_NOTHING = ("An error occurred while calling", "An exception was thrown from the Python worker")
-# An error of gRPC that pyspark did not translate begins with the name of its Python class.
-_DETAILS_OF_GRPC = re.compile(r'<_\w+ of RPC .*?details = "(?P<details>[^\n]*)"', re.DOTALL)
+_FROM_USERS = "An exception was thrown from the Python worker"
+_SAYS_NOTHING = ("An error occurred while calling", _FROM_USERS)
 _END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\b")
 
 
@@ -178,7 +177,21 @@ def is_sparks_own(error: BaseException) -> bool:
 def _is_users_own(error: BaseException) -> bool:
     """Whether a user's Python function failed, or an expression that raises."""
     is_so = type(error).__name__ == _USERS_OWN or _condition(error) == _RAISED_IN_SQL
-    return is_so or _CAUSED_BY_USER.search(error_text(error)) is not None
+    return is_so or _RAISED_IN_TASK.search(error_text(error)) is not None
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """The error of a user's Python function, if it is below that of the task that wrote; else the error itself."""
+    cause = getattr(error, "java_exception", None)
+    # Spark's JVM is asked, and may have ended.
+    with contextlib.suppress(Exception):
+        while cause is not None:
+            if cause.getClass().getName() == f"org.apache.spark.api.python.{_USERS_OWN}":
+                from pyspark.errors.exceptions.captured import PythonException
+
+                return PythonException(f"{_FROM_USERS}:\n{cause.getMessage()}", stackTrace="")
+            cause = cause.getCause()
+    return error
 
 
 def is_from_spark(error: BaseException) -> bool:
@@ -191,10 +204,7 @@ def error_summary(error: BaseException) -> str:
 
     Spark wraps executor errors in generic sentences and in stack traces of two languages.
     """
-    text = error_text(error)
-    if of_grpc := _DETAILS_OF_GRPC.match(text):
-        text = of_grpc["details"]
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in without_grpc(error_text(error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
     chosen = 0
     if lines[0].startswith(_SAYS_NOTHING):
