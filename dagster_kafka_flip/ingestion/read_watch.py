@@ -7,8 +7,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.runtime.repeatedly import repeatedly
 from dagster_kafka_flip.runtime.spark_status import records_read
+from dagster_kafka_flip.telemetry.repeatedly import repeatedly
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from dagster_kafka_flip.runtime.repeatedly import said_while_waiting
 from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
 from dagster_kafka_flip.source.broker_errors import BrokerErrors
+from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.progress import Progress
     from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 _logger = logging.getLogger(__name__)
 # Otherwise librdkafka writes fatal errors to stderr, too; they are already raised.

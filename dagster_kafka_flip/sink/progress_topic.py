@@ -15,9 +15,9 @@ from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # Compacted soon, because each run reads it: closed segments of a day, and a hundredth of stale records.
 _SETTINGS = {"cleanup.policy": "compact", "segment.ms": "86400000", "min.cleanable.dirty.ratio": "0.01"}

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.unreadable import UnreadableRecords
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 __all__ = [
     "Boundedness",

@@ -23,7 +23,6 @@ from dagster_kafka_flip.errors import (
     GroupCommitError,
     TopicNotFoundError,
 )
-from dagster_kafka_flip.runtime.repeatedly import said_while_waiting
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.broker_errors import BrokerErrors
 from dagster_kafka_flip.source.highest_time import highest_times
@@ -34,16 +33,17 @@ from dagster_kafka_flip.source.request_failures import REFUSED_RIGHTS, Asked, Re
 from dagster_kafka_flip.source.sample import LogEnd, LoggedRecord, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
+from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    from dagster_kafka_flip.runtime.repeatedly import Log
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.sample import RecordSearch, SplitSample
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 T = TypeVar("T")
 P = ParamSpec("P")

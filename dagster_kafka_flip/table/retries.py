@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tenacity
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, PublishFailedError, WriteFailedError
-from dagster_kafka_flip.runtime.repeatedly import repeatedly
 from dagster_kafka_flip.table.spark_error import error_summary, is_transient
+from dagster_kafka_flip.telemetry.repeatedly import repeatedly
 
 if TYPE_CHECKING:
     import logging
