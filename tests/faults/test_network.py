@@ -11,11 +11,11 @@ import pytest
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.runtime import repeatedly
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.telemetry import repeatedly
 from tests import landed
 from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
 from tests.kafka_topic import Kafka

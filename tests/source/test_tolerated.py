@@ -147,7 +147,8 @@ def test_an_intolerable_error_class_is_reported_before_anything_runs(error):
     assert str(refused.value) == (
         f"tolerate: {error.__name__} can't be tolerated; allowed: ClusterChangedError, "
         "ConcurrentIngestionError, DeadLetterTableMissingError, EndBeforePositionError, ForeignRowsError, "
-        "RecordsFromFutureError, RetentionOvertookPositionError, TableReplacedError, TimestampOutOfRangeError, "
+        "RecordsFromFutureError, RetentionOvertookPositionError, SchemaNotFoundError, TableReplacedError, "
+        "TimestampOutOfRangeError, "
         "TimestampTypeChangedError, TopicNotFoundError, TopicRecreatedError, WindowBeyondRetentionError, "
         "WindowNotCompleteError"
     )
