@@ -239,23 +239,22 @@ def test_an_older_plan_is_not_written_over_a_newer_one_by_a_run_that_dies_behind
         kafka.produce(topic, [(None, "second")], timestamp=START + 2)
         rewrite(hours(0, 1))
 
+    def die(*_):
+        raise _DiedError
+
     # The second one takes the table back, with the record of the logs that its rows are of.
     for meanwhile in (somebody_else, lambda: spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")):
-
-        def first_the_others(table, *args, meanwhile=meanwhile):
-            monkeypatch.setattr(WindowedTable, "rewrite", original)
-            meanwhile()
-            monkeypatch.setattr(WindowedTable, "_judge", die)
-            return original(table, *args)
-
-        def die(*_):
-            raise _DiedError
-
         with monkeypatch.context() as patch:
+
+            def first_the_others(table, *args, patch=patch, meanwhile=meanwhile):
+                patch.setattr(WindowedTable, "rewrite", original)
+                meanwhile()
+                patch.setattr(WindowedTable, "_judge", die)
+                return original(table, *args)
+
             patch.setattr(WindowedTable, "rewrite", first_the_others)
             with pytest.raises(_DiedError):
                 rewrite(hours(0, 2))
-        monkeypatch.undo()
         assert values(rows()) == ["first", "second"]
 
 
