@@ -102,12 +102,12 @@ def effect_of(commit: Commit) -> Effect:  # noqa: PLR0911 - one line for each ki
 def _effect_of_write(parameters: Mapping[str, str | None]) -> Effect:
     if parameters.get("mode") != "Overwrite":
         return Effect.APPENDS
+    # Not isDynamicPartitionOverwrite: Delta notes what the session or the writer asked for, also where it replaced an
+    # unpartitioned table as a whole.
     by_condition = parameters.get("predicate") not in _NO_PREDICATE or any(
         parameters.get(name) for name in ("replaceOnCond", "replaceUsingCols")
     )
-    if by_condition or parameters.get("isDynamicPartitionOverwrite") == "true":
-        return Effect.CHANGES_ROWS
-    return Effect.REPLACES
+    return Effect.CHANGES_ROWS if by_condition else Effect.REPLACES
 
 
 # Metrics with the rows or files that an operation added; without any of them, the number is unknown.

@@ -58,7 +58,6 @@ HARMLESS = [
     foreign(2, "MERGE", {"numTargetRowsInserted": 3}, predicate='["(a = b)"]'),
     foreign(2, "STREAMING UPDATE", {"numOutputRows": 3}, outputMode="Append"),
     foreign(2, "WRITE", {"numOutputRows": 3}, mode="Overwrite", predicate='["(a = 1)"]'),
-    foreign(2, "WRITE", {"numOutputRows": 3}, mode="Overwrite", predicate="[]", isDynamicPartitionOverwrite="true"),
     own(2, stream="other"),
 ]
 
@@ -229,6 +228,7 @@ def test_an_older_restore_to_a_time_is_not_looked_at():
 WIPES = [
     (foreign(2, "WRITE", mode="Overwrite", predicate="[]"), 'WRITE {"mode": "Overwrite", "predicate": "[]"}'),
     (foreign(2, "WRITE", mode="Overwrite"), 'WRITE {"mode": "Overwrite"}'),
+    (foreign(2, "WRITE", mode="Overwrite", isDynamicPartitionOverwrite="true"), 'WRITE {"mode": "Overwrite"}'),
     (
         foreign(2, "WRITE", mode="Overwrite", predicate='["true"]'),
         'WRITE {"mode": "Overwrite", "predicate": "[\\"true\\"]"}',
