@@ -106,8 +106,10 @@ class TableWriter:
             if since:
                 raise ForeignConflictError(since[0].named)
 
+        # A session may overwrite partitions only, and keep the rows of those that have no new ones.
+        writer = self._writer(rows, document).option("partitionOverwriteMode", "static")
         written = self.written(
-            lambda: self._writer(rows, document).overwrite(f.lit(True)),
+            lambda: writer.overwrite(f.lit(True)),
             document.base_version,
             document.attempt,
             precheck=precheck,

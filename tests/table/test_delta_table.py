@@ -619,14 +619,25 @@ def test_an_optimize_right_behind_the_write_does_not_hide_it(spark, table):
     assert _ids(table) == [1, 2, 3]
 
 
-def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
+@pytest.fixture
+def by_partition(spark):
+    """A session that overwrites only the partitions for which it has rows."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    return session
+
+
+def test_a_wipe_is_an_error_until_it_is_undone(spark, table, by_partition):
     stream = _stream(spark, table)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    for version, wipe, shown in (
-        (2, "DELETE FROM {table}", 'a DELETE {"predicate": "[\\"true\\"]"}, after version 1'),
-        (3, "INSERT OVERWRITE {table} VALUES (9, 'x')", 'a WRITE {"mode": "Overwrite"'),
+    overwrite = "INSERT OVERWRITE {table} VALUES (9, 'x')"
+    for version, session, wipe, shown in (
+        # The table has no partitions.
+        (2, by_partition, overwrite, 'a WRITE {"mode": "Overwrite"'),
+        (3, spark, overwrite, 'a WRITE {"mode": "Overwrite"'),
+        (4, spark, "DELETE FROM {table}", 'a DELETE {"predicate": "[\\"true\\"]"}, after version 1'),
     ):
-        spark.sql(wipe.format(table=f"delta.`{table}`"))
+        session.sql(wipe.format(table=f"delta.`{table}`"))
         with pytest.raises(TableReplacedError) as error:
             stream.anchor()
         assert f"was replaced or its rows were deleted: version {version} is {shown}" in str(error.value)
@@ -634,7 +645,15 @@ def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
     anchor = stream.anchor()
     assert anchor is not None
-    assert (anchor.state, anchor.version, _ids(table)) == (EnumeratorState({_T0: 1}), 4, [1])
+    assert (anchor.state, anchor.version, _ids(table)) == (EnumeratorState({_T0: 1}), 5, [1])
+
+
+def test_all_rows_are_replaced_by_a_session_that_overwrites_partitions(spark, table, by_partition):
+    stream = _stream(spark, table, partition_by=("name",))
+    TableWriter(stream).commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
+    own = _stream(by_partition, table)
+    TableWriter(own).replace(_rows(by_partition, 1), _document(own.anchor(), "b"))
+    assert _ids(table) == [1]
 
 
 @pytest.mark.parametrize(
