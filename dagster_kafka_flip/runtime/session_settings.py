@@ -38,6 +38,8 @@ def session_settings() -> dict[str, str]:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # 50 tasks to read a log of a few files take longer than reading the files.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # From Delta 4.1 on, a write would otherwise follow a RESTORE that was committed in its middle.
+        "spark.databricks.delta.featureEnablement.conflictResolution.enabled": "false",
         "spark.sql.shuffle.partitions": "8",
         # To find the last change of a key, Spark keeps 4,096 of its changes in memory before it can spill them.
         "spark.sql.windowExec.buffer.in.memory.threshold": "32",
