@@ -208,7 +208,7 @@ class ProtobufFormat(RegisteredFormat):
         else:
             own = (self._schema.for_decoding, self.reader.full_name, plan(self.reader, self.reader))
             decode = protobuf_decoding.decoding(None, own, UNKNOWN_SCHEMA)
-        # Not with Arrow, which turns NaN into null. And Spark would decode a record twice if it were allowed to.
+        # Not with Arrow: in Spark 4.0 it turns NaN into null. And Spark would decode a record twice if it might.
         return f.udf(decode, result, useArrow=False).asNondeterministic()(data)
 
     def _schemas(self) -> dict[bytes, tuple[str, Messages | str]]:

@@ -130,7 +130,7 @@ def observed_metrics(observation: Observation, patience: float) -> dict[str, Any
         with contextlib.suppress(Exception):
             answer.update(observation.get)
 
-    # Observation.get never returns for a plan that Spark optimised away.
+    # Observation.get never returns if Delta skipped the write, nor, before Spark 4.2, if Spark optimised it away.
     thread = threading.Thread(target=ask, daemon=True, name="observation")
     thread.start()
     thread.join(patience)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Java's message. An overflow in a user's expression has another one (ARITHMETIC_OVERFLOW).
+# Java's message, from Spark 4.2 on below Spark's own (KAFKA_MALFORMED_RECORD_TIMESTAMP). An overflow in a user's
+# expression has another one (ARITHMETIC_OVERFLOW).
 _OVERFLOW = "java.lang.ArithmeticException: long overflow"
 
 # About as many as the client reads in a second.

@@ -1,7 +1,7 @@
 """Tags of Spark jobs, by which any thread can stop them.
 
-Without Spark Connect these are the SparkContext's tags: in Spark 4.0, `SparkSession.interruptTag` finds only jobs that
-its own thread has tagged.
+Without Spark Connect these are the SparkContext's tags: `SparkSession.interruptTag` finds only jobs that its own thread
+has tagged (Spark 4.0 to 4.2).
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 def kept_rows(rows: DataFrame) -> DataFrame:
     """Runs a query once, and returns its rows as they were then. They are kept until nothing refers to them.
 
-    `persist` is not enough: through Spark Connect each further query read Kafka again (4.0), and after the loss of an
-    executor rows are computed again, and may differ.
+    `persist` is not enough: after the loss of an executor rows are computed again, and may differ.
     """
     from pyspark import StorageLevel
 
@@ -22,7 +21,7 @@ def kept_rows(rows: DataFrame) -> DataFrame:
         return rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     from pyspark.sql.connect.plan import Checkpoint
 
-    # As localCheckpoint does it, which drops what the query observes (4.0).
+    # As localCheckpoint does it, which drops what the query observes (Spark 4.0 to 4.2).
     client: Any = rows.sparkSession.client
     plan: Any = vars(rows)["_plan"]
     command = Checkpoint(child=plan, local=True, eager=True, storage_level=StorageLevel.DISK_ONLY).command(client)

@@ -118,7 +118,7 @@ class ProtobufSerializer(RegistrySerializer):
         cloudpickle.register_pickle_by_value(protobuf_encoding)
         # For decoding, enums are numbers, which are written alike.
         encode = protobuf_encoding.encoding(parsed.for_decoding, message.full_name, plan)
-        # Not with Arrow, which turns NaN into null. And Spark would encode a row twice if it were allowed to.
+        # Not with Arrow: in Spark 4.0 it turns NaN into null. And Spark would encode a row twice if it might.
         encoded = f.udf(encode, "content binary, problem string", useArrow=False).asNondeterministic()
         value = struct_of(columns.names)
         whole = encoded(step.changed(value))

@@ -30,7 +30,7 @@ class Commit:
         metrics: The operation's metrics, as Delta prints them.
         user_metadata: The commit's `userMetadata`.
         timestamp_ms: Commit time in milliseconds since the epoch.
-        engine: The writer, such as `Apache-Spark/4.0.0 Delta-Lake/4.0.0` or `delta-rs:py-1.6.6`.
+        engine: The writer, such as `Apache-Spark/4.2.0 Delta-Lake/4.4.0` or `delta-rs:py-1.6.6`.
     """
 
     version: int

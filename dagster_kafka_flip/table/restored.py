@@ -1,7 +1,7 @@
 """Finds the version that a RESTORE to a timestamp restored, by comparing the table's files.
 
-The timestamp is ambiguous: Delta writes it in the JVM's time zone and parses it in the session's (4.0), without either
-zone, and commits get other times when a log is copied.
+The timestamp is ambiguous: Delta writes it in the JVM's time zone and parses it in the session's, without either zone,
+and commits get other times when a log is copied.
 """
 
 from __future__ import annotations
