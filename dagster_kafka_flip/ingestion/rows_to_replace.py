@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
+    ClusterChangedError,
     ConfigurationError,
+    EndBeforePositionError,
     KafkaFlipError,
     TopicRecreatedError,
     WindowBeyondRetentionError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, Scope
@@ -19,15 +22,23 @@ from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.window_predicates import repair_predicate, windows_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
+
+    from pyspark.sql import DataFrame
 
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_plan import WindowPlan
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
+
+_MAY_LOSE = {
+    error.__name__
+    for error in (ClusterChangedError, EndBeforePositionError, TopicRecreatedError, WindowBeyondRetentionError)
+}
 
 # Types that Spark compares with a timestamp.
 _TIMES = frozenset({"timestamp", "timestamp_ntz", "date", "string"})
@@ -165,6 +176,51 @@ class RowsToReplace:
             f"{grant}Choose windows that the table does not have yet; to replace these rows with the remaining "
             "records, tolerate WindowBeyondRetentionError"
         )
+
+    def lost(self, plan: WindowPlan, scoped: ReplacedRows, records: Callable[[], DataFrame]) -> tuple[Incident, ...]:
+        """Looks for records that the table has rows of, and that would have none after the write.
+
+        Args:
+            plan: The plan, with the errors that are tolerated.
+            scoped: The rows that are replaced.
+            records: Returns the records that the windows will hold, as read from Kafka.
+
+        Raises:
+            WindowBeyondRetentionError: There are such records, and that is not tolerated.
+        """
+        from pyspark.sql import functions as f
+
+        named = {field: self._names.name(field) for field in LOG_FIELDS if field in self._names.fields}
+        # Tolerated: these rows are of another log, or their records are known to be gone.
+        if (
+            _MAY_LOSE & {incident.error for incident in plan.incidents}
+            or len(named) < len(LOG_FIELDS)
+            or not self._table.has_columns(list(named.values()))
+            or not self._table.has_rows(scoped.predicate)
+        ):
+            return ()
+        there = self._table.rows(scoped.predicate).select(
+            *(f.col(quoted(name)).alias(field) for field, name in named.items())
+        )
+        # Others' rows without an offset are of no record, and a transform may give a topic another name.
+        there = there.where(f.col("topic").isin(sorted({tp.topic for tp in plan.stops})) & f.col("offset").isNotNull())
+        gone = there.join(records().select(*LOG_FIELDS), list(LOG_FIELDS), "left_anti").agg(
+            f.count_distinct(*LOG_FIELDS), f.min(f.struct(*LOG_FIELDS))
+        )
+        ((number, first),) = gone.collect()
+        if not number:
+            return ()
+        begin, end = plan.windows[0].window, plan.windows[-1].window
+        error = WindowBeyondRetentionError(
+            f"the table {self._target} would lose {counted(number, 'record')} (first {first[0]}-{first[1]} offset "
+            f"{first[2]}) of the windows from {begin.start} to {end.stop}: they are no longer in the log, as after "
+            "compaction, or the run leaves them out, as with a smaller max_lateness. Nothing was written, and the rows "
+            "are unchanged. Choose other windows, or change that back; to replace these rows with the remaining "
+            "records, tolerate WindowBeyondRetentionError"
+        )
+        incident = tolerate(error, self._context.tolerated, "The run wrote the remaining records.", lost_offsets=number)
+        self._log.warning("tolerated %s: %s", incident.error, incident.message)
+        return (incident,)
 
     def _repair_predicate(self, plan: WindowPlan) -> str:
         columns = self.repaired_columns()

@@ -60,12 +60,15 @@ from dagster_kafka_flip.table.windows_document import EXACT, WindowsDocument
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
@@ -238,11 +241,11 @@ class WindowLanding:
             self._land_letters(letters, look, plan, assignment, attempt)
             plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
         batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
-        document = self._document(batch, attempt)
         # A repair of a range that the stream has not reached has nothing to replace.
         if not (self._rules.repair and not plan.splits):
             retrying = write_retries(self._spec.log, self._target, self._spec.source, self._context, plan.splits)
-            batch.done = retrying(lambda: self._write(batch, document, retrying.statistics["attempt_number"]))
+            batch.done = retrying(lambda: self._write(batch, attempt, retrying.statistics["attempt_number"]))
+        batch.plan = batch.plan_with_losses
         return batch
 
     def _result(
@@ -343,7 +346,7 @@ class WindowLanding:
         letters.confirm()
 
     def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
-        look, plan, scope = batch.look, batch.plan, batch.scoped.scope
+        look, plan, scope = batch.look, batch.plan_with_losses, batch.scoped.scope
         replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
         return WindowsDocument(
             attempt=attempt,
@@ -376,17 +379,50 @@ class WindowLanding:
             ) as error:
                 raise PlannedLogsGoneError(str(error)) from error
 
-    def _write(self, batch: _Batch, document: WindowsDocument, attempt_number: int) -> Committed | None:
+    def _write(self, batch: _Batch, attempt: str, attempt_number: int) -> Committed | None:
         """Writes a batch. A repeat is the same attempt, if the logs still have its records."""
-        from pyspark.sql import functions as f
-
         if attempt_number > 1:
             self._check_still_in_log(batch.plan)
+        with dead_spark_as_error():
+            records = self._records(batch.assignment)
+        try:
+            with self._watching(batch, look := f"{attempt}-look"):
+                batch.losses = self._table.read(lambda: self._lost(records, batch), look)
+            return self._write_rows(records, batch, attempt)
+        except WriteFailedError as error:
+            if (record := record_set_by_producer(error)) is not None:
+                msg = (
+                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says "
+                    "that brokers set it: the setting was changed. Such records may be late, and late records were not "
+                    "read. Nothing was written. Tolerate TimestampTypeChangedError to read as far as max_lateness "
+                    "allows"
+                )
+                raise TimestampTypeChangedError(msg) from None
+            if is_rejection(error):
+                raise rejected_records(records, self._spec.decoder, dead_letters=self._rules.repair) from None
+            raise
+
+    def _watching(self, batch: _Batch, attempt: str) -> AbstractContextManager[None]:
+        progress = ReadProgress(batch.plan.offset_span)
+        return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
+
+    def _lost(self, records: DataFrame, batch: _Batch) -> tuple[Incident, ...]:
+        """The tolerated loss of records that the table has rows of, by a read of its own."""
+        windows = WindowFilter(batch.plan, self._rules)
+
+        def of_the_windows() -> DataFrame:
+            # Where a value tells the window, and in a repair, what is read tells enough.
+            return records if windows.is_by_value or self._rules.repair else windows.inside(windows.number(records))
+
+        return self._to_replace.lost(batch.plan, batch.scoped, of_the_windows)
+
+    def _write_rows(self, records: DataFrame, batch: _Batch, attempt: str) -> Committed | None:
+        from pyspark.sql import functions as f
+
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         batch.whole = WholeBatch(batch.plan.splits)
         scope, predicate = batch.scoped.scope, batch.scoped.predicate
         with dead_spark_as_error():
-            records = self._records(batch.assignment)
             rows = self._decoded(records, batch) if scope is None else self._windowed(records, batch)
         rows = self._transformed(rows)
         with dead_spark_as_error():
@@ -408,22 +444,8 @@ class WindowLanding:
             )
             self._table.keep(landed, batch.look)
         replacement = Replacement(predicate, frozenset(batch.plan.stops))
-        progress = ReadProgress(batch.plan.offset_span)
-        try:
-            with read_watched(self._session, write_tag(document.attempt), progress, self._spec.log):
-                return self._table.rewrite(rows, document, replacement)
-        except WriteFailedError as error:
-            if (record := record_set_by_producer(error)) is not None:
-                msg = (
-                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says "
-                    "that brokers set it: the setting was changed. Such records may be late, and late records were not "
-                    "read. Nothing was written. Tolerate TimestampTypeChangedError to read as far as max_lateness "
-                    "allows"
-                )
-                raise TimestampTypeChangedError(msg) from None
-            if is_rejection(error):
-                raise rejected_records(records, self._spec.decoder, dead_letters=self._rules.repair) from None
-            raise
+        with self._watching(batch, attempt):
+            return self._table.rewrite(rows, self._document(batch, attempt), replacement)
 
     def _records(self, assignment: SplitAssignment) -> DataFrame:
         if assignment.plan.is_empty:
@@ -490,6 +512,12 @@ class _Batch:
     window_watch: Observation | None = None
     columns: TableColumns | None = None
     done: Committed | None = None
+    losses: tuple[Incident, ...] = ()
+
+    @property
+    def plan_with_losses(self) -> WindowPlan:
+        """The plan, with what its look at the records found."""
+        return replace(self.plan, incidents=(*self.plan.incidents, *self.losses))
 
     @property
     def reads(self) -> bool:

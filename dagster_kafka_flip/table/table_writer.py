@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     CommitUnknownError,
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.merge import LatestChanges
+
+_T = TypeVar("_T")
 
 
 class TableWriter:
@@ -137,7 +138,7 @@ class TableWriter:
         table = self._table
         schema = table.checked or table.schema()
         changes = changes.fitted(schema, lambda: table.partition_columns, str(table.target))
-        latest = self._read(changes, document)
+        latest = self.read(lambda: read(changes, lambda: self._rows_before(changes)), document.attempt)
         if not latest.keys:
             # Only the position moves, and an append conflicts with no other writer.
             return self._commit_by(lambda: self._append(changes.landed.limit(0), document), document, takes_up, keys=0)
@@ -152,17 +153,12 @@ class TableWriter:
             self._evolve(changes.landed)
         session.sql(statement).collect()
 
-    def _read(self, changes: Changes, document: CommitDocument) -> LatestChanges:
-        """Reads a batch of changes. Nothing is written yet, so the table's lock isn't needed."""
-        found: list[LatestChanges] = []
+    def read(self, what: Callable[[], _T], attempt: str) -> _T:
+        """Reads what a write needs to know. Nothing is written yet, so the table's lock isn't needed."""
+        found: list[_T] = []
         try:
             with held(contextlib.nullcontext()) as nothing:
-                run_interruptibly(
-                    self._table.spark,
-                    lambda: found.append(read(changes, lambda: self._rows_before(changes))),
-                    write_tag(document.attempt),
-                    nothing,
-                )
+                run_interruptibly(self._table.spark, lambda: found.append(what()), write_tag(attempt), nothing)
         except KafkaFlipError:
             raise
         except Exception as error:
