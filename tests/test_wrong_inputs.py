@@ -1199,6 +1199,10 @@ def test_an_address_without_a_secret_is_a_table(table):
             "connection: expected KafkaConnection, got str; for example connection=KafkaConnection(bo",
         ),
         (
+            lambda: _ingest(spark=5),
+            "spark: expected function, got int; for example spark=lambda: session",
+        ),
+        (
             lambda: _ingest(limits=5),
             "limits: expected Limits, got int; for example limits=Limits(max_records_per_batch=1_000_",
         ),

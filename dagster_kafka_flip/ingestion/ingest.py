@@ -95,7 +95,12 @@ def ingest(
         expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     expect("verify_after", verify_after, timedelta, "timedelta(hours=1)")
     check_run_options(
-        connection=connection, limits=limits, transform=transform, starting_offsets=starting_offsets, known=known
+        connection=connection,
+        limits=limits,
+        spark=spark,
+        transform=transform,
+        starting_offsets=starting_offsets,
+        known=known,
     )
     target = DeltaTarget.of(table)
     decoder = Decoder.of(key_format, value_format, columns)

@@ -109,7 +109,7 @@ def rewrite_windows(
     rules = rules or Windows()
     expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     expect("rules", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
-    check_run_options(connection=connection, limits=limits, transform=transform)
+    check_run_options(connection=connection, limits=limits, spark=spark, transform=transform)
     expect("windows", windows, Iterable, '[Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")]')
     windows = list(windows)
     for window in windows:

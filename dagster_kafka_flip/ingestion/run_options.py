@@ -19,18 +19,21 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 
 
-def check_run_options(*, transform: Any = None, **options: Any) -> None:
+_FUNCTIONS = {"spark": "lambda: session", "transform": "a function of a DataFrame"}
+
+
+def check_run_options(**options: Any) -> None:
     """Checks the types.
 
     Args:
-        transform: A function; None if there is none.
         **options: Options by name; None if not set.
 
     Raises:
         ConfigurationError: An option has the wrong type.
     """
-    if transform is not None and not callable(transform):
-        expect("transform", transform, FunctionType, "a function of a DataFrame")
     for option, value in options.items():
-        if value is not None:
-            expect(option, value, *_KINDS[option])
+        if option not in _FUNCTIONS:
+            if value is not None:
+                expect(option, value, *_KINDS[option])
+        elif value is not None and not callable(value):
+            expect(option, value, FunctionType, _FUNCTIONS[option])
