@@ -163,8 +163,7 @@ def test_spark_is_never_asked_for_its_jvm():
 
 def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
     allowed = {
-        Path(f"source/{name}.py")
-        for name in ("cluster", "cut_logs", "groupless", "record_reading", "record_search", "sampling")
+        Path(f"source/{name}.py") for name in ("cluster", "cut_logs", "groupless", "record_search", "sampling")
     } | {Path("broker/local_broker.py"), Path("registry/client.py"), Path("registry/schemas.py")}
     # A sink's producers, which alone write.
     allowed |= {Path("sink/lane.py")}

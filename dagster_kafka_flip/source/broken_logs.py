@@ -71,7 +71,7 @@ def _overtaken(affected: Sequence[TopicPartition], position: Position, beginning
     finding = (
         f"{tp}: retention has overtaken the position. The next offset to read is {position[tp]}, but the log begins "
         f"at {restart[tp]}: up to {restart[tp] - position[tp]} unread records are "
-        f"gone{others_affected(affected, gone)}."
+        f"gone{others_affected(affected, records=gone)}."
     )
     continuation = "The run continued at the beginning of the log."
     return BrokenLogs(RetentionOvertookPositionError, finding, restart, restart, continuation, gone)
@@ -187,9 +187,9 @@ def _retention_error(message: str, begins: Position) -> RetentionOvertookPositio
     return RetentionOvertookPositionError(message, {(tp.topic, tp.partition): at for tp, at in begins.items()})
 
 
-def others_affected(affected: Collection[TopicPartition], records: int | None = None) -> str:
+def others_affected(affected: Collection[object], what: str = "topic partition", records: int | None = None) -> str:
     """How many others a message is about that names the first; empty if there are none."""
     if len(affected) == 1:
         return ""
     total = "" if records is None else f", up to {counted(records, 'record')} in total"
-    return f" (also affects {counted(len(affected) - 1, 'more topic partition')}{total})"
+    return f" (also affects {counted(len(affected) - 1, f'more {what}')}{total})"

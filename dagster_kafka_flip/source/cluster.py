@@ -547,7 +547,7 @@ class KafkaCluster:
     def _messages(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[confluent_kafka.Message]:
-        from dagster_kafka_flip.source.record_reading import LogEndedError, read_messages
+        from dagster_kafka_flip.source.groupless import LogEndedError, read_messages
 
         partitions = {each.topic_partition for each in ranges}
         with self._reading(isolation_level, "records", partitions, is_short=False) as config:

@@ -41,11 +41,10 @@ from dagster_kafka_flip.source.identity import (
 from dagster_kafka_flip.source.incident import incident_of, tolerate
 from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
-from dagster_kafka_flip.source.partition_change import get_partition_change
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import splits_between
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.subscription import PartitionSetSubscription
+from dagster_kafka_flip.source.subscription import PartitionSetSubscription, get_partition_change
 from dagster_kafka_flip.source.unreadable import unreadable_records
 
 if TYPE_CHECKING:
@@ -53,12 +52,10 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.log import Cluster
-    from dagster_kafka_flip.source.partition_change import PartitionChange
-    from dagster_kafka_flip.source.read_settings import ReadSettings
+    from dagster_kafka_flip.source.log import Cluster, ReadSettings
     from dagster_kafka_flip.source.sample import SplitSample
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
-    from dagster_kafka_flip.source.subscription import TopicMetadata
+    from dagster_kafka_flip.source.subscription import PartitionChange, TopicMetadata
     from dagster_kafka_flip.source.unreadable import UnreadableRecords
 
 _logger = logging.getLogger(__name__)

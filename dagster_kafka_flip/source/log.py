@@ -1,4 +1,4 @@
-"""A plan's view of the logs: cluster requests, and start and end offsets that are read once."""
+"""A plan's view of the logs: what it asks of source and cluster, and start and end offsets that are read once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,56 @@ from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
 
-    from dagster_kafka_flip.source.read_settings import ReadSettings
+    from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.subscription import Subscription
+
+
+class ReadSettings(Protocol):
+    """Interface for enumerators and logs; `KafkaSource` implements it."""
+
+    @property
+    def subscription(self) -> Subscription:
+        """The topic partitions to read."""
+        ...
+
+    @property
+    def starting_offsets(self) -> OffsetsInitializer:
+        """The start of a topic partition without a position."""
+        ...
+
+    @property
+    def stopping_offsets(self) -> OffsetsInitializer:
+        """The stop of a run."""
+        ...
+
+    @property
+    def overrides_position(self) -> bool:
+        """Whether this run starts at the starting offsets, regardless of the position."""
+        ...
+
+    @property
+    def isolation_level(self) -> str:
+        """`read_committed` or `read_uncommitted`."""
+        ...
+
+    @property
+    def group_id(self) -> str | None:
+        """The consumer group whose committed offsets are used."""
+        ...
+
+    @property
+    def commit_offsets(self) -> bool:
+        """Whether the position is also committed to the group."""
+        ...
+
+    @property
+    def max_drift(self) -> timedelta | None:
+        """Maximum event time by which a topic partition may be read ahead of the slowest."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.source.partition_change import PartitionChange, get_partition_change
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.subscription import PartitionChange, get_partition_change
 from tests.source.strategies import topic_partitions
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
