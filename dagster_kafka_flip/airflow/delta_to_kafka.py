@@ -18,8 +18,7 @@ from dagster_kafka_flip.airflow.given import (
 )
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.lineage import Lineage, table_names, topic_names
-from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
-from dagster_kafka_flip.airflow.task_context import add_to_events
+from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask, add_to_events
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish

@@ -1,7 +1,8 @@
-"""What a task may be given as source and table, with templates, and how a trigger keeps a source."""
+"""What a task may be given as source, table and connection, with templates, and how a trigger keeps a source."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import BaseOperator, Connection, Context
 
 _JINJA = re.compile(r"\{[{%]")
 
@@ -153,3 +154,22 @@ def check_absolute(target: DeltaTarget) -> None:
             f"would write to another table. Write an absolute path, such as /data/{place}"
         )
         raise ConfigurationError(msg)
+
+
+def extra_of(connection: Connection) -> dict[str, Any]:
+    """Returns the extra of a connection; Airflow masks what has a secret's name.
+
+    Raises:
+        ConfigurationError: It is not a JSON object. Airflow would treat it as empty, so a task would run
+            without the login or the queue that it names.
+    """
+    try:
+        found = json.loads(connection.extra or "{}")
+    except ValueError as error:
+        # The parser's message has the place, but none of the text, which may be a secret.
+        msg = f"the connection {connection.conn_id!r}: its extra is not JSON: {error}"
+        raise ConfigurationError(msg) from None
+    if not isinstance(found, dict):
+        msg = f'the connection {connection.conn_id!r}: its extra is not a JSON object: write {{"name": "value"}}'
+        raise ConfigurationError(msg)
+    return connection.extra_dejson

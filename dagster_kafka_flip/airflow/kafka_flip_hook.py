@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
-from dagster_kafka_flip.airflow.connection_extra import extra_of
-from dagster_kafka_flip.airflow.given import check_conn_id
+from dagster_kafka_flip.airflow.given import check_conn_id, extra_of
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection

@@ -25,8 +25,7 @@ from dagster_kafka_flip.airflow.given import (
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.lineage import Lineage, table_names, topic_names
 from dagster_kafka_flip.airflow.run_window import run_window
-from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
-from dagster_kafka_flip.airflow.task_context import add_to_events, is_by_hand, run_name
+from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask, add_to_events, is_by_hand, run_name
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of

@@ -1,13 +1,16 @@
-"""SparkSettings: the Spark session of a task."""
+"""SparkSettings: the Spark session of a task, also by one of Airflow's connections."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from airflow.sdk.log import mask_secret
 from pydantic import Field
 
+from dagster_kafka_flip.airflow.given import extra_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.session_address import check_coordinates, check_session_address
 from dagster_kafka_flip.settings.base import Settings
@@ -16,6 +19,7 @@ from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
+    from airflow.sdk import Connection
     from pyspark.sql import SparkSession
 
 
@@ -94,3 +98,69 @@ class SparkSettings(Settings):
         finally:
             for session in own:
                 end_session(session)
+
+
+# Names in the provider's extra that are not Spark's.
+_SETTINGS: Mapping[str, str] = {
+    "keytab": "spark.kerberos.keytab",
+    "namespace": "spark.kubernetes.namespace",
+    "principal": "spark.kerberos.principal",
+    "queue": "spark.yarn.queue",
+}
+# Options of spark-submit, which is not used.
+_UNUSED = frozenset({"spark-binary", "spark-home"})
+_CONNECT_PORT = 15002
+
+
+def spark_settings_of(connection: Connection) -> SparkSettings:
+    """Returns the settings of a connection of type `spark` or `spark_connect`; has Airflow mask its token in every log.
+
+    Raises:
+        ConfigurationError: The connection is of another type, or has no host, or a setting is malformed or unknown.
+    """
+    readers = {"spark": _of_master, "spark_connect": _of_server}
+    read = readers.get(connection.conn_type or "")
+    if read is None:
+        msg = (
+            f"the connection {connection.conn_id!r} has the type {connection.conn_type!r}; Spark's are 'spark' and "
+            "'spark_connect'"
+        )
+        raise ConfigurationError(msg)
+    if not connection.host:
+        msg = f"the connection {connection.conn_id!r} has no address of Spark: set its host"
+        raise ConfigurationError(msg)
+    return read(connection, connection.host)
+
+
+def _of_master(connection: Connection, host: str) -> SparkSettings:
+    config: dict[str, str] = {}
+    for name, value in extra_of(connection).items():
+        if name == "deploy-mode" and value == "cluster":
+            msg = (
+                f"the connection {connection.conn_id!r}: deploy-mode is cluster, but Spark's driver runs in the task's "
+                "process: set it to client"
+            )
+            raise ConfigurationError(msg)
+        if name.startswith("spark."):
+            config[name] = str(value)
+        elif name in _SETTINGS:
+            config[_SETTINGS[name]] = str(value)
+        elif name not in (*_UNUSED, "deploy-mode"):
+            known = ", ".join(sorted((*_SETTINGS, *_UNUSED, "deploy-mode")))
+            msg = (
+                f"the connection {connection.conn_id!r}: {name} is unknown; its extra has Spark's settings, or {known}"
+            )
+            raise ConfigurationError(msg)
+    return SparkSettings(master=f"{host}:{connection.port}" if connection.port else host, config=config)
+
+
+def _of_server(connection: Connection, host: str) -> SparkSettings:
+    given = {"user_id": connection.login, "token": connection.password}
+    if extra_of(connection).get("use_ssl"):
+        given["use_ssl"] = "true"
+    if connection.password:
+        mask_secret(connection.password)
+        mask_secret(quote(connection.password, safe=""))
+    parameters = "".join(f";{name}={quote(value, safe='')}" for name, value in given.items() if value)
+    address = f"{host.removeprefix('sc://')}:{connection.port or _CONNECT_PORT}"
+    return SparkSettings(remote=f"sc://{address}/{parameters}" if parameters else f"sc://{address}")

@@ -1,4 +1,7 @@
-"""SparkTask: a task that starts Spark if it needs it, shows its UI, and stops its jobs when it is killed."""
+"""SparkTask: a task that starts Spark if it needs it, shows its UI, and stops its jobs when it is killed.
+
+Also what each operator reads of its context, and adds to the events of its assets.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from airflow.sdk import BaseHook, BaseOperator
 
 from dagster_kafka_flip.airflow.lineage import Lineage
-from dagster_kafka_flip.airflow.spark_connection import spark_settings_of
-from dagster_kafka_flip.airflow.spark_settings import SparkSettings
+from dagster_kafka_flip.airflow.spark_settings import SparkSettings, spark_settings_of
 from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
-from dagster_kafka_flip.airflow.task_context import is_mapped, part
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset, Context
@@ -124,3 +125,33 @@ class SparkTask(BaseOperator):
         if self._works:
             msg = "Airflow ended the task"
             raise KeyboardInterrupt(msg)
+
+
+_BY_HAND = frozenset({"manual", "asset_materialization"})
+
+
+def part(context: Context, name: Literal["dag_run", "outlet_events", "ti"]) -> Any:
+    """Returns a part of the context that each task has; its type says that it may be missing."""
+    return context.get(name)
+
+
+def run_name(context: Context) -> str:
+    """Returns a name of the task's run, for the commit's document."""
+    task = part(context, "ti")
+    return f"{task.dag_id}/{task.run_id}/{task.task_id}"
+
+
+def is_by_hand(context: Context) -> bool:
+    """Whether somebody started the run, also from an asset's page, or the task runs again: failed, or cleared."""
+    return (part(context, "ti").try_number or 1) > 1 or part(context, "dag_run").run_type in _BY_HAND
+
+
+def is_mapped(context: Context) -> bool:
+    """Whether the task is one of several instances in its run, by `expand`."""
+    return part(context, "ti").map_index not in (None, -1)
+
+
+def add_to_events(context: Context, assets: Iterable[Asset], extra: Mapping[str, Any]) -> None:
+    """Adds a run's results to the events of its assets."""
+    for asset in assets:
+        part(context, "outlet_events")[asset].extra.update(extra)

@@ -16,8 +16,7 @@ from airflow.sdk.log import redact  # pyright: ignore[reportPrivateImportUsage] 
 from dagster_kafka_flip import KafkaConnection
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook, kafka_connection
 from dagster_kafka_flip.airflow.provider import provider_info
-from dagster_kafka_flip.airflow.spark_connection import spark_settings_of
-from dagster_kafka_flip.airflow.spark_settings import SparkSettings
+from dagster_kafka_flip.airflow.spark_settings import SparkSettings, spark_settings_of
 from dagster_kafka_flip.errors import ConfigurationError
 
 
