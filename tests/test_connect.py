@@ -133,7 +133,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, files, broker, re
 _COMMANDS = """
 import sys
 
-from dagster_kafka_flip.cli.spark_session import command_session
+from dagster_kafka_flip.cli.options import command_session
 from dagster_kafka_flip.runtime.session import build_session
 
 with command_session(None, sys.argv[1]) as own:

@@ -19,7 +19,7 @@ from dagster_kafka_flip.assets.dagster_internals import (
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, read_record, void_record
 from dagster_kafka_flip.assets.registries import registry_of
 from dagster_kafka_flip.assets.resources import connection_of, session_of
-from dagster_kafka_flip.cli.spark_session import command_session
+from dagster_kafka_flip.cli.options import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.source import next_step

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_kafka_flip.cli.backfill_plan import Backfill, FinishedRun, RunRequest
 from dagster_kafka_flip.cli.options import (
     asset_options,
     check_can_ask,
@@ -31,9 +30,11 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.assets.partitions import AssetPartitions
     from dagster_kafka_flip.cli.asset import LandingAsset
+    from dagster_kafka_flip.cli.backfill_output import Backfill, FinishedRun, RunRequest
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import Window, Windows
     from dagster_kafka_flip.source.window_plan import WindowPlan
+
 
 # The end of the calendar, after any window.
 _NEVER_MS = 253_402_300_799_000
@@ -140,6 +141,7 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         ConfigurationError: The range contains no window.
         KafkaFlipError: The runs would fail with this error.
     """
+    from dagster_kafka_flip.cli.backfill_output import Backfill, RunRequest
     from dagster_kafka_flip.source.window import Windows, contiguous_groups
 
     partitions = found.ingestion.partitions
@@ -300,6 +302,7 @@ def _finished(instance: DagsterInstance, result: ExecuteInProcessResult, run: Ru
     from dagster import DagsterEventType
 
     from dagster_kafka_flip.assets.window_metadata import of_run
+    from dagster_kafka_flip.cli.backfill_output import FinishedRun
 
     # From the instance, not the result: it also has what a failed run wrote before.
     entries = instance.all_logs(result.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_kafka_flip.cli.options import written
-from dagster_kafka_flip.cli.position_source import partitions_still_there
-from dagster_kafka_flip.cli.spark_session import command_session
+from dagster_kafka_flip.cli.options import command_session, written
+from dagster_kafka_flip.cli.stream_lag import partitions_still_there
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.delta_table import DeltaTable

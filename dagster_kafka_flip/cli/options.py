@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the session and the guard that some of them are for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    from pyspark.sql import SparkSession
 
     Option: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -206,3 +208,53 @@ def required_asset(context: click.Context, asset: str | None, wanted: str) -> st
         msg = f"select {wanted} with --asset"
         raise click.UsageError(msg)
     return asset
+
+
+runs_stopped_option = click.option(
+    "--runs-stopped",
+    is_flag=True,
+    help="Confirm that no run writes to the table. Required where only a pool's limit keeps two writers apart (S3 with "
+    "single_writer): a command takes no slot of the pool.",
+)
+
+
+@contextlib.contextmanager
+def only_writer() -> Generator[None]:
+    """Refuses a table whose store does not keep two writers apart, unless `--runs-stopped` is its `single_writer`.
+
+    Raises:
+        UnsafeStoreError: A run could write at the same time.
+    """
+    from dagster_kafka_flip.errors import UnsafeStoreError
+
+    try:
+        yield
+    except UnsafeStoreError as error:
+        msg = (
+            f"{str(error).partition(' Nothing was written.')[0]} A command takes no slot of the pool that keeps runs "
+            "apart. Nothing was written. Stop the runs that write to the table, with the schedules and sensors that "
+            "start them, and repeat the command with --runs-stopped"
+        )
+        raise UnsafeStoreError(msg) from error
+
+
+@contextlib.contextmanager
+def command_session(master: str | None, remote: str | None) -> Generator[SparkSession, None, None]:
+    """Context manager with the process's active session, or a new one that is stopped afterwards.
+
+    Args:
+        master: Master URL. Default: local[*].
+        remote: Spark Connect server, instead of a master. Default: the environment variable SPARK_REMOTE, if there is
+            no master either.
+    """
+    from dagster_kafka_flip.runtime.session import active_session, build_session, connect_address
+
+    joined = active_session()
+    # A server refuses the setting below, which only a session of its own can have.
+    remote = connect_address(master, remote)
+    spark = build_session(master=master, remote=remote, config={} if remote else {"spark.ui.enabled": "false"})
+    try:
+        yield spark
+    finally:
+        if joined is None or spark is not joined:
+            spark.stop()

@@ -139,8 +139,7 @@ def plan(
         request = request_of_asset(found, flags, ask_table=ask_table)
 
     from dagster_kafka_flip.cli.output import waiting
-    from dagster_kafka_flip.cli.plan_output import show, to_json
-    from dagster_kafka_flip.cli.planned_run import plan_run
+    from dagster_kafka_flip.cli.planned_run import plan_run, show, to_json
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
 
     about = SplitEnumeratorContext(parallelism or os.cpu_count() or 1, request.record_bytes, request.tolerated)

@@ -123,8 +123,8 @@ def _reports(
     remote: str | None,
 ) -> tuple[Sequence[Commit], list[PositionReport]]:
     """The table's history, and the position of one stream or all."""
+    from dagster_kafka_flip.cli.options import command_session
     from dagster_kafka_flip.cli.output import waiting
-    from dagster_kafka_flip.cli.spark_session import command_session
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.position_report import report_position, streams_of

@@ -1,4 +1,4 @@
-"""Output of `dagster-kafka-flip position show`, as text and JSON."""
+"""Output of `dagster-kafka-flip position show`, as text and JSON, and of `position set`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.ingestion.move_position import Move
+    from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.position_report import PositionReport, StreamCommit
@@ -190,3 +191,42 @@ def _offsets(entry: StreamCommit) -> int:
 def _remarks(entry: StreamCommit) -> str:
     remarks = (("undone by a RESTORE", entry.is_undone), ("start overridden", entry.document.overrides_start))
     return ", ".join(text for text, holds in remarks if holds)
+
+
+def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
+    """Prints the old and new position of each topic partition, and the records in between."""
+    out = console()
+    before = {} if move.before is None else move.before.position
+    print_fields(
+        out,
+        {
+            "table": table,
+            "stream": stream,
+            "without the move": "runs continue from the old position"
+            if move.problem is None
+            else f"runs stop: {move.problem}",
+            "read again": _up_to(move, move.read_again),
+            "skipped": _up_to(move, move.skipped),
+        },
+    )
+    if move.given_up:
+        out.print()
+        out.print(
+            "The stream gives up these topic partitions. The next stream that reads them must begin at the old offset, "
+            "or records are duplicated:"
+        )
+        given_up = [(str(tp), before.get(tp)) for tp in move.given_up]
+        print_table(out, ("topic partition", "old"), given_up, indent=2, most=limit_rows)
+        out.print()
+    rows = [
+        (str(tp), before.get(tp), offset, move.read_again.get(tp), move.skipped.get(tp))
+        for tp, offset in sorted(move.after.position.items())
+    ]
+    rows.sort(key=lambda row: -((row[3] or 0) + (row[4] or 0)))
+    print_table(out, ("topic partition", "old", "new", "read again", "skipped"), rows, most=limit_rows)
+
+
+def _up_to(move: Move, records: Position) -> str:
+    if move.unread is None:
+        return "unknown, because the stream's position is"
+    return f"up to {counted(sum(records.values()), 'record')}"

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_kafka_flip.cli.only_writer import only_writer, runs_stopped_option
 from dagster_kafka_flip.cli.options import (
     asset_options,
     check_asset_or_table,
     check_can_ask,
     limit_rows_option,
+    only_writer,
     option_group,
+    runs_stopped_option,
     spark_options,
     written,
 )
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
-
 
 _move_options = option_group(
     asset_options,
@@ -80,7 +80,7 @@ def reset_position(context: click.Context, **flags: Any) -> None:
 def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[str, Any]) -> None:
     from dagster_kafka_flip.cli.move_request import request_of_asset, request_of_table
     from dagster_kafka_flip.cli.output import waiting
-    from dagster_kafka_flip.cli.position_set_output import print_move
+    from dagster_kafka_flip.cli.position_output import print_move
     from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 
     asset, give_up = flags["asset"], flags.get("give_up", False)

@@ -95,7 +95,7 @@ def fields_of(found: PublishedAsset, seen: Outlook) -> dict[str, object]:
 
 def next_run(seen: Outlook, source: DeltaSource) -> str:
     """What the next run would publish, for people."""
-    from dagster_kafka_flip.sink.segments import Segment
+    from dagster_kafka_flip.sink.progress import Segment
 
     if not seen.lanes:
         return f"the first one, with start {source.start}, up to version {seen.stop}"

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_kafka_flip.cli.only_writer import only_writer, runs_stopped_option
-from dagster_kafka_flip.cli.options import asset_options, check_can_ask, required_asset, spark_options, written
+from dagster_kafka_flip.cli.options import (
+    asset_options,
+    check_can_ask,
+    only_writer,
+    required_asset,
+    runs_stopped_option,
+    spark_options,
+    written,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
