@@ -18,9 +18,8 @@ from dagster_kafka_flip.formats.frames import (
     header_name,
     schema_id_text,
 )
-from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+from dagster_kafka_flip.registry.registered_schema import TOPIC, RegisteredSchema, check_subject
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.registry.subject import TOPIC, check_subject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

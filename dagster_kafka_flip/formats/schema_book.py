@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import KafkaFlipError, SchemaNotFoundError
 from dagster_kafka_flip.formats.frames import schema_id
-from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
-from dagster_kafka_flip.registry.subject import context_of
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, context_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

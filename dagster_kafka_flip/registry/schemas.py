@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast, get_args
 
 from dagster_kafka_flip.registry.failures import Question
-from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind
-from dagster_kafka_flip.registry.subject import context_of
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind, context_of
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind
+from dagster_kafka_flip.registry.registered_schema import (
+    TOPIC,
+    UNKNOWN_ID,
+    RegisteredSchema,
+    SchemaKind,
+    check_subject,
+    context_of,
+)
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.registry.subject import TOPIC, check_subject, context_of
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, fields_of
 
 if TYPE_CHECKING:
