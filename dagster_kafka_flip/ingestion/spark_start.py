@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.runtime.executor_watch import watch_executors
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive, parallelism
-from dagster_kafka_flip.runtime.spark_status import ui_address
+from dagster_kafka_flip.runtime.spark_status import ui_address, watch_executors
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import SparkSessionError
-from dagster_kafka_flip.runtime.jars import default_cache_dir
+from dagster_kafka_flip.runtime.jars import default_cache_dir, spark_home
 from dagster_kafka_flip.runtime.java import find_java, locate_java
-from dagster_kafka_flip.runtime.spark_home import spark_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -162,9 +162,18 @@ def jars_of_pyspark() -> list[str]:
 
 
 def _jars_of_pyspark() -> list[Path]:
+    return sorted((_pyspark() / "jars").glob("*.jar"))
+
+
+def _pyspark() -> Path:
     spec = importlib.util.find_spec("pyspark")
-    locations = (spec.submodule_search_locations or ()) if spec else ()
-    return sorted(jar for location in locations for jar in (Path(location) / "jars").glob("*.jar"))
+    return Path(next(iter((spec.submodule_search_locations or ()) if spec else ()), "."))
+
+
+def spark_home() -> Path:
+    """The Spark home that pyspark uses."""
+    home = os.environ.get("SPARK_HOME")
+    return Path(home) if home else _pyspark()
 
 
 def _split(text: str, form: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Additional Spark settings for a local session."""
+"""Additional Spark settings for a local session, or a local server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.runtime.avro_limits import AVRO_LIMITS, AVRO_LIMITS_NAME
 from dagster_kafka_flip.runtime.class_archive import archive_options
 
 if TYPE_CHECKING:
@@ -32,6 +31,15 @@ _LATE_OPTIMIZATION = (
 # Delta reads the times in partition columns, which Spark wrote in the session's time zone, in that of the JVM.
 _TIME_ZONE = "-Duser.timezone=UTC"
 
+# Seven bytes can claim a string of 2 GiB, for which Avro's library reserves memory before it reads on. No record that a
+# broker accepts by default (1 MB) comes near these limits: 64 MiB for a string or bytes, ten million elements for an
+# array or a map.
+_AVRO_LIMITS_NAME = "org.apache.avro.limits"
+_AVRO_LIMITS = (
+    f"-D{_AVRO_LIMITS_NAME}.bytes.maxLength=67108864 -D{_AVRO_LIMITS_NAME}.string.maxLength=67108864 "
+    f"-D{_AVRO_LIMITS_NAME}.collectionItems.maxLength=10000000"
+)
+
 _COMPILER = re.compile(r"-XX:[+-]?(?:Tier|Compil)|-X(?:int|comp)\b")
 
 
@@ -55,8 +63,8 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
         options += _LATE_OPTIMIZATION
     if not any("user.timezone" in each for each in given):
         options.append(_TIME_ZONE)
-    if AVRO_LIMITS_NAME not in options[0]:
-        options.append(AVRO_LIMITS)
+    if _AVRO_LIMITS_NAME not in options[0]:
+        options.append(_AVRO_LIMITS)
     is_given = _CLASS_PATH in settings or "SharedArchiveFile" in options[0]
     archive = archive_options(jars) if jars and is_new_jvm and not is_given else []
     if archive:

@@ -1,4 +1,4 @@
-"""Spark's UI address, the progress of a write's read, and whether a cluster has given executors.
+"""Spark's UI address, the progress of a write's read, and a warning while a cluster gives no executors.
 
 The only module that uses a session's context. Sessions without one, as with Spark Connect, provide less information,
 without errors.
@@ -6,7 +6,9 @@ without errors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,49 +16,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+_logger = logging.getLogger(__name__)
+
 # Name of a topic's read in Spark's plans, and its metric.
 _SCAN = "BatchScan KafkaTable"
 _RECORDS = "number of output rows"
+
+# A cluster takes some seconds to start an executor, and some more where pods or nodes are made for it.
+_INTERVAL_SECONDS = 30.0
 
 
 def ui_address(spark: SparkSession) -> str | None:
     """The address of the session's Spark UI; None if there is none or it is unknown."""
     context = _context(spark)
     return None if context is None else context.uiWebUrl
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster, and what a session asks of it.
-
-    Attributes:
-        master: Its master.
-        cores: The cores of one executor.
-        memory: The memory of one executor.
-    """
-
-    master: str
-    cores: str
-    memory: str
-
-
-def is_on_cluster(spark: SparkSession) -> bool:
-    """Whether the session's driver is in this process, and its executors on a cluster."""
-    context = _context(spark)
-    return context is not None and not context._jsc.sc().isLocal()  # noqa: SLF001
-
-
-def cluster_without_executors(spark: SparkSession) -> Cluster | None:
-    """The cluster of a session whose tasks wait, because it has no executor; None if none waits for that."""
-    context = _context(spark)
-    # One of them is the driver.
-    if not context.statusTracker().getActiveStageIds() or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1:  # noqa: SLF001
-        return None
-    return Cluster(
-        master=context.master,
-        cores=spark.conf.get("spark.executor.cores", None) or "all of a worker's, or 1",
-        memory=spark.conf.get("spark.executor.memory", None) or "1g",
-    )
 
 
 def records_read(spark: SparkSession, tag: str) -> Callable[[], int | None]:
@@ -101,3 +74,62 @@ def _counters(plan: Any) -> set[int]:
 
 def _each(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
+
+
+class _ExecutorWatch:
+    """The watch of this process: pyspark has one cluster per process, and runs follow each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._log: logging.Logger | logging.LoggerAdapter[Any] = _logger
+
+    def begin(self, spark: SparkSession, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        with self._lock:
+            self._log = log
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._watch, args=(spark,), daemon=True, name="dagster-kafka-flip-executors"
+                )
+                self._thread.start()
+
+    def _watch(self, spark: SparkSession) -> None:
+        since: float | None = None
+        try:
+            while True:
+                time.sleep(_INTERVAL_SECONDS)
+                context = _context(spark)
+                # One of the executors is the driver.
+                is_served = len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1  # noqa: SLF001
+                if is_served or not context.statusTracker().getActiveStageIds():
+                    since = None
+                    continue
+                if since is not None:
+                    self._log.warning(
+                        "Spark has tasks to run, but the cluster %s has given it no executor for %.0f s: check in the "
+                        "cluster's UI whether it has workers, with as many free cores and as much free memory as one "
+                        "executor asks for (spark.executor.cores=%s, spark.executor.memory=%s). The run waits, and "
+                        "continues when there is one",
+                        context.master,
+                        time.monotonic() - since,
+                        spark.conf.get("spark.executor.cores", None) or "all of a worker's, or 1",
+                        spark.conf.get("spark.executor.memory", None) or "1g",
+                    )
+                since = time.monotonic() if since is None else since
+        except Exception as error:  # noqa: BLE001 - a session that has ended; the runs must not suffer from the watch
+            _logger.debug("the watch for executors ended: %s: %s", type(error).__name__, error)
+
+
+_watch = _ExecutorWatch()
+
+
+def watch_executors(spark: SparkSession, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+    """Warns, from now until the session ends, whenever tasks wait for a cluster that has given no executor.
+
+    Args:
+        spark: The session. One in this process only, and of Spark Connect, has nothing to watch.
+        log: The log of the run that uses it now.
+    """
+    context = _context(spark)
+    if context is not None and not context._jsc.sc().isLocal():  # noqa: SLF001
+        _watch.begin(spark, log)
