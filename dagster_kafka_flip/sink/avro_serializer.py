@@ -1,16 +1,20 @@
-"""AvroSerializer: columns in Avro's binary encoding, with a schema registry."""
+"""AvroSerializer: columns in Avro's binary encoding, with a schema registry.
+
+The schema of columns, and how their values are written with a given one.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, resolved
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.avro_schemas import avro_of, step_of
+from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct, of_text
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 
@@ -18,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
+    from dagster_kafka_flip.formats.avro_schema import AvroType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
@@ -104,3 +109,229 @@ def _to_avro(value: Column, schema: AvroSchema) -> Column:
             "spark.jars.packages; sessions that this package starts have it"
         )
         raise SparkSessionError(msg) from error
+
+
+# Flink's name for the record of a table's columns.
+_RECORD = "record"
+
+
+def avro_of(columns: StructType) -> dict[str, Any]:
+    """Returns the Avro schema of columns: a record with one field for each, null first where a column allows it.
+
+    Raises:
+        ConfigurationError: A column has no exact form in Avro. The message names it.
+    """
+    return _record(columns, _RECORD, "")
+
+
+def _record(struct: StructType, name: str, path: str) -> dict[str, Any]:
+    fields: list[dict[str, Any]] = []
+    for field in struct.fields:
+        at = f"{path}.{field.name}".lstrip(".")
+        check_name(field.name, at, "Avro")
+        avro_type = _nullable(_type(field.dataType, f"{name}.{field.name}", at), is_null=field.nullable)
+        fields.append({"name": field.name, "type": avro_type, **({"default": None} if field.nullable else {})})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _nullable(avro_type: Any, *, is_null: bool) -> Any:
+    return ["null", avro_type] if is_null else avro_type
+
+
+def _type(found: DataType, name: str, path: str) -> Any:
+    from pyspark.sql import types as t
+
+    if isinstance(found, t.StructType):
+        return _record(found, name, path)
+    if isinstance(found, t.ArrayType):
+        return {
+            "type": "array",
+            "items": _nullable(_type(found.elementType, name, f"{path}[]"), is_null=found.containsNull),
+        }
+    if isinstance(found, t.MapType):
+        if not isinstance(found.keyType, t.StringType):
+            msg = (
+                f"the map {path} has keys of type {found.keyType.simpleString()}, but keys in Avro are strings. "
+                f"{INSTEAD}"
+            )
+            raise ConfigurationError(msg)
+        values = _nullable(_type(found.valueType, name, f"{path}{{}}"), is_null=found.valueContainsNull)
+        return {"type": "map", "values": values}
+    if isinstance(found, t.DecimalType):
+        return {"type": "bytes", "logicalType": "decimal", "precision": found.precision, "scale": found.scale}
+    if isinstance(found, t.StringType):
+        return "string"
+    plain: dict[type[DataType], Any] = {
+        t.BooleanType: "boolean",
+        t.ByteType: "int",
+        t.ShortType: "int",
+        t.IntegerType: "int",
+        t.LongType: "long",
+        t.FloatType: "float",
+        t.DoubleType: "double",
+        t.BinaryType: "bytes",
+        t.DateType: {"type": "int", "logicalType": "date"},
+        t.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+        t.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
+    }
+    if type(found) not in plain:
+        msg = f"the column {path} is {found.simpleString()}, which has no exact form in Avro. {INSTEAD}"
+        raise ConfigurationError(msg)
+    return plain[type(found)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place(Place):
+    """A place in a schema with these named types."""
+
+    named: Mapping[str, dict[str, Any]]
+
+
+def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
+    """Returns how columns are written with a schema: by the names of fields, without the loss of a digit.
+
+    Args:
+        columns: The columns, as one struct.
+        schema: A schema whose root is a record; or another one, for a single column.
+        what: The schema's name in an error.
+
+    Raises:
+        ConfigurationError: The columns don't fit. The message names one.
+    """
+    at = _Place(what=what, named=schema.named())
+    if schema.fields is not None:
+        return _record_step(columns, schema.fields, at)
+    if len(columns.fields) != 1:
+        msg = (
+            f"{what} is not a record, but there are {len(columns.fields)} columns ({', '.join(columns.names)}). Name "
+            "one (columns=...), or use a record"
+        )
+        raise ConfigurationError(msg)
+    (field,) = columns.fields
+    # A null is a null key or value.
+    return _step(field.dataType, schema.root, at.deeper(field.name), is_null=False)
+
+
+def _record_step(struct: StructType, fields: list[dict[str, Any]], at: _Place) -> Step:
+    by_name = {field["name"]: field for field in fields}
+    for name, field in by_name.items():
+        if name not in struct.names and "null" not in _branches(field["type"], at):
+            raise at.deeper(f".{name}").misfit("is a field that can't be null, and the table has no such column")
+    steps: list[tuple[str, Step]] = []
+    for column in struct.fields:
+        inside = at.deeper(f".{column.name}")
+        if column.name not in by_name:
+            raise inside.misfit(f"is a column, but the schema has no such field; its fields are {', '.join(by_name)}")
+        steps.append(
+            (column.name, _step(column.dataType, by_name[column.name]["type"], inside, is_null=column.nullable))
+        )
+    return of_struct(steps)
+
+
+def _branches(avro_type: AvroType, at: _Place) -> list[AvroType]:
+    found = resolved(avro_type, at.named)
+    return found if isinstance(found, list) else [found]
+
+
+def _step(column: DataType, avro_type: AvroType, at: _Place, *, is_null: bool) -> Step:
+    branches = _branches(avro_type, at)
+    others = [each for each in branches if each != "null"]
+    if len(others) != 1:
+        raise at.misfit(f"is a union of {len(others)} types, but a column has only one type")
+    step = _value_step(column, resolved(others[0], at.named), at)
+    return step.required(at.path) if is_null and "null" not in branches else step
+
+
+def _value_step(column: DataType, avro_type: Any, at: _Place) -> Step:
+    from pyspark.sql import types as t
+
+    of = kind(avro_type)
+    if isinstance(column, t.StructType) and of == "record":
+        return _record_step(column, avro_type["fields"], at)
+    if isinstance(column, t.ArrayType) and of == "array":
+        return of_array(_step(column.elementType, avro_type["items"], at.deeper("[]"), is_null=column.containsNull))
+    if isinstance(column, t.MapType) and of == "map" and isinstance(column.keyType, t.StringType):
+        values = at.deeper("{}")
+        value = _step(column.valueType, avro_type["values"], values, is_null=column.valueContainsNull)
+        return of_map(value, of_text(values.path))
+    step = _scalar_step(column, of, avro_type if isinstance(avro_type, dict) else {}, at)
+    if step is None:
+        logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
+        name = of if logical is None else f"{of} ({logical})"
+        raise at.misfit(f"is {column.simpleString()}, but {name} in the schema")
+    return step
+
+
+def _scalar_step(column: DataType, of: str, avro_type: Mapping[str, Any], at: _Place) -> Step | None:
+    """The step of a value that holds no others; None if the schema has another type."""
+    from pyspark.sql import types as t
+
+    logical = avro_type.get("logicalType")
+    if isinstance(column, t.DecimalType):
+        return _decimal_step(column, of, avro_type)
+    if isinstance(column, (t.TimestampType, t.TimestampNTZType)):
+        return _time_step("timestamp-" if isinstance(column, t.TimestampType) else "local-timestamp-", logical, at)
+    if isinstance(column, t.StringType) and of == "enum":
+        return _enum_step([*avro_type["symbols"]], at)
+    if isinstance(column, t.BinaryType) and of == "fixed" and logical is None:
+        return _fixed_step(avro_type["size"], at)
+    plain = {t.DateType: "int", t.StringType: "string", t.BinaryType: "bytes", t.BooleanType: "boolean"}
+    name = next((name for each, name in plain.items() if isinstance(column, each)), None)
+    # A text may be a uuid; of other types a logical type is another type.
+    if name != "string" and logical != ("date" if name == "int" else None):
+        return None
+    plain_step = (of_text(at.path) if name == "string" else Step()) if of == name else None
+    return _number_step(column, of) if name is None else plain_step
+
+
+def _time_step(begin: str, logical: str | None, at: _Place) -> Step | None:
+    from pyspark.sql import functions as f
+
+    if logical == f"{begin}micros":
+        return Step()
+    if logical != f"{begin}millis":
+        return None
+    wrong = f"{at.path} has microseconds, but its schema has milliseconds"
+    return Step(wrong=lambda value: f.when(f.date_trunc("millisecond", value) != value, f.lit(wrong)))
+
+
+def _enum_step(symbols: list[str], at: _Place) -> Step:
+    from pyspark.sql import functions as f
+
+    # The value is not shown: it may be a secret.
+    wrong = f"{at.path} is none of the {len(symbols)} symbols of its enum"
+    return Step(wrong=lambda value: f.when(value.isNotNull() & ~value.isin(symbols), f.lit(wrong)))
+
+
+def _fixed_step(size: int, at: _Place) -> Step:
+    from pyspark.sql import functions as f
+
+    wrong = f"{at.path} does not have the {size} bytes of its fixed type"
+    return Step(wrong=lambda value: f.when(f.octet_length(value) != size, f.lit(wrong)))
+
+
+def _decimal_step(column: Any, of: str, avro_type: Mapping[str, Any]) -> Step | None:
+    if avro_type.get("logicalType") != "decimal" or of not in {"bytes", "fixed"}:
+        return None
+    precision, scale = avro_type["precision"], avro_type.get("scale", 0)
+    if scale < column.scale or precision - scale < column.precision - column.scale:
+        return None
+    if (precision, scale) == (column.precision, column.scale):
+        return Step()
+    return Step(lambda value: value.cast(f"decimal({precision}, {scale})"))
+
+
+def _number_step(column: DataType, of: str) -> Step | None:
+    from pyspark.sql import types as t
+
+    small = (t.ByteType, t.ShortType, t.IntegerType)
+    wide: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+        "int": (small, "int"),
+        "long": ((*small, t.LongType), "bigint"),
+        "float": ((t.FloatType,), "float"),
+        "double": ((t.FloatType, t.DoubleType, *small), "double"),
+    }
+    if of not in wide or not isinstance(column, wide[of][0]):
+        return None
+    name = wide[of][1]
+    return Step() if column.simpleString() == name else Step(lambda value: value.cast(name))

@@ -13,15 +13,13 @@ from dagster_kafka_flip.runtime.kept_rows import kept_rows
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import shown
 from dagster_kafka_flip.sink.outlook import outlook
-from dagster_kafka_flip.sink.progress import Progress, are_even
+from dagster_kafka_flip.sink.progress import Progress, Segment, are_even
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
-from dagster_kafka_flip.sink.read_failures import reading
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer, frame_of
 from dagster_kafka_flip.sink.row_transform import RowTransform
-from dagster_kafka_flip.sink.segments import Segment
 from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
-from dagster_kafka_flip.sink.table_versions import TableVersions
+from dagster_kafka_flip.sink.table_versions import TableVersions, reading
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition

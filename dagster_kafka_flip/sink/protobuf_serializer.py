@@ -1,4 +1,7 @@
-"""ProtobufSerializer: columns in Protobuf's binary encoding, with a schema registry."""
+"""ProtobufSerializer: columns in Protobuf's binary encoding, with a schema registry.
+
+The schema of columns, and how rows fill a message of a given one.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,24 @@ from pydantic import field_validator
 from dagster_kafka_flip.errors import ConfigurationError, SchemaNotFoundError
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
+from dagster_kafka_flip.formats.protobuf_types import entry_of, kind_of, message_of, shape_of
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.protobuf_schemas import MESSAGE, plan_of, proto_of
+from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct, of_text
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from dagster_kafka_flip.formats.protobuf_schema import ProtobufSchema
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.registry.schemas import Schemas
+    from dagster_kafka_flip.sink.protobuf_encoding import FieldPlan, Value
 
 
 class ProtobufSerializer(RegistrySerializer):
@@ -155,3 +161,256 @@ def _varint(number: int) -> bytes:
         found.append(left & 0x7F | 0x80)
         left >>= 7
     return bytes([*found, left])
+
+
+MESSAGE = "Record"
+"""Name of the message that is made of columns."""
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+
+# Protobuf keeps these numbers for itself.
+_FIRST_KEPT, _LAST_KEPT = 19_000, 19_999
+_LONGEST = 1000
+
+
+def proto_of(columns: StructType, known: Descriptor | None) -> str:
+    """Returns a .proto file with the message of columns.
+
+    Fields keep the numbers that they have in an earlier message, whatever the order of columns; others get new ones,
+    and the numbers of fields that are gone are reserved.
+
+    Args:
+        columns: The columns.
+        known: The earlier message; None if there is none.
+
+    Raises:
+        ConfigurationError: A column has no exact form in Protobuf. The message names it.
+    """
+    lines = [*_message_lines(MESSAGE, columns, known, "")]
+    imports = ['import "google/protobuf/timestamp.proto";', ""] if any(_TIMESTAMP in line for line in lines) else []
+    return "\n".join(['syntax = "proto3";', "", *imports, *lines, ""])
+
+
+def _message_lines(name: str, struct: StructType, known: Descriptor | None, path: str) -> Iterator[str]:
+    before = {} if known is None else {field.name: field for field in known.fields}
+    kept = set() if known is None else _numbers_of(known)
+    numbers = {field.name: before[field.name].number for field in struct.fields if field.name in before}
+    highest = max(kept, default=0)
+    for field in struct.fields:
+        if field.name not in numbers:
+            highest += 1
+            if _FIRST_KEPT <= highest <= _LAST_KEPT:
+                highest = _LAST_KEPT + 1
+            numbers[field.name] = highest
+    yield f"message {name} {{"
+    gone = sorted(kept - set(numbers.values()))
+    if gone:
+        yield f"  reserved {', '.join(map(str, gone))};"
+    for field in sorted(struct.fields, key=lambda each: numbers[each.name]):
+        at = f"{path}.{field.name}".lstrip(".")
+        check_name(field.name, at, "Protobuf")
+        inner = before.get(field.name)
+        for line in _field_lines(field.name, field.dataType, inner, numbers[field.name], struct.names, at):
+            yield f"  {line}"
+    yield "}"
+
+
+def _numbers_of(known: Descriptor) -> set[int]:
+    """The numbers that a message uses or reserved."""
+    from google.protobuf.descriptor_pb2 import DescriptorProto
+
+    proto = DescriptorProto()
+    known.CopyToProto(proto)
+    return {field.number for field in known.fields}.union(
+        # Its own reservations are single numbers; a range to the largest number would not end.
+        *(range(each.start, min(each.end, each.start + _LONGEST)) for each in proto.reserved_range)
+    )
+
+
+def _field_lines(
+    name: str, kind: DataType, known: FieldDescriptor | None, number: int, siblings: list[str], path: str
+) -> Iterator[str]:
+    from pyspark.sql import types as t
+
+    single, label = kind, "optional "
+    if isinstance(kind, t.ArrayType):
+        single, label = kind.elementType, "repeated "
+    elif isinstance(kind, t.MapType):
+        single, label = kind.valueType, ""
+    if isinstance(single, t.StructType):
+        type_name = f"{name}_type"
+        # In one message no field may have the name of a message.
+        while type_name in siblings:
+            type_name += "_"
+        yield from _message_lines(type_name, single, _inner_message(known), path)
+    else:
+        type_name = _type_name(single, path)
+    if isinstance(kind, t.MapType):
+        type_name = f"map<{_key_name(kind.keyType, path)}, {type_name}>"
+    yield f"{label}{type_name} {name} = {number};"
+
+
+def _inner_message(known: FieldDescriptor | None) -> Descriptor | None:
+    if known is None:
+        return None
+    value = entry_of(known, "value") if shape_of(known) == "map" else known
+    return value.message_type if kind_of(value) == "message" else None
+
+
+def _type_name(kind: DataType, path: str) -> str:
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StringType):
+        return "string"
+    plain: dict[type[DataType], str] = {
+        t.BooleanType: "bool",
+        t.ByteType: "int32",
+        t.ShortType: "int32",
+        t.IntegerType: "int32",
+        t.LongType: "int64",
+        t.FloatType: "float",
+        t.DoubleType: "double",
+        t.BinaryType: "bytes",
+        t.TimestampType: _TIMESTAMP,
+        # Protobuf has no types for these: their digits, as text.
+        t.DecimalType: "string",
+        t.DateType: "string",
+        t.TimestampNTZType: "string",
+    }
+    if type(kind) not in plain:
+        what = "a list or map inside another" if isinstance(kind, (t.ArrayType, t.MapType)) else kind.simpleString()
+        msg = f"the column {path} is {what}, which has no exact form in Protobuf. {INSTEAD}"
+        raise ConfigurationError(msg)
+    return plain[type(kind)]
+
+
+def _key_name(kind: DataType, path: str) -> str:
+    from pyspark.sql import types as t
+
+    if isinstance(kind, (t.StringType, t.IntegralType, t.BooleanType)):
+        return _type_name(kind, path)
+    msg = (
+        f"the map {path} has keys of type {kind.simpleString()}, but keys in Protobuf are strings, whole numbers or "
+        f"booleans. {INSTEAD}"
+    )
+    raise ConfigurationError(msg)
+
+
+def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Step]:
+    """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name.
+
+    Args:
+        columns: The columns, as one struct.
+        message: The message.
+        what: The schema's name in an error.
+
+    Raises:
+        ConfigurationError: The columns don't fit. The message names one.
+    """
+    return _message_plan(columns, message, Place(what=what))
+
+
+def _message_plan(struct: StructType, message: Descriptor, at: Place) -> tuple[list[FieldPlan], Step]:
+    plans: list[FieldPlan] = []
+    steps: list[tuple[str, Step]] = []
+    for column in struct.fields:
+        inside = at.deeper(f".{column.name}")
+        field = message.fields_by_name.get(column.name)
+        if field is None:
+            names = ", ".join(each.name for each in message.fields)
+            raise inside.misfit(f"is a column, but {message.full_name} has no such field; its fields are {names}")
+        plan, step = _field_plan(column.dataType, field, inside)
+        plans.append(plan)
+        steps.append((column.name, step))
+    return plans, of_struct(steps)
+
+
+def _field_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[FieldPlan, Step]:
+    from pyspark.sql import types as t
+
+    shape = shape_of(field)
+    if shape == "map" and isinstance(kind, t.MapType):
+        _check_key(kind.keyType, entry_of(field, "key"), at)
+        inside = at.deeper("{}")
+        value, step = _value_plan(kind.valueType, entry_of(field, "value"), inside)
+        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Step()
+        return (field.name, "map", value), of_map(step, key)
+    if shape == "repeated" and isinstance(kind, t.ArrayType):
+        value, step = _value_plan(kind.elementType, field, at.deeper("[]"))
+        return (field.name, "repeated", value), of_array(step)
+    if shape != "single" or isinstance(kind, (t.ArrayType, t.MapType)):
+        raise at.misfit(f"is {kind.simpleString()}, but a {shape} field in the schema")
+    value, step = _value_plan(kind, field, at)
+    return (field.name, "optional" if field.has_presence else "always", value), step
+
+
+def _check_key(kind: DataType, field: FieldDescriptor, at: Place) -> None:
+    value, _ = _value_plan(kind, field, at)
+    if value[0] not in {"plain", "integer"}:
+        raise at.misfit(f"has keys of type {kind.simpleString()}, but the schema has different ones")
+
+
+def _value_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[Value, Step]:
+    from pyspark.sql import types as t
+
+    wanted = kind_of(field)
+    if wanted == "message" and isinstance(kind, t.StructType):
+        plans, step = _message_plan(kind, message_of(field), at)
+        return ("message", plans), step
+    if wanted == "wrapper":
+        (inner, _), step = _value_plan(kind, entry_of(field, "value"), at)
+        return ("wrapper", inner), step
+    found = _scalar_plan(kind, wanted, field)
+    if found is not None and wanted == "string" and isinstance(kind, t.StringType):
+        return found[0], of_text(at.path)
+    if found is None:
+        name = field.message_type.full_name if field.message_type is not None else wanted
+        raise at.misfit(f"is {kind.simpleString()}, but {name} in the schema")
+    return found
+
+
+def _scalar_plan(kind: DataType, wanted: str, field: FieldDescriptor) -> tuple[Value, Step] | None:
+    """How a value that holds no others is written; None if the schema has another type."""
+    from pyspark.sql import types as t
+
+    if wanted == "enum" and isinstance(kind, t.StringType) and field.enum_type is not None:
+        return ("enum", {value.name: value.number for value in field.enum_type.values}), Step()
+    if wanted == "string" and not isinstance(kind, t.StringType):
+        return _text_plan(kind)
+    if wanted == "decimal":
+        is_whole = isinstance(kind, t.IntegralType) or (isinstance(kind, t.DecimalType) and kind.scale == 0)
+        return (("integer", None), Step()) if is_whole else None
+    if wanted == "timestamp":
+        return (("timestamp", None), Step(_micros)) if isinstance(kind, t.TimestampType) else None
+    small = (t.ByteType, t.ShortType, t.IntegerType)
+    fitting: dict[str, tuple[type[DataType], ...]] = {
+        "boolean": (t.BooleanType,),
+        "int": small,
+        "bigint": (*small, t.LongType),
+        "float": (t.FloatType,),
+        "double": (t.FloatType, t.DoubleType),
+        "string": (t.StringType,),
+        "binary": (t.BinaryType,),
+    }
+    fits = isinstance(kind, fitting.get(wanted, ()))
+    return (("bytes" if wanted == "binary" else "plain", None), Step()) if fits else None
+
+
+def _text_plan(kind: DataType) -> tuple[Value, Step] | None:
+    """How a value is written for which Protobuf has no type."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.DecimalType):
+        return ("digits", None), Step()
+    if isinstance(kind, t.DateType):
+        return ("plain", None), Step(lambda value: value.cast("string"))
+    if isinstance(kind, t.TimestampNTZType):
+        return ("plain", None), Step(lambda value: f.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"))
+    return None
+
+
+def _micros(value: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.unix_micros(value)

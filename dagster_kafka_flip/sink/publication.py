@@ -20,19 +20,19 @@ from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import shown, unseen
 from dagster_kafka_flip.sink.progress import (
     Progress,
+    Segment,
     are_even,
     check_all_there,
     check_known,
     check_settings,
     check_sink,
     check_table,
+    plan_segments,
 )
-from dagster_kafka_flip.sink.read_failures import reading
 from dagster_kafka_flip.sink.record_places import RecordPlaces
 from dagster_kafka_flip.sink.result import PublishResult
-from dagster_kafka_flip.sink.row_stream import RowStream
-from dagster_kafka_flip.sink.segments import Segment, plan_segments
-from dagster_kafka_flip.sink.table_rows import SegmentRows, TableRow, settings_text
+from dagster_kafka_flip.sink.table_rows import RowStream, SegmentRows, TableRow, settings_text
+from dagster_kafka_flip.sink.table_versions import reading
 
 if TYPE_CHECKING:
     import logging

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from dagster_kafka_flip.sink.segments import Segment
+    from dagster_kafka_flip.sink.progress import Segment
 
 _KINDS = ("delete", "update_preimage", "update_postimage", "insert")
 _KINDS_OF_A_SNAPSHOT = ("insert",)

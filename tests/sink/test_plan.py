@@ -17,13 +17,14 @@ from dagster_kafka_flip.sink.outlook import Outlook
 from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
+    Segment,
     check_all_there,
     check_known,
     check_settings,
     check_sink,
     check_table,
+    plan_segments,
 )
-from dagster_kafka_flip.sink.segments import Segment, plan_segments
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from dagster_kafka_flip.errors import SparkSessionError
-from dagster_kafka_flip.sink.row_stream import RowStream
+from dagster_kafka_flip.sink.table_rows import RowStream
 from tests.processes import wait_until
 
 _PATIENCE = 60

@@ -14,7 +14,7 @@ from dagster_kafka_flip.formats.json_schema import columns_of, members_of
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_schema import schema_of
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.sink import avro_schemas, json_schemas, protobuf_schemas
+from dagster_kafka_flip.sink import avro_serializer, json_schema_serializer, protobuf_serializer
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
@@ -33,11 +33,11 @@ def columns(**kinds: t.DataType) -> t.StructType:
 
 
 def proto_of(struct: t.StructType, known: str | None = None) -> str:
-    before = None if known is None else schema_of(compiled(known)).message(protobuf_schemas.MESSAGE)
-    return protobuf_schemas.proto_of(struct, before)
+    before = None if known is None else schema_of(compiled(known)).message(protobuf_serializer.MESSAGE)
+    return protobuf_serializer.proto_of(struct, before)
 
 
-MAKERS = {"Avro": avro_schemas.avro_of, "JSON": json_schemas.json_schema_of, "Protobuf": proto_of}
+MAKERS = {"Avro": avro_serializer.avro_of, "JSON": json_schema_serializer.json_schema_of, "Protobuf": proto_of}
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_a_column_without_an_exact_form_is_named(maker, kind, output):
 
 def test_a_thousand_columns_have_a_schema_in_each_format():
     struct = columns(**{f"c{number}": INT for number in range(1000)}, s=columns(a=columns(b=STRING)))
-    avro = AvroSchema.of(json.dumps(avro_schemas.avro_of(struct)))
+    avro = AvroSchema.of(json.dumps(avro_serializer.avro_of(struct)))
     assert len(avro.fields or ()) == 1001
-    assert len(members_of(json.dumps(json_schemas.json_schema_of(struct)), what="x").fields) == 1001
+    assert len(members_of(json.dumps(json_schema_serializer.json_schema_of(struct)), what="x").fields) == 1001
     assert len(schema_of(compiled(proto_of(struct))).message("Record").fields) == 1001
 
 
 def test_structs_of_one_name_are_several_types_in_avro():
     inner = columns(a=INT)
     struct = columns(a=columns(b=inner), b=columns(a=inner), c=t.ArrayType(columns(b=STRING)))
-    assert set(AvroSchema.of(json.dumps(avro_schemas.avro_of(struct))).named()) == {
+    assert set(AvroSchema.of(json.dumps(avro_serializer.avro_of(struct))).named()) == {
         "record", "record.a", "record.a.b", "record.b", "record.b.a", "record.c"
     }  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_decimals_and_bytes_are_read_again_from_a_json_schema():
     struct = t.StructType(
         [t.StructField("n", t.DecimalType(38, 18), nullable=False), t.StructField("b", t.BinaryType())]
     )
-    assert columns_of(json.dumps(json_schemas.json_schema_of(struct)), what="x") == (
+    assert columns_of(json.dumps(json_schema_serializer.json_schema_of(struct)), what="x") == (
         "`n` DECIMAL(38, 18) NOT NULL, `b` BINARY"
     )
 
@@ -100,17 +100,17 @@ def test_fields_keep_their_numbers_and_those_of_columns_that_are_gone_are_reserv
 
 def _avro(struct: t.StructType, *fields: dict[str, object]):
     schema = AvroSchema.of(json.dumps({"type": "record", "name": "R", "fields": fields}))
-    avro_schemas.step_of(struct, schema, "value: schema 7")
+    avro_serializer.step_of(struct, schema, "value: schema 7")
 
 
 def _proto(struct: t.StructType, fields: str):
     message = schema_of(compiled(f'syntax = "proto3"; message R {{ {fields} }}')).message("R")
-    protobuf_schemas.plan_of(struct, message, "value: schema 7")
+    protobuf_serializer.plan_of(struct, message, "value: schema 7")
 
 
 def _json(struct: t.StructType, properties: dict[str, object], **more: object):
     members = members_of(json.dumps({"type": "object", "properties": properties, **more}), what="x")
-    json_schemas.step_of(struct, members, "value: schema 7", leaves_out=False)
+    json_schema_serializer.step_of(struct, members, "value: schema 7", leaves_out=False)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_keywords_of_a_json_schema_that_limit_values_are_not_looked_at():
     members = members_of(json.dumps(given), what="it")
     # Bytes, as Base64: of texts it is looked at whether they are UTF-8.
     struct = columns(v=t.BinaryType(), n=INT, a=t.ArrayType(t.BinaryType()))
-    assert json_schemas.step_of(struct, members, "value: schema 7", leaves_out=False).wrong is None
+    assert json_schema_serializer.step_of(struct, members, "value: schema 7", leaves_out=False).wrong is None
 
 
-def test_required_and_closed_json_schemas_are_held():
+def test_required_and_closed_json_schema_serializer_are_held():
     with pytest.raises(ConfigurationError, match="w is required, but the table has no such column"):
         _json(columns(v=INT), {"w": {"type": "integer"}}, required=["w"])
     with pytest.raises(

@@ -15,8 +15,8 @@ from pyspark.sql import functions as f
 from dagster_kafka_flip import DeltaSource, JsonSerializer, KafkaSink, Limits, StringSerializer, delta_kafka_asset
 from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
 from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
+from dagster_kafka_flip.sink.progress import Segment
 from dagster_kafka_flip.sink.row_transform import RowTransform
-from dagster_kafka_flip.sink.segments import Segment
 
 _KEY = JsonSerializer(columns=("id",))
 
