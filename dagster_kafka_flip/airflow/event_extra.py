@@ -113,11 +113,7 @@ def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
 
 
 def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
-    """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none.
-
-    Raises:
-        SinkProgressError: The events can't be read, so lost progress would go unnoticed.
-    """
+    """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none."""
     try:
         for extra in _extras(asset):
             if extra.get(SINK) == prefix and (progress := _progress(extra.get(PROGRESS))):

@@ -28,11 +28,7 @@ _KEPT = ("topics", "topic_pattern", "isolation_level", "client_id_prefix", "prop
 
 
 def check_conn_id(kafka_conn_id: str) -> None:
-    """Checks the id of a Kafka connection, which may be a template.
-
-    Raises:
-        ConfigurationError: It is not a text, or empty.
-    """
+    """Checks the id of a Kafka connection, which may be a template."""
     expect("kafka_conn_id", kafka_conn_id, str, '"kafka_default"')
     if not kafka_conn_id:
         msg = 'kafka_conn_id is empty; write the id of a connection, such as kafka_conn_id="kafka_default"'
@@ -142,11 +138,7 @@ def is_template(text: str) -> bool:
 
 
 def check_absolute(target: DeltaTarget) -> None:
-    """Checks that a table does not depend on the working directory.
-
-    Raises:
-        ConfigurationError: It is a relative path.
-    """
+    """Checks that a table does not depend on the working directory."""
     place = target.table
     if target.local_path is not None and not place.startswith(("/", "file:", "delta.`/", "{")):
         msg = (

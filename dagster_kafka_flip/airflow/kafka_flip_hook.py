@@ -120,11 +120,7 @@ class KafkaFlipHook(BaseHook):
 
 
 def kafka_connection(connection: Connection) -> KafkaConnection:
-    """Returns the settings of one of Airflow's connections, and has Airflow mask its secrets in every log.
-
-    Raises:
-        ConfigurationError: The connection is of another type, or a setting is missing, malformed or unknown.
-    """
+    """Returns the settings of one of Airflow's connections, and has Airflow mask its secrets in every log."""
     readers: dict[str, Callable[[Connection], dict[str, Any]]] = {
         PROVIDER_TYPE: _of_librdkafka,
         OWN_TYPE: _of_fields,

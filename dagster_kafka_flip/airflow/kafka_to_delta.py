@@ -133,11 +133,7 @@ class KafkaToDeltaOperator(SparkTask):
         self._add_assets(inlets=self._topic_assets(), outlets=self._table_assets())
 
     def _check(self) -> None:
-        """Checks what is known before a run.
-
-        Raises:
-            ConfigurationError: An option is invalid.
-        """
+        """Checks what is known before a run."""
         check_conn_id(self.kafka_conn_id)
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
         if self.limits is not None:

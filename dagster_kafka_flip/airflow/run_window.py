@@ -44,9 +44,6 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
         context: The run's context.
         rules: How records are put into windows.
         partition_keys: The timetable that a partitioned run's keys come from. Default: the DAG's.
-
-    Raises:
-        ConfigurationError: The run has no window, or its window is not one of the schedule.
     """
     schedule: Any = getattr(context.get("dag"), "timetable", None)
     # A schedule of time or assets has the one of time inside.

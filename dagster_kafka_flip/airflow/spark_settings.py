@@ -113,11 +113,7 @@ _CONNECT_PORT = 15002
 
 
 def spark_settings_of(connection: Connection) -> SparkSettings:
-    """Returns the settings of a connection of type `spark` or `spark_connect`; has Airflow mask its token in every log.
-
-    Raises:
-        ConfigurationError: The connection is of another type, or has no host, or a setting is malformed or unknown.
-    """
+    """The settings of a connection of type `spark` or `spark_connect`; has Airflow mask its token in every log."""
     readers = {"spark": _of_master, "spark_connect": _of_server}
     read = readers.get(connection.conn_type or "")
     if read is None:

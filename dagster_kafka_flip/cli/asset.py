@@ -190,11 +190,7 @@ class LandingAsset(DefinedAsset):
     def materialize(
         self, instance: DagsterInstance, partition_keys: Sequence[str] = (), config: Mapping[str, Any] | None = None
     ) -> ExecuteInProcessResult:
-        """Runs only this asset, in this process. A failed run does not raise.
-
-        Raises:
-            ConfigurationError: The definitions do not allow this run.
-        """
+        """Runs only this asset, in this process. A failed run does not raise."""
         which: dict[str, Any] = {}
         if len(partition_keys) == 1:
             which = {"partition_key": partition_keys[0]}
@@ -247,11 +243,7 @@ class LandingAsset(DefinedAsset):
             raise self.no_position()
 
     def record(self) -> DagsterRecord:
-        """Returns Dagster's record of the position.
-
-        Raises:
-            ConfigurationError: The instance can't be opened.
-        """
+        """Returns Dagster's record of the position."""
         if not os.environ.get("DAGSTER_HOME"):
             return DagsterRecord(None, "DAGSTER_HOME is not set, so Dagster's record can't be read")
         try:
@@ -334,11 +326,7 @@ class DagsterRecord:
 
 @contextlib.contextmanager
 def dagster_instance() -> Generator[DagsterInstance, None, None]:
-    """Opens the instance of DAGSTER_HOME.
-
-    Raises:
-        ConfigurationError: DAGSTER_HOME is not set, or its instance can't be opened.
-    """
+    """Opens the instance of DAGSTER_HOME."""
     if not os.environ.get("DAGSTER_HOME"):
         msg = "DAGSTER_HOME is not set, so the runs would not be recorded; set it to the folder of the Dagster instance"
         raise ConfigurationError(msg)

@@ -36,9 +36,6 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         key: The asset's key, its parts separated by slashes.
         module_name: Module with the definitions.
         python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
-
-    Raises:
-        ConfigurationError: The definitions can't be loaded, or do not have the asset, or it is not from this package.
     """
     definitions = _Definitions(module_name, python_file)
     found = definitions.find(key)
@@ -52,11 +49,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
 
 
 def find_published(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> PublishedAsset:
-    """Like `find_asset`, for an asset that publishes a table.
-
-    Raises:
-        ConfigurationError: The definitions can't be loaded, or have no such asset.
-    """
+    """Like `find_asset`, for an asset that publishes a table."""
     definitions = _Definitions(module_name, python_file)
     found = definitions.find(key)
     if isinstance(found, PublishedAsset):
@@ -73,11 +66,7 @@ def find_published(key: str, *, module_name: str | None = None, python_file: Pat
 def find_either(
     key: str, *, module_name: str | None = None, python_file: Path | None = None
 ) -> LandingAsset | PublishedAsset:
-    """Like `find_asset`, for an asset that lands topics or publishes a table.
-
-    Raises:
-        ConfigurationError: The definitions can't be loaded, or have no such asset.
-    """
+    """Like `find_asset`, for an asset that lands topics or publishes a table."""
     definitions = _Definitions(module_name, python_file)
     found = definitions.find(key)
     if found is None:

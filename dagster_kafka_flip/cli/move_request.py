@@ -43,11 +43,7 @@ class MoveRequest:
         return self.found.session(self.master, self.remote)
 
     def source(self, spark: SparkSession) -> KafkaSource:
-        """The stream's source.
-
-        Raises:
-            click.UsageError: The topics are unknown.
-        """
+        """The stream's source."""
         if self.found is not None:
             source = self.found.source.connected(self.connection)
             return source if self.group_id is None else source.model_copy(update={"group_id": self.group_id})
@@ -108,11 +104,7 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
 
 
 def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
-    """Creates the request for a table's stream.
-
-    Raises:
-        click.UsageError: The address is missing, or a value is invalid.
-    """
+    """Creates the request for a table's stream."""
     if flags["bootstrap_servers"] is None:
         msg = "set --bootstrap-servers, or select an asset with --asset"
         raise click.UsageError(msg)

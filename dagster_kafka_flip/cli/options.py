@@ -23,9 +23,6 @@ def written(option: str | None = None) -> Generator[None, None, None]:
 
     Args:
         option: The option. Default: several; the message names the option.
-
-    Raises:
-        click.UsageError: The value is invalid.
     """
     from dagster_kafka_flip.errors import ConfigurationError
 
@@ -109,9 +106,6 @@ def check_can_ask(*, yes: bool, as_json: bool = False, has_dry_run: bool = True)
         yes: Whether nothing has to be confirmed.
         as_json: Whether the output is JSON.
         has_dry_run: Whether the command has the option `--dry-run`.
-
-    Raises:
-        click.UsageError: There is no terminal, or the output is JSON.
     """
     if yes:
         return
@@ -153,11 +147,7 @@ def given_options(context: click.Context, names: frozenset[str]) -> list[str]:
 
 
 def check_definitions_have_asset(context: click.Context, asset: str | None) -> None:
-    """Rejects definition options without `--asset`, and two locations of definitions.
-
-    Raises:
-        click.UsageError: The options are invalid.
-    """
+    """Rejects definition options without `--asset`, and two locations of definitions."""
     given = given_options(context, frozenset({"module_name", "python_file"}))
     if asset is None and given:
         msg = f"{given[0]} sets where an asset is defined; select the asset with --asset"
@@ -168,11 +158,7 @@ def check_definitions_have_asset(context: click.Context, asset: str | None) -> N
 
 
 def check_not_of_asset(context: click.Context, asset: str | None, names: frozenset[str]) -> None:
-    """Rejects parameters that an asset already sets.
-
-    Raises:
-        click.UsageError: One was set beside `--asset`.
-    """
+    """Rejects parameters that an asset already sets."""
     given = given_options(context, names)
     if asset is not None and given:
         msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
@@ -180,11 +166,7 @@ def check_not_of_asset(context: click.Context, asset: str | None, names: frozens
 
 
 def check_asset_or_table(context: click.Context, asset: str | None, table: str | None, names: frozenset[str]) -> None:
-    """Rejects a command without a table, and parameters that an asset already sets.
-
-    Raises:
-        click.UsageError: The options are invalid.
-    """
+    """Rejects a command without a table, and parameters that an asset already sets."""
     check_definitions_have_asset(context, asset)
     if asset is None and table is None:
         msg = "set --table, or select an asset with --asset"
@@ -199,9 +181,6 @@ def required_asset(context: click.Context, asset: str | None, wanted: str) -> st
         context: Context of the command.
         asset: Value of `--asset`.
         wanted: Description of the needed asset, for the message.
-
-    Raises:
-        click.UsageError: It is missing, or its definitions have two locations.
     """
     check_definitions_have_asset(context, asset)
     if asset is None:
@@ -220,11 +199,7 @@ runs_stopped_option = click.option(
 
 @contextlib.contextmanager
 def only_writer() -> Generator[None]:
-    """Refuses a table whose store does not keep two writers apart, unless `--runs-stopped` is its `single_writer`.
-
-    Raises:
-        UnsafeStoreError: A run could write at the same time.
-    """
+    """Refuses a table whose store does not keep two writers apart, unless `--runs-stopped` is its `single_writer`."""
     from dagster_kafka_flip.errors import UnsafeStoreError
 
     try:

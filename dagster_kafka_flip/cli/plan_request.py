@@ -61,11 +61,7 @@ class PlanRequest:
 
 
 def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
-    """Creates the plan of a new stream from options.
-
-    Raises:
-        click.UsageError: Options are missing, conflicting or invalid.
-    """
+    """Creates the plan of a new stream from options."""
     given = [option for name, option in _SUBSCRIPTIONS.items() if flags[name]]
     if len(given) != 1:
         msg = "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset" + (

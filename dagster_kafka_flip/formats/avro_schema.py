@@ -40,9 +40,6 @@ def declared_text(declared: Any, owner: str) -> str:
     Args:
         declared: The schema.
         owner: Name of the class with the option.
-
-    Raises:
-        ConfigurationError: It is neither.
     """
     if isinstance(declared, (Mapping, list)):
         try:
@@ -76,9 +73,6 @@ class AvroSchema:
         Args:
             text: The schema as JSON, or the name of a primitive type.
             references: Names and texts of the schemas that it refers to, each before those that use it.
-
-        Raises:
-            ConfigurationError: It is not an Avro schema, or the package fastavro is missing.
         """
         named: dict[str, Any] = {}
         try:

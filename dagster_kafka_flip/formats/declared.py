@@ -43,11 +43,7 @@ class DeclaredFormat(Format):
 
     @classmethod
     def check_declared(cls, declared: Any) -> Any:
-        """Returns the schema to keep.
-
-        Raises:
-            ConfigurationError: It is not a schema, or a field has an unsupported type.
-        """
+        """Returns the schema to keep."""
         if isinstance(declared, str):
             if not declared.strip():
                 msg = f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
@@ -79,11 +75,7 @@ class DeclaredFormat(Format):
         return [(field.name, self.column(field, parsed)) for field in self.struct().fields]
 
     def struct(self) -> StructType:
-        """The fields as a StructType. Needs a running Spark if they were given as DDL.
-
-        Raises:
-            ConfigurationError: The DDL can't be parsed.
-        """
+        """The fields as a StructType. Needs a running Spark if they were given as DDL."""
         if not isinstance(self.declared, str):
             return self.declared
         from pyspark.errors import PySparkException

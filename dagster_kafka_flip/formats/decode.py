@@ -61,11 +61,7 @@ class Decoder:
 
     @classmethod
     def of(cls, key_format: Format | None, value_format: Format | None, columns: KafkaColumns | None) -> Decoder:
-        """A decoder with defaults: raw bytes, and every field but the value.
-
-        Raises:
-            ConfigurationError: An argument has another type, or two columns would have the same name.
-        """
+        """A decoder with defaults: raw bytes, and every field but the value."""
         for option, given in (("key_format", key_format), ("value_format", value_format)):
             if given is not None:
                 expect(option, given, Format, 'JsonFormat("id BIGINT, name STRING")')
@@ -296,11 +292,7 @@ class Decoder:
         )
 
     def fields(self, span: int) -> list[FieldWatch]:
-        """Returns what observes the fields of values and keys, for formats that declare fields.
-
-        Args:
-            span: Offsets of the batch.
-        """
+        """Returns what observes the fields of values and keys, for formats that declare fields."""
         from pyspark.sql import functions as f
 
         watches: list[FieldWatch] = []

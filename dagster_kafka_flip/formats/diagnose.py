@@ -84,9 +84,6 @@ def check_rejected(
         log: The log.
         max_records: Maximum number; None for no limit.
         max_share: Maximum fraction; None for no limit.
-
-    Raises:
-        TooManyDeadLettersError: More records are rejected.
     """
     from pyspark.sql import functions as f
 

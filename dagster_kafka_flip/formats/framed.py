@@ -98,11 +98,7 @@ class FramedFormat(Format):
         return self.declared is not None
 
     def read_with(self, registered: RegisteredSchema) -> Self:
-        """The format with a registered schema as its reader schema.
-
-        Raises:
-            ConfigurationError: The schema is of another kind, or its records can't be turned into columns.
-        """
+        """The format with a registered schema as its reader schema."""
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != self.kind:
             msg = f"{what}, has the type {registered.kind}; {type(self).__name__} reads only {self.kind_name}"
@@ -212,11 +208,7 @@ class FramedFormat(Format):
         return self.registry is not None or self.is_bound
 
     def reader_subject(self, topics: Collection[str] | None, *, is_key: bool) -> str:
-        """The subject whose latest schema is the reader schema.
-
-        Raises:
-            ConfigurationError: It depends on the topic, and there is not exactly one.
-        """
+        """The subject whose latest schema is the reader schema."""
         side = "key" if is_key else "value"
         subject = self.subject or f"{TOPIC}-{side}"
         if TOPIC not in subject:

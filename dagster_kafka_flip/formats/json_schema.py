@@ -342,11 +342,7 @@ class References:
         self._addressed.update(others)
 
     def find(self, reference: Any, resource: Resource, path: str) -> tuple[Any, Resource]:
-        """What a reference refers to, and the resource that it is in.
-
-        Raises:
-            ValueError: There is no such schema.
-        """
+        """What a reference refers to, and the resource that it is in."""
         found = self._find(reference, resource) if isinstance(reference, str) else None
         if found is None:
             where = f"{path}: " if path else ""

@@ -44,11 +44,7 @@ _SECONDS = 60
 
 
 def check_packages(*, with_compiler: bool) -> None:
-    """Checks that the packages for Protobuf are there.
-
-    Raises:
-        ConfigurationError: One is missing.
-    """
+    """Checks that the packages for Protobuf are there."""
     try:
         importlib.import_module("google.protobuf.descriptor_pool")
         if with_compiler:

@@ -123,11 +123,7 @@ def schema_of(descriptor_set: bytes) -> ProtobufSchema:
 
 
 def message_named(schema: ProtobufSchema, name: str | None) -> Descriptor:
-    """The message with a full name, or the only one.
-
-    Raises:
-        ValueError: There is no such message, or there are several.
-    """
+    """The message with a full name, or the only one."""
     names = schema.messages
     if not names:
         msg = "it has no message"

@@ -97,10 +97,6 @@ def formats_of(options: Mapping[str, str], schema: str) -> tuple[Format | None, 
     Args:
         options: The options about formats and columns, by name.
         schema: The table's columns, as DDL with Spark's types. Metadata columns belong to KafkaColumns.
-
-    Raises:
-        ConfigurationError: An option is unknown, malformed, missing or without a counterpart, or does not go with the
-            columns. The message names it.
     """
     check_texts(options)
     if _METADATA.search(schema):

@@ -33,9 +33,6 @@ def read(source: Any, spark: SparkSession, assignment: SplitAssignment) -> DataF
         source: The source of the splits; its type selects the registered reader.
         spark: The Spark session.
         assignment: The splits, at least one, and their assignment to tasks.
-
-    Raises:
-        ConfigurationError: No reader is registered for this kind of source.
     """
     del spark, assignment
     msg = f"no reader is registered for {type(source).__name__}; register one with reader.read.register"

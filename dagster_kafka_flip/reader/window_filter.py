@@ -102,11 +102,7 @@ class WindowFilter:
         return numbered.where(f"{WINDOW} IS NOT NULL").drop(_LATE, _STRAGGLER, _TIMELESS)
 
     def labelled(self, rows: DataFrame, column: str) -> DataFrame:
-        """Rows with the key of their window instead of its number.
-
-        Raises:
-            ConfigurationError: The rows already have a column with this name.
-        """
+        """Rows with the key of their window instead of its number."""
         from pyspark.sql import functions as f
 
         if column.lower() in {name.lower() for name in rows.columns}:

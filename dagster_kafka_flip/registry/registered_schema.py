@@ -50,9 +50,6 @@ def check_subject(owner: str, subject: str | None) -> str | None:
     Args:
         owner: Name of the class with the option.
         subject: The name, maybe with `{topic}` in it; None if it is not set.
-
-    Raises:
-        ConfigurationError: The name is empty, or has other braces.
     """
     if subject is not None and (not subject or {"{", "}"} & set(subject.replace(TOPIC, ""))):
         msg = f"a {owner}'s subject is a name such as 'orders-value', or has {TOPIC} in it; not {subject!r}"

@@ -274,9 +274,6 @@ def check_tls_files(authority: str | None, certificate: str | None, key: str | N
         certificate: Path of `ssl_certificate_location`.
         key: Path of `ssl_key_location`. Default: the certificate's file.
         password: The key's password; empty if there is none.
-
-    Raises:
-        ConfigurationError: A file can't be read, has no certificate or key, or the key doesn't fit.
     """
     named = {"ssl_ca_location": authority, "ssl_certificate_location": certificate, "ssl_key_location": key}
     if not any(named.values()):

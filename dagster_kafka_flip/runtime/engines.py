@@ -32,11 +32,7 @@ ENGINES = (
 
 
 def installed_engine() -> tuple[Version, Version]:
-    """The installed versions of Spark and Delta.
-
-    Raises:
-        ConfigurationError: They don't go together.
-    """
+    """The installed versions of Spark and Delta."""
     spark, delta = (Version(importlib.metadata.version(package)) for package in ("pyspark", "delta-spark"))
     # Each Delta has jars for the Sparks of its time and some before, so a Spark needs one Delta or any later one.
     oldest = next((each.delta for each in ENGINES if each.spark == f"{spark.major}.{spark.minor}"), None)

@@ -27,9 +27,6 @@ def find_java() -> Path:
 
     Returns:
         The path of the `java` executable.
-
-    Raises:
-        JavaNotFoundError: Java was not found, does not run, or is older than `MINIMUM_VERSION`.
     """
     home = os.environ.get("JAVA_HOME")
     origin = f"JAVA_HOME is {home}" if home else "JAVA_HOME is not set"

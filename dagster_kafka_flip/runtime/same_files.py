@@ -26,11 +26,7 @@ def files_setting() -> dict[str, str]:
 
 
 def sees_same_files(server: SparkSession) -> bool:
-    """Whether it is certain that a server sees this process's files. It is asked once for each session.
-
-    Args:
-        server: A session of Spark Connect.
-    """
+    """Whether it is certain that a server sees this process's files. It is asked once for each session."""
     if server not in _answers:
         _answers[server] = False
         # A server that is gone fails in many ways, and says so when it is asked next.

@@ -372,11 +372,7 @@ def guard(process: Process) -> subprocess.Popen[bytes]:
 
 
 def check_port(option: str, port: int) -> None:
-    """Checks a port that was asked for.
-
-    Raises:
-        ConfigurationError: It is out of range.
-    """
+    """Checks a port that was asked for."""
     expect(option, port, int, "9092")
     if not 0 <= port <= 65535:  # noqa: PLR2004
         msg = f"Invalid port {port}: use 1 to 65535, or 0 for a free port."

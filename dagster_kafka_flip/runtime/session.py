@@ -274,11 +274,7 @@ def end_session(session: SparkSession) -> None:
 
 @contextlib.contextmanager
 def dead_spark_as_error() -> Generator[None]:
-    """Translates pyspark's connection errors of a JVM, or of a Connect server, that has ended.
-
-    Raises:
-        SparkSessionError: It has.
-    """
+    """Translates pyspark's connection errors of a JVM, or of a Connect server, that has ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -347,11 +343,7 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def check_session(session: SparkSession) -> None:
-    """Checks that a session can write Delta tables.
-
-    Raises:
-        SparkSessionError: The session lacks Delta's extension or catalog.
-    """
+    """Checks that a session can write Delta tables."""
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     catalog = session.conf.get("spark.sql.catalog.spark_catalog", "") or ""
     missing = [

@@ -23,9 +23,6 @@ def check_session_address(before: str, master: str | None, remote: str | None) -
         before: Prefix of messages.
         master: Master URL.
         remote: Spark Connect server. Messages do not show it: it may contain a token.
-
-    Raises:
-        ConfigurationError: One of them is malformed.
     """
     if master is not None and "@" in master:
         # Not shown: what is before it may be a password.
@@ -48,9 +45,6 @@ def check_coordinates(before: str, packages: Iterable[object]) -> None:
     Args:
         before: Prefix of messages.
         packages: The packages; anything but text is ignored.
-
-    Raises:
-        ConfigurationError: One of them is malformed.
     """
     for package in packages:
         if isinstance(package, str) and not _COORDINATES.fullmatch(package):

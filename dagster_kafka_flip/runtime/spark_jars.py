@@ -108,9 +108,6 @@ def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
 
     Without the jar for Avro, everything but `AvroFormat` works.
 
-    Args:
-        packages: Additional Maven coordinates.
-
     Raises:
         JarDownloadError: A download failed.
     """

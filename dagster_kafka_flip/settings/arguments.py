@@ -27,9 +27,6 @@ def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str
         what: Name of the called function.
         unnamed: Values without a name. The error does not show them: they may be secrets.
         names: Names of the options.
-
-    Raises:
-        ConfigurationError: A value has no name.
     """
     if unnamed:
         example = next((f"{name}=..." for name in names), "")
@@ -146,9 +143,6 @@ def expect(option: str, value: object, kinds: type | tuple[type, ...], example: 
         value: The given value. The error does not show it: it may be a secret.
         kinds: The allowed types.
         example: An example of a valid value.
-
-    Raises:
-        ConfigurationError: The value has another type.
     """
     if isinstance(value, kinds):
         return

@@ -14,11 +14,7 @@ _MOST_NAMES = 50
 
 
 def check_column_names(option: str, names: Sequence[str]) -> None:
-    """Checks that no column name is empty or named twice. Spark and Delta compare them case-insensitively.
-
-    Raises:
-        ValueError: One is.
-    """
+    """Checks that no column name is empty or named twice. Spark and Delta compare them case-insensitively."""
     if not all(name.strip() for name in names):
         msg = f"{option}: empty column name"
         raise ValueError(msg)
@@ -43,13 +39,7 @@ def twice(names: Iterable[str]) -> str | None:
 
 
 def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> str:
-    """The first things, and the number of the others.
-
-    Args:
-        things: Such as topic partitions.
-        most: How many to name.
-        between: What separates them.
-    """
+    """The first things, and the number of the others."""
     listed = list(things)
     return between.join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
 

@@ -16,9 +16,6 @@ def check_texts(options: Mapping[Any, Any]) -> None:
 
     Args:
         options: The options. An error does not show their values: they may be secrets.
-
-    Raises:
-        ConfigurationError: They are something else.
     """
     expect("options", options, Mapping, _EXAMPLE)
     for name, value in options.items():
@@ -45,10 +42,6 @@ def truth(name: str, text: str) -> bool:
 
 def texts_of(name: str, text: str) -> tuple[str, ...]:
     """Reads a list.
-
-    Args:
-        name: The option's name.
-        text: Texts with semicolons between them.
 
     Raises:
         ConfigurationError: One of them is empty.

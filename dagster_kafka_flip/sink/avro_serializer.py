@@ -194,9 +194,6 @@ def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
         columns: The columns, as one struct.
         schema: A schema whose root is a record; or another one, for a single column.
         what: The schema's name in an error.
-
-    Raises:
-        ConfigurationError: The columns don't fit. The message names one.
     """
     at = _Place(what=what, named=schema.named())
     if schema.fields is not None:

@@ -63,9 +63,6 @@ class Batches:
 
         Returns:
             The rows that are to be published now: none, the held one, this one, or both.
-
-        Raises:
-            SinkProgressError: The rows of the version that were published differ from the current ones.
         """
         held, self._held = self._held, None
         # In another topic the row takes nothing's place: there the key's earlier value stays without a tombstone.
@@ -89,14 +86,8 @@ class Batches:
     def turn_to(self, version: int) -> Iterator[TableRow]:
         """Ends the version that is read, and those without rows behind it.
 
-        Args:
-            version: The next version with rows.
-
         Returns:
             The held row, if there is one.
-
-        Raises:
-            SinkProgressError: A version has fewer rows than were published of it.
         """
         held, self._held = self._held, None
         if held is not None:

@@ -101,13 +101,7 @@ class LaneFailures:
         self._record = f"{message.topic()}-{message.partition()}, key {shown(message.key())}, {size} bytes"
 
     def error(self, error: confluent_kafka.KafkaError, what: str, age: float) -> KafkaFlipError:  # noqa: PLR0911
-        """Creates the error about a failed call or delivery.
-
-        Args:
-            error: librdkafka's error.
-            what: What failed.
-            age: Seconds since the transaction began.
-        """
+        """Creates the error about a failed call or delivery."""
         name, limit = error.name(), self._sink.transaction_timeout.total_seconds()
         where = f"Kafka at {self._connection.bootstrap_servers}"
         if name in _FENCED:

@@ -90,9 +90,6 @@ class Progress:
         Args:
             record: The record's value.
             where: Its topic partition and offset, for messages.
-
-        Raises:
-            SinkProgressError: Another program, or another version of this one, wrote the record.
         """
         try:
             document: dict[str, Any] = json.loads(record)
@@ -115,12 +112,7 @@ _PROGRESS = TypeAdapter(Progress)
 
 
 def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: str, topic_id: str | None) -> None:
-    """Checks that a sink still has the lanes that it had, and publishes to the topic that it published to.
-
-    Raises:
-        SinkProgressError: It had another number of lanes, or published to another topic, or to an earlier one of this
-            name.
-    """
+    """Checks that a sink still has the lanes that it had, and publishes to the topic that it published to."""
     for progress in found.values():
         if progress.lanes != lanes:
             msg = (
@@ -150,11 +142,7 @@ def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: st
 
 
 def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id: str) -> None:
-    """Checks that a sink still publishes the table that it published.
-
-    Raises:
-        SinkProgressError: It published another table.
-    """
+    """Checks that a sink still publishes the table that it published."""
     for progress in found.values():
         if progress.table_id != table_id:
             msg = (
@@ -177,9 +165,6 @@ def check_known(
         prefix: The transactional id prefix.
         progress_topic: The progress topic.
         known: By lane, what an earlier run reached: version, and rows of the next one.
-
-    Raises:
-        SinkProgressError: The progress is missing, or behind the earlier run's.
     """
     for lane in lanes_behind(found, known):
         progress, (version, rows) = found.get(lane), known[lane]
@@ -201,11 +186,7 @@ def check_known(
 
 
 def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, progress_topic: str) -> None:
-    """Checks that no lane lost its progress: a sink writes that of all lanes before the first row of any.
-
-    Raises:
-        SinkProgressError: A lane has none, although another one has published rows.
-    """
+    """Checks that no lane lost its progress: a sink writes that of all lanes before the first row of any."""
     furthest = max(found.values(), key=lambda progress: (progress.version, progress.rows), default=None)
     missing = [lane for lane in range(lanes) if lane not in found]
     if not missing or furthest is None or (furthest.version, furthest.rows) == (furthest.origin.before, 0):
@@ -235,9 +216,6 @@ def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> Non
         found: Progress of all lanes.
         prefix: The transactional id prefix.
         settings: The sink's settings that decide lane and order of a row.
-
-    Raises:
-        SinkProgressError: The settings have changed.
     """
     for progress in found:
         if progress.settings != settings:

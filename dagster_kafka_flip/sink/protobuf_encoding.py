@@ -29,13 +29,7 @@ class _WrongRow(Exception):  # noqa: N818 -- it never leaves this module
 
 
 def encoding(descriptor_set: bytes, name: str, plan: list[FieldPlan]) -> Callable[[Any], tuple[Any, str | None]]:
-    """Returns a function that encodes a struct: the bytes, or why there are none.
-
-    Args:
-        descriptor_set: A FileDescriptorSet with the message.
-        name: The message's full name.
-        plan: How its fields are filled.
-    """
+    """Returns a function that encodes a struct: the bytes, or why there are none."""
     made: list[Any] = []
 
     def encode(row: Any) -> tuple[Any, str | None]:

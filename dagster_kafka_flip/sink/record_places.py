@@ -101,12 +101,7 @@ class RecordPlaces:
         return True
 
     def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: object) -> tuple[str, int | None]:
-        """Returns a record's topic and topic partition; None for the client's partitioner.
-
-        Raises:
-            RowMisplacedError: The row names no topic, or a topic or topic partition that does not exist, or the
-                partitioner returns no whole number.
-        """
+        """Returns a record's topic and topic partition; None for the client's partitioner."""
         sink = self._sink
         topic = sink.topic if sink.topic_column is None else self._named(row.topic, where)
         found = self._topic(topic)
@@ -137,11 +132,7 @@ class RecordPlaces:
         return topic, chosen
 
     def time(self, topic: str, row: TableRow, where: object) -> int | None:
-        """Returns a record's time; None for now.
-
-        Raises:
-            RowMisplacedError: Kafka has no such time, or the topic does not take it.
-        """
+        """Returns a record's time; None for now."""
         ms = row.timestamp_ms
         if ms is None:
             return None
@@ -168,11 +159,7 @@ class RecordPlaces:
         raise RowMisplacedError(msg)
 
     def headers(self, row: TableRow, where: object) -> list[tuple[str, bytes | None]]:
-        """Returns a record's headers.
-
-        Raises:
-            RowMisplacedError: A header is null, or has no name or one that the client can't send.
-        """
+        """Returns a record's headers."""
         if not row.headers:
             return []
         found = row.named_headers
@@ -193,12 +180,7 @@ class RecordPlaces:
         headers: Sequence[tuple[str, bytes | None]],
         where: object,
     ) -> None:
-        """Checks that a topic takes a record.
-
-        Raises:
-            RowTooLargeError: It is larger than the topic allows.
-            RowWithoutKeyError: It has no key, and the topic is compacted.
-        """
+        """Checks that a topic takes a record."""
         found = self._topic(topic)
         if found is None:
             return

@@ -99,11 +99,7 @@ class Serializer(Settings, ABC):
 
 
 def type_of(schema: StructType, name: str) -> DataType:
-    """Returns a column's type.
-
-    Raises:
-        ConfigurationError: There is no such column.
-    """
+    """Returns a column's type."""
     for field in schema.fields:
         if field.name == name:
             return field.dataType
@@ -112,11 +108,7 @@ def type_of(schema: StructType, name: str) -> DataType:
 
 
 def check_key(schema: StructType, names: Sequence[str]) -> None:
-    """Checks that equal values of columns make equal keys.
-
-    Raises:
-        ConfigurationError: A column does not exist, or is or has a map, whose entries have no order.
-    """
+    """Checks that equal values of columns make equal keys."""
     from pyspark.sql import types as t
 
     def has_map(kind: DataType) -> bool:

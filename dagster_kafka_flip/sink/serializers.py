@@ -153,11 +153,7 @@ def _texts_in(path: str, kind: DataType) -> Step:
 
 
 def check_json(name: str, kind: DataType) -> None:
-    """Checks that JSON has each value of a type exactly.
-
-    Raises:
-        ConfigurationError: It has not.
-    """
+    """Checks that JSON has each value of a type exactly."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):

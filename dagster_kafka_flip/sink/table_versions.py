@@ -166,11 +166,7 @@ class TableVersions:
         return found
 
     def last(self) -> int:
-        """The last version to publish.
-
-        Raises:
-            VersionOutOfRangeError: The stop is beyond the table.
-        """
+        """The last version to publish."""
         stop = self._source.stop
         if stop is not None and stop > self.newest:
             msg = (
@@ -188,11 +184,7 @@ class TableVersions:
         return f"ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true)"
 
     def check_feed(self) -> None:
-        """Checks that the table records changes.
-
-        Raises:
-            ChangeDataFeedError: It does not.
-        """
+        """Checks that the table records changes."""
         if self.lacks_feed is not None:
             msg = (
                 f"the table {self._source} has no change data feed, which records the changes of a version. Nothing "

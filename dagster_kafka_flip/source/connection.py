@@ -249,9 +249,6 @@ def read_certificates(field: str, location: str) -> str:
     Args:
         field: Name of the setting, for errors.
         location: Path of the file.
-
-    Raises:
-        ConfigurationError: The file can't be read, or has no certificate.
     """
     found = _CERTIFICATE.findall(_read(field, location))
     if not found:
@@ -265,10 +262,6 @@ def read_private_key(location: str, password: str | None) -> str:
 
     The Java client only accepts PKCS#8, and Java 17 can't decrypt OpenSSL's default encryption (PBES2), so PKCS#1
     ("BEGIN RSA PRIVATE KEY"), SEC1 ("BEGIN EC PRIVATE KEY") and encrypted keys are converted.
-
-    Args:
-        location: Path of the file.
-        password: Password of an encrypted key.
 
     Raises:
         ConfigurationError: The file can't be read, has no private key or one that Java can't use, or the password is

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
-
 _SETTINGS = {
     # librdkafka requires a group name, and looks up the group's coordinator even for a consumer that never joins.
     "group.id": "dagster-kafka-flip-reading",
@@ -94,9 +93,6 @@ def next_message(
         consumer: A consumer without a group.
         seconds: Maximum time to wait, in seconds.
         wanted: Topic partitions whose messages are returned.
-
-    Raises:
-        ReadFailedError: A topic partition can't be read.
     """
     message = consumer.poll(max(0.0, seconds))
     if message is None:

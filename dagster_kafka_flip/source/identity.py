@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 def found_topics(
     subscription: Subscription, directory: TopicDirectory, tolerated: Collection[type[KafkaFlipError]]
 ) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
-    """Returns the current topics and an incident for each missing one.
-
-    Raises:
-        TopicNotFoundError: A topic is missing and this is not tolerated, or all are missing.
-    """
+    """Returns the current topics and an incident for each missing one."""
     try:
         return subscription.describe(directory), []
     except TopicNotFoundError:
@@ -51,11 +47,7 @@ def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
 
 
 def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
-    """Rejects a state of another cluster.
-
-    Raises:
-        ClusterChangedError: The state belongs to another cluster.
-    """
+    """Rejects a state of another cluster."""
     if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
         msg = (
             f"the position belongs to the Kafka cluster {state.cluster_id}, but the bootstrap servers now lead to "

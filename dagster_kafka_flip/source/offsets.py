@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.sample import TimestampedOffset
 
-
 # 2001 to 2096 as seconds since the epoch; as milliseconds, the first days of 1970.
 _LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)
 # Years and dates without dashes.
@@ -311,9 +310,6 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
 
     Args:
         timestamp: Milliseconds, an aware datetime, or an ISO 8601 string with a UTC offset.
-
-    Raises:
-        ConfigurationError: The timestamp is out of Kafka's range, malformed, or has no UTC offset.
     """
     if isinstance(timestamp, str):
         try:
@@ -347,11 +343,7 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
 
 
 def _check_no_date(text: str) -> None:
-    """Rejects a year and a date without dashes: as milliseconds they mean early 1970.
-
-    Raises:
-        ConfigurationError: The number looks like a year or a date.
-    """
+    """Rejects a year and a date without dashes: as milliseconds they mean early 1970."""
     match = _LIKELY_DATE.fullmatch(text)
     if match:
         meant = "-".join(part or "01" for part in match.groups())

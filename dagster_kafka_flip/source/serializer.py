@@ -40,11 +40,7 @@ def to_document(serializer: SimpleVersionedSerializer[T], value: T) -> dict[str,
 
 
 def from_document(serializer: SimpleVersionedSerializer[T], document: Mapping[str, Any]) -> T:
-    """Deserializes the result of `to_document`.
-
-    Raises:
-        DocumentVersionError: A newer version of this package wrote the document.
-    """
+    """Deserializes the result of `to_document`."""
     version: int = document["version"]
     if version > serializer.version:
         msg = (

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import TopicPartition
 
-
 # Kafka's rule for topic names, from org.apache.kafka.common.internals.Topic.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -104,9 +103,6 @@ class TopicPatternSubscription:
         Args:
             directory: The cluster.
             skip_missing: Has no effect for a pattern.
-
-        Raises:
-            TopicNotFoundError: No topic matches, which is most likely a mistake in the pattern.
         """
         del skip_missing
         names = [name for name in directory.list_topics() if re.fullmatch(self.pattern, name)]
@@ -156,9 +152,6 @@ class PartitionSetSubscription:
         Args:
             directory: The cluster.
             skip_missing: Omit missing topic partitions instead of raising an error.
-
-        Raises:
-            TopicNotFoundError: A topic or a topic partition is missing.
         """
         found = directory.describe_topics(self.topics, skip_missing=skip_missing)
         wanted = set(self.partitions)
@@ -192,22 +185,14 @@ Subscription: TypeAlias = "TopicListSubscription | TopicPatternSubscription | Pa
 
 
 def check_topic_name(topic: str) -> None:
-    """Rejects an invalid topic name.
-
-    Raises:
-        ValueError: Kafka does not allow the name.
-    """
+    """Rejects an invalid topic name."""
     if not _LEGAL_NAME.fullmatch(topic) or topic in {".", ".."}:
         msg = f"invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'"
         raise ValueError(msg)
 
 
 def check_topic_pattern(pattern: str) -> None:
-    """Rejects an invalid regular expression.
-
-    Raises:
-        ValueError: The pattern can't be compiled.
-    """
+    """Rejects an invalid regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:

@@ -69,11 +69,7 @@ class Window:
 
 
 def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
-    """Sorts windows by time, in groups without gaps.
-
-    Raises:
-        ConfigurationError: Two windows overlap, or the list is empty.
-    """
+    """Sorts windows by time, in groups without gaps."""
     groups: list[list[Window]] = []
     for window in sorted(windows, key=lambda window: window.start_ms):
         if groups and window.start_ms < groups[-1][-1].stop_ms:
@@ -98,11 +94,7 @@ def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
 
 
 def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str) -> None:
-    """Checks that each key means the same time as before, and each time has the same key: rows are replaced by key.
-
-    Raises:
-        WindowsChangedError: A window has the key of another time, or its time is in a window with another key.
-    """
+    """Checks that each key means the same time as before, and each time has the same key: rows are replaced by key."""
     windows = list(windows)
     others = sorted(set(landed).difference(windows), key=lambda window: window.start_ms)
     by_key = {window.key: window for window in others}

@@ -33,16 +33,7 @@ if TYPE_CHECKING:
 
 
 def check_future(stop_times: Sequence[Mapping[TopicPartition, int]], logs: WindowLogs, tolerance: Tolerance) -> None:
-    """Checks that no window ends at a record with a timestamp in the future.
-
-    Args:
-        stop_times: The timestamps that end windows.
-        logs: The logs.
-        tolerance: Collects tolerated errors.
-
-    Raises (unless the error is tolerated):
-        RecordsFromFutureError: A window ends at such a record.
-    """
+    """Checks that no window ends at a record with a timestamp in the future."""
     # In a repair, the stream's position is the end, regardless of later records.
     if logs.rules.repair:
         return
@@ -80,9 +71,6 @@ def check_retention(
         starts: For each window, the timestamp that the log's first record must be older than, by topic partition.
         logs: The logs.
         tolerance: Collects tolerated errors.
-
-    Raises (unless the error is tolerated):
-        WindowBeyondRetentionError: A record may be gone.
     """
     trimmed = [tp for tp in logs.look.partitions if logs.beginning[tp] > 0]
     logs.look.prefetch([], [dict.fromkeys(trimmed, 0)])
@@ -113,16 +101,7 @@ def check_retention(
 
 
 def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolerance: Tolerance) -> list[PlannedWindow]:
-    """Returns the windows, with those marked that may still get records.
-
-    Args:
-        planned: The windows.
-        logs: The logs.
-        tolerance: Collects tolerated errors.
-
-    Raises (unless the error is tolerated):
-        WindowNotCompleteError: A window is not over, or an open transaction may hold back its records.
-    """
+    """Returns the windows, with those marked that may still get records."""
     longest = max((logs.lateness(tp) or 0 for tp in logs.look.partitions), default=0)
     complete = {window.window.key: logs.now >= window.window.stop_ms + longest for window in planned}
     open_windows = [window.window for window in planned if not complete[window.window.key]]
@@ -191,10 +170,6 @@ def check_identity(
 
     Returns:
         The topics that were recreated since; this is tolerated.
-
-    Raises (unless the error is tolerated):
-        ClusterChangedError: The rows belong to another cluster.
-        TopicRecreatedError: The rows belong to an earlier topic with the same name.
     """
     continuation = "The run read the current log and replaced the rows of the windows with its records."
     stay = "Nothing was read, and the table's rows are unchanged."
@@ -227,9 +202,6 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
         now: The current cluster and topics.
         log: The current logs.
         tolerance: Collects tolerated errors.
-
-    Raises (unless the error is tolerated):
-        EndBeforePositionError: A log ends before these offsets, or was cut off there and written again.
     """
     beyond = {
         tp: offset

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.window import Windows
 
-
 Times = dict["TopicPartition", int]
 
 
@@ -49,12 +48,7 @@ class LookUps:
         self._records: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
 
     def prefetch(self, entries: Iterable[Mapping[TopicPartition, int]], records: Iterable[Times] = ()) -> None:
-        """Adds lookups for some timestamps.
-
-        Args:
-            entries: Timestamps whose entries are needed.
-            records: Timestamps whose records are needed.
-        """
+        """Adds lookups for some timestamps."""
         records = tuple(records)
         self._ask_for_entries([*entries, *records])
         self._search({(tp, _time(ms)) for times in records for tp, ms in times.items()} - self._records.keys())
