@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro_checks import (
     as_every_spark_reads_it,
     decimals_as_bytes,
@@ -17,7 +17,7 @@ from dagster_kafka_flip.formats.avro_checks import (
     has_wrong_text,
 )
 from dagster_kafka_flip.formats.avro_resolution import Fitted, fitted
-from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema, declared_text
+from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema, declared_text, no_spark_avro
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import (
     SchemaIdIn,
@@ -27,7 +27,6 @@ from dagster_kafka_flip.formats.frames import (
     without_frame_problem,
 )
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
-from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -138,10 +137,7 @@ class AvroFormat(RegisteredFormat):
         """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
         return {
             "schema": self.declared,
-            "has_registry": self.is_framed,
-            "schema_id_in": self.schema_id_in,
-            "is_key": self._is_key,
-            "writers": None if self._book is None else self._book.description(),
+            **super().description(),
             **self.model_dump(mode="json", include=set(self.further_rules), exclude_defaults=True),
         }
 
@@ -153,11 +149,7 @@ class AvroFormat(RegisteredFormat):
         made = cls(
             description["schema"], **{name: description[name] for name in cls.further_rules & description.keys()}
         )
-        if description["has_registry"]:
-            made = made.model_copy(update={"schema_id_in": description["schema_id_in"]})
-            made._is_key = description["is_key"]  # noqa: SLF001
-            made._book = SchemaBook.described(description["writers"])  # noqa: SLF001
-        return made
+        return made.with_book_of(description)
 
     def parse(self, data: Column) -> Column:
         """The decoded record and the bytes read after it; nulls if it can't be decoded."""
@@ -272,12 +264,7 @@ def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:
     try:
         return from_avro(f.concat(data, f.lit(_END)), _with_end(writer), options)
     except TypeError as error:
-        # py4j's error for a missing class.
-        msg = (
-            "Spark has no from_avro: the session lacks the jar org.apache.spark:spark-avro of Spark's version. Add it "
-            "to spark.jars.packages; sessions that this package starts have it"
-        )
-        raise SparkSessionError(msg) from error
+        raise no_spark_avro("from_avro") from error
 
 
 def _with_end(avro_type: AvroType) -> str:

@@ -16,7 +16,6 @@ from dagster_kafka_flip.formats.protobuf_compiler import check_packages, compile
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
 from dagster_kafka_flip.formats.protobuf_types import MisfitError, check_columns, plan, struct
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
-from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -151,24 +150,16 @@ class ProtobufFormat(RegisteredFormat):
         return {
             "descriptor_set": None if self.declared is None else base64.b64encode(self.declared).decode(),
             "message": self.message if self.declared is None else self.reader.full_name,
-            "has_registry": self.is_framed,
-            "schema_id_in": self.schema_id_in,
-            "is_key": self._is_key,
-            "writers": None if self._book is None else self._book.description(),
+            **super().description(),
         }
 
     @classmethod
     def described(cls, description: Mapping[str, Any]) -> ProtobufFormat | None:
         """The format of a `description`, which needs no registry; None if a run's schemas are missing."""
-        declared, writers = description["descriptor_set"], description["writers"]
-        if declared is None or (description["has_registry"] and writers is None):
+        declared = description["descriptor_set"]
+        if declared is None or (description["has_registry"] and description["writers"] is None):
             return None
-        made = cls(base64.b64decode(declared), message=description["message"])
-        if description["has_registry"]:
-            made = made.model_copy(update={"schema_id_in": description["schema_id_in"]})
-            made._is_key = description["is_key"]  # noqa: SLF001
-            made._book = SchemaBook.described(writers)  # noqa: SLF001
-        return made
+        return cls(base64.b64decode(declared), message=description["message"]).with_book_of(description)
 
     @property
     def changes_frame(self) -> bool:

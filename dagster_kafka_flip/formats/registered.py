@@ -1,22 +1,167 @@
-"""RegisteredFormat: base class of formats whose records are decoded with the schema that they were written with."""
+"""RegisteredFormat: base class of formats whose records are decoded with the schema that they were written with.
+
+And SchemaBook, which has these schemas.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
+from dagster_kafka_flip.errors import KafkaFlipError, SchemaNotFoundError
 from dagster_kafka_flip.formats.framed import FramedFormat
-from dagster_kafka_flip.formats.frames import frames_of
-from dagster_kafka_flip.formats.schema_book import SchemaBook
+from dagster_kafka_flip.formats.frames import frames_of, schema_id
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, context_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from typing_extensions import Self
 
-    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+    from dagster_kafka_flip.registry.schemas import Schemas
+
+# Seconds. A registry of several servers may not have a new schema in all of them yet.
+_WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+class SchemaBook:
+    """The schemas of a run by their frames. It grows while the run meets new ones.
+
+    Args:
+        schemas: The registry's schemas; None if all are known.
+        known: Schemas that are known; None for a frame that the registry does not know.
+        may_lack: Whether a schema that the registry lacks, also when it is asked again, does not end the run.
+    """
+
+    def __init__(
+        self,
+        schemas: Schemas | None,
+        known: Mapping[str, RegisteredSchema | None] = {},
+        *,
+        may_lack: bool = False,
+    ) -> None:
+        self._schemas = schemas
+        self._known = dict(known)
+        # The latest one that was asked for, if it is in a context: the records' ids are of the same.
+        self._subject: str | None = None
+        self._may_lack = may_lack
+
+    @property
+    def known(self) -> Mapping[str, RegisteredSchema | None]:
+        """The known schemas; None for a frame that the registry does not know."""
+        return self._known
+
+    @property
+    def frames(self) -> list[str]:
+        """The frames of the schemas that the registry has."""
+        return sorted(digits for digits, found in self._known.items() if found is not None)
+
+    def close(self) -> None:
+        """Closes the connection to the registry."""
+        if self._schemas is not None:
+            self._schemas.close()
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Asks the registry for the latest schema of a subject.
+
+        Raises:
+            SchemaRegistryError: The registry does not answer, or has no such subject.
+        """
+        if self._schemas is None:
+            msg = "a book without a registry was asked for a subject; this is a bug"
+            raise KafkaFlipError(msg)
+        found = self._schemas.latest(subject)
+        self._subject = found.subject if context_of(found.subject) else None
+        return found
+
+    def description(self) -> dict[str, Any]:
+        """The known schemas as JSON, by frame."""
+        return {
+            digits: None if found is None else [found.kind, found.text, *map(list, found.references)]
+            for digits, found in sorted(self._known.items())
+        }
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> SchemaBook:
+        """The book of a `description`, which needs no registry."""
+        return cls(None, {digits: _registered(digits, found) for digits, found in description.items()})
+
+    def recall(self, frames: Iterable[str]) -> None:
+        """Asks the registry for schemas that records may name. What it lacks stays unknown.
+
+        Raises:
+            SchemaRegistryError: The registry does not answer, or refuses.
+        """
+        self._ask(frames)
+
+    def learn(self, places: Mapping[str, str]) -> list[str]:
+        """Asks the registry for the schemas that records name, for some seconds; returns the frames that are new.
+
+        Args:
+            places: Where a record is that has the frame, by frame.
+
+        Raises:
+            SchemaNotFoundError: The registry lacks a schema.
+            SchemaRegistryError: The registry does not answer, or refuses.
+        """
+        before = set(self._known)
+        missing = self._ask(places)
+        for seconds in _WAITS:
+            if missing:
+                time.sleep(seconds)
+                missing = self._ask(missing)
+        if missing and not self._may_lack:
+            digits, error = next(iter(missing.items()))
+            msg = (
+                f"{places[digits]} can't be decoded: {error}. Nothing was written. If the registry only lags, run "
+                "again. If it will never have the schema, such as for bytes that are no id, tolerate "
+                "SchemaNotFoundError: then the record is rejected"
+            )
+            raise SchemaNotFoundError(
+                msg,
+                status=error.status,
+                code=error.code,
+                schema_id=error.schema_id,
+                guid=error.guid,
+                subject=error.subject,
+            )
+        self._known.update(dict.fromkeys(missing))
+        return sorted(self._known.keys() - before)
+
+    def _ask(self, frames: Iterable[str]) -> dict[str, SchemaNotFoundError]:
+        """Asks for the schemas of frames that are new; returns what the registry says of those that it lacks."""
+        missing: dict[str, SchemaNotFoundError] = {}
+        if self._schemas is None:
+            return missing
+        for digits in sorted(set(frames) - self._known.keys()):
+            found = schema_id(digits)
+            try:
+                self._known[digits] = (
+                    self._schemas.by_id(found, self._subject)
+                    if isinstance(found, int)
+                    else self._schemas.by_guid(found, self._subject)
+                )
+            except SchemaNotFoundError as error:
+                if error.status is None:
+                    # There is no such id, whatever the registry has.
+                    self._known[digits] = None
+                else:
+                    missing[digits] = error
+        return missing
+
+
+def _registered(digits: str, described: Sequence[Any] | None) -> RegisteredSchema | None:
+    if described is None:
+        return None
+    kind, text, *references = described
+    number = schema_id(digits)
+    return RegisteredSchema(
+        number if isinstance(number, int) else UNKNOWN_ID, kind, text, tuple(map(tuple, references))
+    )
+
 
 UNKNOWN_SCHEMA = "[dagster-kafka-flip: schema not asked for yet]"
 """Marks Spark's error as ours: a record names a schema that the driver has not asked the registry for."""
@@ -50,6 +195,24 @@ class RegisteredFormat(FramedFormat):
     def known_schemas(self) -> Mapping[str, RegisteredSchema | None]:
         """The schemas in the book, by their frames; None for a frame that the registry does not know."""
         return {} if self._book is None else self._book.known
+
+    def description(self) -> dict[str, Any]:
+        """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
+        return {
+            "has_registry": self.is_framed,
+            "schema_id_in": self.schema_id_in,
+            "is_key": self._is_key,
+            "writers": None if self._book is None else self._book.description(),
+        }
+
+    def with_book_of(self, description: Mapping[str, Any]) -> Self:
+        """The format with the run's schemas of a `description`, which needs no registry."""
+        if not description["has_registry"]:
+            return self
+        made = self.model_copy(update={"schema_id_in": description["schema_id_in"]})
+        made._is_key = description["is_key"]  # noqa: SLF001
+        made._book = SchemaBook.described(description["writers"])  # noqa: SLF001
+        return made
 
     def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:
         """The format with the reader schema, and with a book that asks the registry during the run."""

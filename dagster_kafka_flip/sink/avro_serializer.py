@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, resolved
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, no_spark_avro, resolved
 from dagster_kafka_flip.settings.arguments import check_arguments
 from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct, of_text
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
@@ -103,12 +103,7 @@ def _to_avro(value: Column, schema: AvroSchema) -> Column:
     try:
         return to_avro(value, schema.text)
     except TypeError as error:
-        # py4j's error for a missing class.
-        msg = (
-            "Spark has no to_avro: the session lacks the jar org.apache.spark:spark-avro of Spark's version. Add it to "
-            "spark.jars.packages; sessions that this package starts have it"
-        )
-        raise SparkSessionError(msg) from error
+        raise no_spark_avro("to_avro") from error
 
 
 # Flink's name for the record of a table's columns.
