@@ -92,7 +92,12 @@ def retrieve(
     identity = json.dumps([wanted, unwanted, *kinds, ivy.stem])
     folder = cache / "jars" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not folder.is_dir():
-        _download(wanted, unwanted, older=may_be_older, optional=may_be_missing, ivy=ivy, cache=cache, folder=folder)
+        with _writing(_names(wanted), cache, folder) as work:
+            if work is not None:
+                jars = _nearest(
+                    wanted, unwanted, older=may_be_older, optional=may_be_missing, ivy=ivy, cache=cache, work=work
+                )
+                jars.replace(folder)
     if (folder / _STAND_INS).exists():
         for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
             if got is None:
@@ -191,21 +196,6 @@ def _ivy_jar() -> Path:
         "The installed pyspark has no Ivy jar, so jars can't be downloaded: install the full pyspark package (pip "
         "install 'dagster-kafka-flip' does), not one without jars."
     )
-
-
-def _download(
-    wanted: Sequence[tuple[str, ...]],
-    unwanted: Sequence[tuple[str, ...]],
-    *,
-    older: Collection[tuple[str, ...]],
-    optional: Collection[tuple[str, ...]],
-    ivy: Path,
-    cache: Path,
-    folder: Path,
-) -> None:
-    with _writing(_names(wanted), cache, folder) as work:
-        if work is not None:
-            _nearest(wanted, unwanted, older=older, optional=optional, ivy=ivy, cache=cache, work=work).replace(folder)
 
 
 @contextlib.contextmanager

@@ -65,12 +65,8 @@ class JsonSerializer(Serializer):
         return Encoded(serialized(json_of(value), None if texts.wrong is None else texts.wrong(value)))
 
 
-class StringSerializer(Serializer):
-    """The text of one column, in UTF-8; integers as digits. A null is a null key or value.
-
-    Attributes:
-        column: A string or integer column.
-    """
+class _ColumnSerializer(Serializer):
+    """Base class of serializers of one column."""
 
     column: str = Field(min_length=1)
 
@@ -78,6 +74,14 @@ class StringSerializer(Serializer):
         """The name of the column."""
         del columns
         return (self.column,)
+
+
+class StringSerializer(_ColumnSerializer):
+    """The text of one column, in UTF-8; integers as digits. A null is a null key or value.
+
+    Attributes:
+        column: A string or integer column.
+    """
 
     def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expression of the bytes.
@@ -98,19 +102,12 @@ class StringSerializer(Serializer):
         return Encoded(serialized(f.col(quoted(self.column)).cast("string").cast("binary")))
 
 
-class RawSerializer(Serializer):
+class RawSerializer(_ColumnSerializer):
     """The bytes of one column, unchanged. A null is a null key or value.
 
     Attributes:
         column: A binary column.
     """
-
-    column: str = Field(min_length=1)
-
-    def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
-        """The name of the column."""
-        del columns
-        return (self.column,)
 
     def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expression of the bytes.

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.limits import Limits, Spread
-from dagster_kafka_flip.source.serializer import SimpleVersionedSerializer
 from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
 from dagster_kafka_flip.source.unreadable import within
 
@@ -36,15 +35,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.unreadable import UnreadableRecords
     from dagster_kafka_flip.telemetry.repeatedly import Log
-
-__all__ = [
-    "Boundedness",
-    "SimpleVersionedSerializer",
-    "Source",
-    "SplitAssignment",
-    "SplitEnumerator",
-    "SplitEnumeratorContext",
-]
 
 
 class Boundedness(enum.Enum):
