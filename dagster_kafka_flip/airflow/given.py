@@ -36,20 +36,12 @@ def check_conn_id(kafka_conn_id: str) -> None:
 
 
 def kafka_source_of(source: GivenSource) -> KafkaSource:
-    """Returns the source; topics are one with defaults.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """Returns the source; topics are one with defaults."""
     return source if isinstance(source, KafkaSource) else KafkaSource(topics=tuple(given_topics(source)))
 
 
 def given_topics(source: GivenSource) -> list[str]:
-    """Returns the topics that were given as strings, and so may be templates.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """Returns the topics that were given as strings, and so may be templates."""
     if isinstance(source, KafkaSource):
         return []
     example = 'KafkaSource(topics=("orders",)), or "orders"'
@@ -78,11 +70,7 @@ def source_from_json(kept: Mapping[str, Any]) -> KafkaSource:
 
 
 def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Context) -> DeltaTarget:
-    """Returns the table of a run. Airflow renders a string, but not one inside a DeltaTarget.
-
-    Raises:
-        ConfigurationError: It is a relative path.
-    """
+    """Returns the table of a run. Airflow renders a string, but not one inside a DeltaTarget."""
     target = DeltaTarget.of(table)
     if is_template(target.table):
         target = target.changed(table=task.render_template(target.table, context))
@@ -93,11 +81,7 @@ def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Conte
 def rendered_letters(
     task: BaseOperator, dead_letter: DeadLetters | str | None, target: DeltaTarget, context: Context
 ) -> DeadLetters | None:
-    """Returns where a run's dead letters go. Airflow renders a string, but not one inside of DeadLetters.
-
-    Raises:
-        ConfigurationError: The table is a relative path.
-    """
+    """Returns where a run's dead letters go. Airflow renders a string, but not one inside of DeadLetters."""
     if dead_letter is None:
         return None
     letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
@@ -108,11 +92,7 @@ def rendered_letters(
 
 
 def delta_source_of(source: DeltaSource | str) -> DeltaSource:
-    """Returns what to publish; a table is one with defaults.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """Returns what to publish; a table is one with defaults."""
     if isinstance(source, DeltaSource):
         return source
     expect("source", source, str, 'DeltaSource(table="/data/lake/orders"), or "/data/lake/orders"')
@@ -120,11 +100,7 @@ def delta_source_of(source: DeltaSource | str) -> DeltaSource:
 
 
 def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Context) -> DeltaSource:
-    """Returns what a run publishes. Airflow renders a string, but not one inside a DeltaSource.
-
-    Raises:
-        ConfigurationError: The table is a relative path.
-    """
+    """Returns what a run publishes. Airflow renders a string, but not one inside a DeltaSource."""
     described = delta_source_of(source)
     if is_template(described.table):
         described = described.changed(table=task.render_template(described.table, context))

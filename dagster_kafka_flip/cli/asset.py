@@ -43,7 +43,7 @@ _MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set
 
 @dataclass(frozen=True)
 class DefinedAsset:
-    """An asset of a project's definitions.
+    """An asset of a project's definitions. What needs a resource raises a ConfigurationError if it can't be created.
 
     Attributes:
         key: The asset's key.
@@ -63,10 +63,6 @@ class DefinedAsset:
             spark: Key of the SparkResource.
             master: Master URL. Default: the session of the SparkResource.
             remote: Spark Connect server, instead of a master.
-
-        Raises:
-            ConfigurationError: The resource does not exist, or can't be created.
-            SparkSessionError: Spark did not start.
         """
         if master or remote:
             with command_session(master, remote) as session:
@@ -76,11 +72,7 @@ class DefinedAsset:
             yield session_of(made, spark)()
 
     def connection_of(self, kafka: str, cluster: str | None) -> KafkaConnection:
-        """Returns a KafkaResource's connection to a cluster.
-
-        Raises:
-            ConfigurationError: The resource does not exist, or can't be created.
-        """
+        """Returns a KafkaResource's connection to a cluster."""
         with self._resource(kafka) as made:
             return connection_of(made, kafka, cluster)
 
@@ -145,11 +137,7 @@ class LandingAsset(DefinedAsset):
         return self.ingestion.target
 
     def connection(self) -> KafkaConnection:
-        """Returns the KafkaResource's connection to the cluster.
-
-        Raises:
-            ConfigurationError: The resource does not exist, or can't be created.
-        """
+        """Returns the KafkaResource's connection to the cluster."""
         return self.connection_of(self.ingestion.kafka, self.source.cluster)
 
     def session(
@@ -159,11 +147,7 @@ class LandingAsset(DefinedAsset):
         return self.session_of(self.ingestion.spark, master, remote)
 
     def with_registries(self) -> Ingestion:
-        """Returns the ingestion with the schema registries of its resources.
-
-        Raises:
-            ConfigurationError: A resource does not exist, or can't be created.
-        """
+        """Returns the ingestion with the schema registries of its resources."""
         decoder = self.ingestion.decoder
         with contextlib.ExitStack() as stack:
             made = {key: stack.enter_context(self._resource(key)) for key in decoder.registry_keys}
@@ -172,11 +156,7 @@ class LandingAsset(DefinedAsset):
 
     @contextlib.contextmanager
     def transform(self) -> Generator[Callable[[DataFrame], DataFrame] | None, None, None]:
-        """The asset's transform with its resources bound.
-
-        Raises:
-            ConfigurationError: A resource does not exist, or can't be created.
-        """
+        """The asset's transform with its resources bound."""
         with contextlib.ExitStack() as stack:
             made = {name: stack.enter_context(self._resource(name)) for name in self.ingestion.transform_resources}
             yield self.ingestion.bound_transform(stack.enter_context(build_asset_context(resources=made)))

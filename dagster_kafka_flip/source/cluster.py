@@ -145,7 +145,6 @@ class KafkaCluster:
 
         Raises:
             ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
-            ClusterUnreachableError: No broker answered.
         """
         if not self._failures.has_answered:
             self._first_contact()
@@ -213,7 +212,6 @@ class KafkaCluster:
 
         Raises:
             ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
-            ClusterUnreachableError: No broker answered.
         """
         return self._ask_for_cluster_id() if self._failures.has_answered else self._first_contact()
 
@@ -248,7 +246,6 @@ class KafkaCluster:
 
         Raises:
             TopicNotFoundError: A topic does not exist, or this client may not describe it.
-            ClusterUnreachableError: No broker answered.
         """
         futures = self._client.describe_topics(
             confluent_kafka.TopicCollection(list(topics)), request_timeout=self.request_timeout
@@ -306,12 +303,7 @@ class KafkaCluster:
         return {tp: LogEnd(info.offset, info.leader_epoch) for tp, info in found.items()}
 
     def cut_offsets(self, ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int | None]:
-        """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not.
-
-        Raises:
-            ClusterUnreachableError: No answer arrived within one request timeout.
-            ClusterRequestError: A broker answered with an error.
-        """
+        """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not."""
         from dagster_kafka_flip.source.cut_logs import cut_offsets
 
         with self._reading(READ_UNCOMMITTED, "the leaders' epochs", ends) as config:
@@ -385,7 +377,6 @@ class KafkaCluster:
 
         Raises:
             ClusterAccessError: This client may not see the topic's settings.
-            ClusterUnreachableError: No broker answered.
         """
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         (future,) = self._client.describe_configs([resource], request_timeout=self._attempt_seconds).values()
@@ -404,7 +395,6 @@ class KafkaCluster:
 
         Raises:
             ClusterAccessError: This client may not create it.
-            ClusterUnreachableError: No broker answered.
         """
         asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
         new = NewTopic(topic, partitions, replicas, config=dict(settings))
@@ -478,10 +468,6 @@ class KafkaCluster:
 
         Returns:
             The record of each search; None if the range has no such record.
-
-        Raises:
-            ClusterUnreachableError: No message arrived within one request timeout.
-            ClusterRequestError: A broker answered with an error.
         """
         from dagster_kafka_flip.source.record_search import search_records
 
@@ -515,8 +501,6 @@ class KafkaCluster:
         """Returns the offset and the timestamp of each record in the ranges; reads all of them.
 
         Raises:
-            ClusterUnreachableError: No message arrived within one request timeout.
-            ClusterRequestError: A broker answered with an error.
             EndBeforePositionError: A log ends before its range.
         """
         for message in self._messages(ranges, isolation_level):
@@ -527,8 +511,6 @@ class KafkaCluster:
         """Returns the records in the ranges, with any timestamp.
 
         Raises:
-            ClusterUnreachableError: No message arrived within one request timeout.
-            ClusterRequestError: A broker answered with an error.
             EndBeforePositionError: A log ends before its range.
         """
         for message in self._messages(ranges, isolation_level):
@@ -626,8 +608,6 @@ class KafkaCluster:
 
         Raises:
             GroupCommitError: The group has active members, which commit their own offsets.
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: The broker answered with an error.
         """
         asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
