@@ -14,7 +14,7 @@ from dagster_kafka_flip.airflow.given import check_conn_id, extra_of
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.properties import Client, check_properties
+from dagster_kafka_flip.source.properties import CONNECTION_FIELDS, Client, check_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,21 +26,6 @@ _logger = logging.getLogger(__name__)
 OWN_TYPE = "kafka_flip"
 # The connection type of apache-airflow-providers-apache-kafka, whose extra has librdkafka's settings.
 PROVIDER_TYPE = "kafka"
-
-_FIELDS: Mapping[str, str] = {
-    "bootstrap.servers": "bootstrap_servers",
-    "metadata.broker.list": "bootstrap_servers",
-    "client.id": "client_id",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.password": "sasl_password",
-    "sasl.username": "sasl_username",
-    "security.protocol": "security_protocol",
-    "ssl.ca.location": "ssl_ca_location",
-    "ssl.certificate.location": "ssl_certificate_location",
-    "ssl.key.location": "ssl_key_location",
-    "ssl.key.password": "ssl_key_password",
-}
 
 # Settings of the provider's consumers and producers, which say nothing about the connection: ours have their own.
 _OF_OTHER_CLIENTS = frozenset(
@@ -176,14 +161,14 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
             # As for librdkafka's Python client: the default.
             continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if name in _FIELDS:
-            values[_FIELDS[name]] = text.upper() if name == "security.protocol" else text
-        elif name == "socket.timeout.ms":
+        if name == "socket.timeout.ms":
             try:
                 values["request_timeout"] = int(text) / 1000
             except ValueError:
                 msg = f"the connection {connection.conn_id!r}: {name} is not a number of milliseconds"
                 raise ConfigurationError(msg) from None
+        elif name in CONNECTION_FIELDS:
+            values[CONNECTION_FIELDS[name]] = text.upper() if name == "security.protocol" else text
         elif name in _OF_OTHER_CLIENTS:
             left.append(name)
         elif _is_shared(name):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
 from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve
-from dagster_kafka_flip.runtime.java import find_java
+from dagster_kafka_flip.runtime.java import find_java, run_to_its_end
 from dagster_kafka_flip.runtime.server_folder import (
     LOCALHOST,
     PRIVATE_UMASK,
@@ -365,16 +365,10 @@ class LocalBroker:
             self._format_with(kept.read_bytes())
             return
         try:
-            finished = subprocess.run(
+            finished = run_to_its_end(
                 [*command, "kafka.tools.StorageTool", "format", "-t", _random_id(), "-c", "server.properties"],
+                _FORMAT_TIMEOUT_SECONDS,
                 cwd=self._folder.path,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_FORMAT_TIMEOUT_SECONDS,
                 umask=PRIVATE_UMASK,
             )
         except subprocess.TimeoutExpired as error:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime.jars import default_cache_dir, spark_home
-from dagster_kafka_flip.runtime.java import find_java, locate_java
+from dagster_kafka_flip.runtime.java import find_java, locate_java, run_to_its_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,18 +103,8 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
         ]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         try:
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env={name: value for name, value in environment.items() if name not in _OTHERS},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_TIMEOUT_SECONDS,
-            )
+            others = {name: value for name, value in environment.items() if name not in _OTHERS}
+            done = run_to_its_end(command, _TIMEOUT_SECONDS, cwd=Path(folder), env=others)
         except subprocess.TimeoutExpired as error:
             msg = (
                 f"creating Spark's class archive took more than {_TIMEOUT_SECONDS:.0f} s; try again when the "

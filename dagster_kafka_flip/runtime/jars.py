@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
-from dagster_kafka_flip.runtime.java import find_java
+from dagster_kafka_flip.runtime.java import find_java, run_to_its_end
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Sequence
@@ -334,16 +334,7 @@ def _run_ivy(
         f"{jars}/[organisation]_[artifact]-[revision](-[classifier]).[ext]",
     ]
     try:
-        finished = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_TIMEOUT_SECONDS,
-        )
+        finished = run_to_its_end(command, _TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise JarDownloadError(
             f"{names} were not downloaded within {_TIMEOUT_SECONDS:.0f} s. {_next_step()}"

@@ -7,8 +7,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import JavaNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MINIMUM_VERSION = 17
 """The oldest Java release that Spark 4 and Kafka 4 support."""
@@ -54,20 +58,35 @@ def locate_java() -> Path | None:
     return None if found is None else Path(found)
 
 
+def run_to_its_end(
+    command: Sequence[str | Path],
+    seconds: float,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    umask: int = -1,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command without input, and returns its exit code and all that it printed, in order."""
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=seconds,
+        umask=umask,
+    )
+
+
 def _version_output(executable: Path) -> str:
     try:
-        finished = subprocess.run(
-            [executable, "-version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_TIMEOUT_SECONDS,
-        )
+        return run_to_its_end([executable, "-version"], _TIMEOUT_SECONDS).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFoundError(f"{executable} can't be run: {error}. {_NEXT_STEP}") from error
-    return finished.stderr + finished.stdout
 
 
 def _feature_version(output: str) -> int | None:

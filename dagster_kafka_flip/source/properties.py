@@ -223,7 +223,7 @@ _REQUEST_TIMEOUT_ADVICE = (
 
 # A source must not contain secrets, and both clients need the connection's settings.
 _CONNECTION_PREFIXES = ("sasl.", "ssl.", "security.", "https.", "enable.sasl.", "enable.ssl.")
-_CONNECTION_FIELDS: Mapping[str, str] = {
+CONNECTION_FIELDS: Mapping[str, str] = {
     "bootstrap.servers": "bootstrap_servers",
     "client.id": "client_id",
     "metadata.broker.list": "bootstrap_servers",
@@ -238,6 +238,7 @@ _CONNECTION_FIELDS: Mapping[str, str] = {
     "ssl.key.location": "ssl_key_location",
     "ssl.key.password": "ssl_key_password",
 }
+"""Settings that fields of a connection have, by the names of either client."""
 
 
 def check_properties(properties: Mapping[str, object], client: Client, *, connection: bool = False) -> None:
@@ -312,8 +313,8 @@ def _is_java(name: str) -> bool:
 
 def _check_property(key: str, client: Client, *, connection: bool) -> None:
     name = key.removeprefix("kafka.")
-    if connection and name in _CONNECTION_FIELDS:
-        msg = f"the property {key} has its own field: use {_CONNECTION_FIELDS[name]}"
+    if connection and name in CONNECTION_FIELDS:
+        msg = f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}"
         raise ValueError(msg)
     if name in _OWNED_PROPERTIES:
         msg = f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}"

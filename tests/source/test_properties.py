@@ -62,7 +62,7 @@ def test_the_tables_fit_each_other():
     assert set(properties._COUNTERPARTS) <= properties._JAVA_NAMES
     assert set(properties._COUNTERPARTS.values()) <= properties._LIBRDKAFKA_NAMES
     assert len(set(translations.values())) == len(translations)
-    for table in (properties._OWNED_PROPERTIES, properties._REFUSED_PROPERTIES, properties._CONNECTION_FIELDS):
+    for table in (properties._OWNED_PROPERTIES, properties._REFUSED_PROPERTIES, properties.CONNECTION_FIELDS):
         assert set(table) <= KNOWN[Client.BOTH]
         assert not set(table) & set(translations)
 
