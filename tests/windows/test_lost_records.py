@@ -60,9 +60,7 @@ def test_what_compaction_took_stays_in_the_table_also_when_the_topic_is_no_longe
     of_records = f"would lose 7 records (first {topic}-0 offset 0) of the windows from 2013-03-01T00:00:00Z to "
     for options in ways.values():
         where = options["target"].table
-        assert f"the table {where} {of_records}2013-03-01T01:00:00Z: they are no" in refused(
-            hours(0, 1), **options
-        )
+        assert f"the table {where} {of_records}2013-03-01T01:00:00Z: they are no" in refused(hours(0, 1), **options)
         assert landed.count(where) == 10
         [result] = rewrite(hours(0, 1), **options, tolerate=(WindowBeyondRetentionError,))
         assert [(each.error, each.lost_offsets) for each in result.plan.incidents] == [
