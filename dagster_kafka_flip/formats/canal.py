@@ -24,7 +24,7 @@ from dagster_kafka_flip.formats.times import moment
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import StructField, StructType
@@ -143,24 +143,24 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
 
         def row(texts: Column, place: Column) -> Column:
             old = f.get(found.getField("old"), place)
-            values = typed(texts, texts)
-            before = f.when(op == f.lit(DELETE), values).when(
-                (op == f.lit(UPDATE)) & old.isNotNull(), typed(old, texts)
-            )
+            values, previous = typed(texts, texts), typed(old, texts)
+            is_update = op == f.lit(UPDATE)
+            before = f.when(op == f.lit(DELETE), values).when(is_update & old.isNotNull(), previous)
             return f.struct(
                 f.when(texts.isNotNull(), values).alias("row"),
                 before.alias("before"),
-                self._wrong(texts, values, op).alias("wrong"),
+                self._wrong({"": (texts, values), "old.": (f.when(is_update, old), previous)}, op).alias("wrong"),
             )
 
         # A truncate has no rows, and lands as one without values.
         none = f.array(f.create_map(f.lit(""), f.lit(None).cast("string")))
         return f.transform(f.when(op == f.lit(TRUNCATE), none).otherwise(found.getField("data")), row)
 
-    def _wrong(self, texts: Column, values: Column, op: Column) -> Column:
-        """What is wrong with a row."""
+    def _wrong(self, images: Mapping[str, tuple[Column, Column]], op: Column) -> Column:
+        """What is wrong with a row, from the texts and the values after the change, and of an update before it."""
         from pyspark.sql import functions as f
 
+        texts, _ = images[""]
         is_empty = (op != f.lit(TRUNCATE)) & (f.size(texts) == f.lit(0))
         wrong = f.when(texts.isNull(), f.lit("a row is null")).when(is_empty, wrong_event(op, "has an empty row"))
         for field in self.struct().fields:
@@ -168,8 +168,10 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
             if not field.nullable:
                 is_missing = ~op.isin(DELETE, TRUNCATE) & text.isNull()
                 wrong = wrong.when(is_missing, f.lit(f"the required field {field.name} is missing or null"))
-            for what, is_so in problems(field.dataType, text, values.getField(field.name)):
-                wrong = wrong.when(text.isNotNull() & is_so, f.lit(f"the value of {field.name} {what}"))
+            for path, (image, values) in images.items():
+                text = f.try_element_at(image, f.lit(field.name))
+                for what, is_so in problems(field.dataType, text, values.getField(field.name)):
+                    wrong = wrong.when(text.isNotNull() & is_so, f.lit(f"the value of {path}{field.name} {what}"))
         for name in self.struct().names:
             lacks = (op == f.lit(UPDATE)) & ~f.map_contains_key(texts, f.lit(name))
             wrong = wrong.when(lacks, lacks_columns(f.lit(name)))

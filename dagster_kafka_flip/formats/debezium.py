@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator
@@ -18,8 +19,9 @@ from dagster_kafka_flip.formats.changelog import (
 from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.json_changes import as_declared, with_room
+from dagster_kafka_flip.formats.json_changes import CORRUPT, as_declared, with_room
 from dagster_kafka_flip.formats.json_parsing import (
+    MISFIT,
     explained,
     is_corrupt,
     is_empty_object,
@@ -142,13 +144,25 @@ class DebeziumEvents(TruncatingFormat):
                 problem = problem.when(written.isNotNull() & value.isNull(), f.lit(f"{path} does not fit {name}"))
         return problem
 
-    def missing_values(self, fields: Sequence[tuple[str, DataType]], row: Column) -> Column:
+    @abstractmethod
+    def kinds(self) -> list[tuple[str, DataType]]:
+        """The row's columns whose value may be the placeholder, with their types."""
+
+    @abstractmethod
+    def row_columns(self, parsed: Column) -> list[tuple[str, Column]]:
+        """The columns of the row."""
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """The columns of the row, and those of `metadata`."""
+        return [*self.row_columns(parsed), *self._metadata_columns(parsed)]
+
+    def missing_values(self, row: Column) -> Column:
         """The names of the columns whose value is the placeholder; null if there are none."""
         from pyspark.sql import functions as f
 
         found = [
             f.when(is_it, f.lit(name))
-            for name, data_type in fields
+            for name, data_type in self.kinds()
             if (is_it := is_placeholder(data_type, row.getField(name), self.unavailable_value_placeholder)) is not None
         ]
         if not found:
@@ -164,19 +178,15 @@ class DebeziumEvents(TruncatingFormat):
             return value
         return f.when(~f.coalesce(f.array_contains(names, name), f.lit(False)), value)
 
-    def metadata_columns(self, parsed: Column, before: Column | None) -> list[tuple[str, Column]]:
-        """The columns of `metadata`.
-
-        Args:
-            parsed: From `parse`, with `ts_ms` and the map `source` if they are needed.
-            before: The row before the change, if it is among them.
-        """
+    def _metadata_columns(self, parsed: Column) -> list[tuple[str, Column]]:
         from pyspark.sql import functions as f
 
         found: list[tuple[str, Column]] = []
         for name in self.metadata:
             if name == "before":
-                column = f.lit(None) if before is None else before
+                row = parsed.getField("before")
+                columns = self.row_columns(f.struct(row.alias("row"), self.missing_values(row).alias("unavailable")))
+                column = f.when(row.isNotNull(), f.struct(*(each.alias(field) for field, each in columns)))
             elif name == "source_properties":
                 column = parsed.getField("source")
             else:
@@ -185,23 +195,20 @@ class DebeziumEvents(TruncatingFormat):
         return found
 
     def key_of(self, data: Column, key: Sequence[str]) -> Column:
-        """The columns of a key from JSON, with its schema or without; null if one is missing or does not fit."""
+        """The columns of a key from JSON, with its schema or without; null if one is missing, or would be changed."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import StructField, StructType
 
-        declared = self.key_fields(key)
-        roomy = with_room(StructType(declared))
-        behind_schema = [StructField("payload", roomy)]
-        if any(field.name.lower() in {"schema", "payload"} for field in declared):
-            # The converter's own fields have these names, too: parse each of the two forms by itself.
-            inside = parsed_json(data, behind_schema)
-            has_schema = ~is_corrupt(inside) & inside.getField("payload").isNotNull()
-            bare = parsed_json(data, roomy.fields)
-            return f.when(has_schema, _whole_key(declared, inside, inside.getField("payload"))).otherwise(
-                _whole_key(declared, bare, bare)
-            )
-        found = parsed_json(data, [*roomy.fields, *behind_schema])
-        return _whole_key(declared, found, found.getField("payload"), found)
+        # The converter's own fields may have the key's names: each of the two forms is parsed by itself.
+        bare = StructType(self.key_fields(key))
+        inside = StructType([StructField("payload", bare)])
+        found = parsed_json(data, with_room(inside).fields)
+        has_schema = ~is_corrupt(found) & found.getField("payload").isNotNull()
+        whole = f.when(has_schema, _strict(inside, data, found).getField("payload")).otherwise(
+            _strict(bare, data, parsed_json(data, with_room(bare).fields))
+        )
+        lacks = (whole.getField(name).isNull() for name in bare.names)
+        return f.when(~f.greatest(f.lit(False), *lacks), whole)
 
     def previous_key(self, headers: Column, key: Sequence[str]) -> Column | None:
         """The key in the header that the connector adds to the insert under a changed key."""
@@ -275,11 +282,13 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         """The names of the declared columns."""
         return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
 
-    def _outer(self, struct: StructType, others: Sequence[StructField] = ()) -> list[StructField]:
+    def _outer(
+        self, struct: StructType, *sides: Literal["before", "after"], others: Sequence[StructField] = ()
+    ) -> list[StructField]:
         """The fields of an event around the row's, at its top and behind its schema."""
         from pyspark.sql.types import StructField, StructType
 
-        fields = [StructField("before", struct), StructField("after", struct), *others]
+        fields = [*(StructField(side, struct) for side in sides), *others]
         return [*fields, StructField("payload", StructType(fields))]
 
     def prepared(self, data: Column) -> Column | None:
@@ -292,24 +301,33 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
             others.append(StructField("ts_ms", LongType()))
         if self.needs_source:
             others.append(StructField("source", MapType(StringType(), StringType())))
-        text = data.cast("string")
-        found = parsed_json(text, self._outer(with_room(self.struct()), others))
-        return f.when(data.isNotNull(), f.struct(text.alias("text"), found.alias("found")))
+        text, struct = data.cast("string"), with_room(self.struct())
+        both = {"found": parsed_json(text, self._outer(struct, "before", "after", others=others))}
+        if "before" not in self.metadata:
+            # Where nothing is taken from the row before the change, it may have a type that a column once had.
+            found = parsed_json(text, self._outer(struct, "after", others=others))
+            before = parsed_json(text, self._outer(struct, "before"))
+            both = {"found": found, "before": f.when(_picked(found, "op") == f.lit("d"), before)}
+        columns = (column.alias(name) for name, column in both.items())
+        return f.when(data.isNotNull(), f.struct(text.alias("text"), *columns))
+
+    def _with_before(self, data: Column) -> Column:
+        """What was parsed with the row before the change."""
+        return data.getField("found" if "before" in self.metadata else "before")
 
     def parse(self, data: Column) -> Column:
         """The event, as ChangelogFormat says; with the row before the change and metadata, if they are asked for."""
         from pyspark.sql import functions as f
 
-        found, letter = data.getField("found"), _picked(data, "op")
-        before = _picked(data, "before")
-        row = self.image(letter, before, _picked(data, "after"))
-        fields = [(field.name, field.dataType) for field in with_room(self.struct()).fields]
+        found = data.getField("found")
+        letter, before = _picked(found, "op"), _picked(self._with_before(data), "before")
+        row = self.image(letter, before, _picked(found, "after"))
         text = data.getField("text")
         event = f.when(
             ~is_corrupt(found) & f.is_valid_utf8(text), f.coalesce(self.event_of(letter), _other_event(letter, text))
         )
-        about = [_picked(data, "ts_ms").alias("ts_ms")] if "ingestion_timestamp" in self.metadata else []
-        about += [_picked(data, "source").alias("source")] if self.needs_source else []
+        about = [_picked(found, "ts_ms").alias("ts_ms")] if "ingestion_timestamp" in self.metadata else []
+        about += [_picked(found, "source").alias("source")] if self.needs_source else []
         about += [before.alias("before")] if "before" in self.metadata else []
         return f.when(
             data.isNotNull(),
@@ -317,7 +335,7 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
                 event.alias("event"),
                 self.meaning(letter).alias("op"),
                 row.alias("row"),
-                self.missing_values(fields, row).alias("unavailable"),
+                self.missing_values(row).alias("unavailable"),
                 *about,
             ),
         )
@@ -328,8 +346,10 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         from pyspark.sql.types import StructField, StructType
 
         struct, text, row = self.struct(), data.getField("text"), parsed.getField("row")
-        op, letter = parsed.getField("op"), _picked(data, "op")
-        problem = self.envelope_problem(unparsed(text, data.getField("found")), letter, parsed)
+        found, op = data.getField("found"), parsed.getField("op")
+        letter = _picked(found, "op")
+        misfits = (letter == f.lit("d")) & is_corrupt(self._with_before(data))
+        problem = self.envelope_problem(unparsed(text, found).when(misfits, MISFIT), letter, parsed)
         is_empty = is_empty_object(text, self.image(letter, _path("before", text), _path("after", text)))
         problem = problem.when(is_empty, f.concat(f.lit("the "), op, f.lit(" event has an empty row")))
         is_delete = op == f.lit(DELETE)
@@ -340,7 +360,9 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
             images.append(
                 (StructType([StructField("before", struct)]), f.struct(parsed.getField("before").alias("before")))
             )
-        return f.when(data.isNotNull(), with_changes(problem, text, images, StructType(self._outer(struct))))
+        return f.when(
+            data.isNotNull(), with_changes(problem, text, images, StructType(self._outer(struct, "before", "after")))
+        )
 
     def explain(self, data: Column, problem: Column) -> Column:
         """Which columns the values don't fit. It parses the record once for each of them."""
@@ -364,28 +386,13 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         value = as_declared(field.dataType, parsed.getField("row").getField(field.name))
         return self.without_placeholder(field.name, field.dataType, value, parsed.getField("unavailable"))
 
-    def _before(self, parsed: Column) -> Column | None:
-        from pyspark.sql import functions as f
+    def kinds(self) -> list[tuple[str, DataType]]:
+        """The row's columns, with their types."""
+        return [(field.name, field.dataType) for field in self.struct().fields]
 
-        if "before" not in self.metadata:
-            return None
-        before, fields = parsed.getField("before"), self.struct().fields
-        names = self.missing_values([(field.name, field.dataType) for field in fields], before)
-        values = (
-            self.without_placeholder(
-                field.name, field.dataType, as_declared(field.dataType, before.getField(field.name)), names
-            )
-            for field in fields
-        )
-        return f.when(
-            before.isNotNull(),
-            f.struct(*(value.alias(field.name) for field, value in zip(fields, values, strict=True))),
-        )
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """The columns of the row, and those of `metadata`."""
-        row = [(field.name, self.column(field, parsed)) for field in self.struct().fields]
-        return [*row, *self.metadata_columns(parsed, self._before(parsed))]
+    def row_columns(self, parsed: Column) -> list[tuple[str, Column]]:
+        """The declared columns."""
+        return [(field.name, self.column(field, parsed)) for field in self.struct().fields]
 
     def key_fields(self, key: Sequence[str]) -> list[Any]:
         """The declared columns that are in the key."""
@@ -405,24 +412,20 @@ def _metadata(name: str, parsed: Column) -> tuple[str, Column, Column]:
     return f"source.{key}", written, written.try_cast(data_type)
 
 
-def _picked(data: Column, name: str) -> Column:
+def _picked(found: Column, name: str) -> Column:
     """A field of an event, behind its schema or at its top."""
     from pyspark.sql import functions as f
 
-    found = data.getField("found")
     return f.coalesce(found.getField("payload").getField(name), found.getField(name))
 
 
-def _whole_key(declared: Sequence[StructField], parsed: Column, *places: Column) -> Column:
-    """The columns of a key, each from the first place that has it; null if one is missing or does not fit."""
+def _strict(struct: StructType, data: Column, parsed: Column) -> Column:
+    """The fields of JSON, parsed `with_room`; null where JsonFormat would reject it."""
     from pyspark.sql import functions as f
 
-    values = [
-        as_declared(field.dataType, f.coalesce(*(place.getField(field.name) for place in places))).alias(field.name)
-        for field in declared
-    ]
-    is_whole = f.greatest(is_corrupt(parsed), *(value.isNull() for value in values)) == f.lit(False)
-    return f.when(is_whole, f.struct(*values))
+    text = data.cast("string")
+    problem = with_changes(unparsed(text, parsed), text, [(struct, parsed)], struct)
+    return f.when(problem.isNull(), as_declared(struct, parsed.dropFields(CORRUPT)))
 
 
 def _path(side: str, text: Column) -> Column:

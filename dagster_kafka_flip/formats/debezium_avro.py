@@ -101,7 +101,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
     def _row(self) -> list[dict[str, Any]]:
         return _row_fields(self.reader, "the reader schema")
 
-    def _kinds(self) -> list[tuple[str, DataType]]:
+    def kinds(self) -> list[tuple[str, DataType]]:
         """The row's columns whose values are texts, bytes or numbers, or arrays or maps of them, with Spark's types."""
         named = self.reader.named()
         found = ((field["name"], _spark_type(field["type"], named)) for field in self._row())
@@ -140,7 +140,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
                 f.coalesce(self._event_by_schema(data), self.event_of(letter)).alias("event"),
                 self.meaning(letter).alias("op"),
                 row.alias("row"),
-                self.missing_values(self._kinds(), row).alias("unavailable"),
+                self.missing_values(row).alias("unavailable"),
                 *about,
             ),
         )
@@ -195,28 +195,15 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
         """The row as one column."""
         return parsed.getField("row")
 
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """The columns of the row, and those of `metadata`."""
-        row = self._values(parsed.getField("row"), parsed.getField("unavailable"))
-        return [*row, *self.metadata_columns(parsed, self._before(parsed))]
-
-    def _values(self, row: Column, unavailable: Column) -> list[tuple[str, Column]]:
-        kinds = dict(self._kinds())
+    def row_columns(self, parsed: Column) -> list[tuple[str, Column]]:
+        """The columns of the record `after` or `before`."""
+        row, unavailable, kinds = parsed.getField("row"), parsed.getField("unavailable"), dict(self.kinds())
         return [
             (name, self.without_placeholder(name, kinds[name], row.getField(name), unavailable))
             if name in kinds
             else (name, row.getField(name))
             for name in self.row_names or ()
         ]
-
-    def _before(self, parsed: Column) -> Column | None:
-        from pyspark.sql import functions as f
-
-        if "before" not in self.metadata:
-            return None
-        before = parsed.getField("before")
-        values = self._values(before, self.missing_values(self._kinds(), before))
-        return f.when(before.isNotNull(), f.struct(*(value.alias(name) for name, value in values)))
 
     def key_fields(self, key: Sequence[str]) -> list[Any]:
         """The columns of the row that are in the key, if JSON can have their values."""
@@ -225,7 +212,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
         names = {name.lower() for name in key}
         return [
             StructField(name, data_type)
-            for name, data_type in self._kinds()
+            for name, data_type in self.kinds()
             if name.lower() in names and not isinstance(data_type, (ArrayType, BinaryType, MapType))
         ]
 

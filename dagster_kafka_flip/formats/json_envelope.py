@@ -299,12 +299,7 @@ def fields_of(ddl: str) -> list[StructField]:
 
 
 def wrong_event(op: Column, what: str) -> Column:
-    """The problem of a change of some kind.
-
-    Args:
-        op: The kind of change.
-        what: What is wrong with it.
-    """
+    """The problem of a change of some kind."""
     from pyspark.sql import functions as f
 
     return f.concat(f.lit("the "), op, f.lit(f" event {what}"))
@@ -318,11 +313,7 @@ def lacks_columns(names: Column) -> Column:
 
 
 def no_previous_values(field: str) -> str:
-    """The problem of an update without the row before it.
-
-    Args:
-        field: The field that would have it.
-    """
+    """The problem of an update without the row before it, which this field would have."""
     return f"the update has no previous values ({field}), so it is unknown whether its key changed"
 
 

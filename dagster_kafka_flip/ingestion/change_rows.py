@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.changelog import DELETE
 from dagster_kafka_flip.formats.decode import OP
 from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.table.changes import ChangeColumns
+from dagster_kafka_flip.table.changes import ChangeColumns, same_key
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField
+    from pyspark.sql.types import DataType
 
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -24,8 +23,6 @@ IS_TOMBSTONE = "_dagster_kafka_flip_is_tombstone"
 """Column of records: whether the value is null."""
 
 _KEY = "_dagster_kafka_flip_change_key"
-# The maximum precision of a DECIMAL in Spark.
-_MOST_DIGITS = 38
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
@@ -94,55 +91,13 @@ def change_rows(
             found = is_tombstone | f.coalesce(f.col(OP) == f.lit(DELETE), f.lit(False))
         elif name.lower() in names & fields.keys():
             field = fields[name.lower()]
-            found = f.when(is_tombstone, _exactly(f.col(_KEY)[field.name], field, data_type)).otherwise(found)
+            value = same_key(f.col(_KEY)[field.name], field, data_type, "in the record's key")
+            found = f.when(is_tombstone, value).otherwise(found)
         return found.alias(name, metadata=metadata)
 
     return rows.select(
         *(column(each.name, each.dataType, each.metadata) for each in rows.schema.fields if each.name not in {_KEY, OP})
     )
-
-
-def _exactly(column: Column, field: StructField, wanted: DataType) -> Column:
-    """A field of a record's key in the type of the row's column; null if there it would be the key of another row."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import DecimalType, StringType
-
-    kind = field.dataType
-    if not _means_the_same(kind, wanted):
-        msg = (
-            f"the key column {field.name} is {kind.simpleString()} in the record's key and {wanted.simpleString()} in "
-            "the value. Spark would convert it to another value, so a tombstone would delete another row, or none. "
-            "Nothing was written. Declare the same type in both formats"
-        )
-        raise ConfigurationError(msg)
-    if kind == wanted:
-        return column
-    value = column.try_cast(wanted)
-    if isinstance(kind, StringType) and isinstance(wanted, DecimalType):
-        wide = DecimalType(_MOST_DIGITS, wanted.scale + _MOST_DIGITS - wanted.precision)
-        return f.when(column.try_cast(wide).eqNullSafe(value.cast(wide)), value)
-    # One value has several texts, such as 1 and 01.
-    if StringType in (type(kind), type(wanted)):
-        return value
-    return f.when(value.try_cast(kind).eqNullSafe(column), value)
-
-
-def _means_the_same(kind: DataType, wanted: DataType) -> bool:
-    """Whether Spark converts a value of one type to the same one in another, or to null if there is none.
-
-    It converts the fields of a STRUCT by their order, and takes every number for seconds.
-    """
-    from pyspark.sql.types import ArrayType, NumericType, StringType, StructType
-
-    if isinstance(kind, StructType) and isinstance(wanted, StructType):
-        names, others = ([name.lower() for name in each.names] for each in (kind, wanted))
-        fields = zip(kind.fields, wanted.fields, strict=False)
-        return names == others and all(_means_the_same(one.dataType, other.dataType) for one, other in fields)
-    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
-        return _means_the_same(kind.elementType, wanted.elementType)
-    if kind == wanted or (isinstance(kind, NumericType) and isinstance(wanted, NumericType)):
-        return True
-    return isinstance(kind, StringType) or isinstance(wanted, StringType)
 
 
 def _key(decoder: Decoder, key: Sequence[str]) -> Column:
@@ -151,5 +106,6 @@ def _key(decoder: Decoder, key: Sequence[str]) -> Column:
 
     changelog = decoder.changelog
     if changelog is not None and isinstance(decoder.key_format, RawFormat) and changelog.key_fields(key):
-        return changelog.key_of(f.col("key"), key)
+        # Other records have their key in their value.
+        return f.when(f.col(IS_TOMBSTONE), changelog.key_of(f.col("key"), key))
     return decoder.landed_key()

@@ -52,6 +52,9 @@ _VALUES = "_dagster_kafka_flip_values"
 _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"\bchar\(")
 
+# The maximum precision of a DECIMAL in Spark.
+_MOST_DIGITS = 38
+
 _NO_ORDER = frozenset({"array", "binary", "boolean", "map", "struct", "variant"})
 
 
@@ -170,11 +173,6 @@ class Changes:
 
         STRUCTs get the fields of the table's, in their order, and fields that only the table has are null. A MERGE,
         unlike an append, does not add them, and of a null STRUCT with another order it makes a STRUCT of nulls.
-
-        Args:
-            schema: The table's columns.
-            partition_columns: Returns the names of the table's partition columns; only asked if a text may not be null.
-            table: The table's name, for messages.
 
         Raises:
             SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
@@ -356,7 +354,7 @@ def _is_comparable(data_type: DataType) -> bool:
 
 
 def _check_key_type(batch: DataType, field: StructField, table: str) -> None:
-    if _shape(batch) != _shape(field.dataType):
+    if not _means_the_same(batch, field.dataType):
         msg = (
             f"the key column {field.name} of the table {table} is {field.dataType.simpleString()}, but "
             f"{batch.simpleString()} in the batch, and Spark compares the fields of a key by their order. Nothing was "
@@ -384,10 +382,44 @@ def _check_compares(batch: DataType, field: StructField, column: str, otherwise:
         raise SchemaMismatchError(msg)
 
 
-def _shape(data_type: DataType) -> object:
-    """The names of all fields in their order."""
-    from pyspark.sql.types import ArrayType, StructType
+def same_key(column: Column, field: StructField, wanted: DataType, where: str) -> Column:
+    """A key column from elsewhere in the type of the row's column; null if there it would be the key of another row."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import DecimalType, StringType
 
-    if isinstance(data_type, StructType):
-        return [(field.name.lower(), _shape(field.dataType)) for field in data_type.fields]
-    return [_shape(data_type.elementType)] if isinstance(data_type, ArrayType) else None
+    kind = field.dataType
+    if not _means_the_same(kind, wanted):
+        msg = (
+            f"the key column {field.name} is {kind.simpleString()} {where} and {wanted.simpleString()} in the value. "
+            "Spark would convert it to another value, which would be the key of another row, or of none. Nothing was "
+            "written. Give both the same type"
+        )
+        raise ConfigurationError(msg)
+    if kind == wanted:
+        return column
+    value = column.try_cast(wanted)
+    if isinstance(kind, StringType) and isinstance(wanted, DecimalType):
+        wide = DecimalType(_MOST_DIGITS, wanted.scale + _MOST_DIGITS - wanted.precision)
+        return f.when(column.try_cast(wide).eqNullSafe(value.cast(wide)), value)
+    # One value has several texts, such as 1 and 01.
+    if StringType in (type(kind), type(wanted)):
+        return value
+    return f.when(value.try_cast(kind).eqNullSafe(column), value)
+
+
+def _means_the_same(kind: DataType, wanted: DataType) -> bool:
+    """Whether Spark converts a value of one type to the same one in another, or to null if there is none.
+
+    It converts the fields of a STRUCT by their order, and takes every number for seconds.
+    """
+    from pyspark.sql.types import ArrayType, NumericType, StringType, StructType
+
+    if isinstance(kind, StructType) and isinstance(wanted, StructType):
+        names, others = ([name.lower() for name in each.names] for each in (kind, wanted))
+        fields = zip(kind.fields, wanted.fields, strict=False)
+        return names == others and all(_means_the_same(one.dataType, other.dataType) for one, other in fields)
+    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
+        return _means_the_same(kind.elementType, wanted.elementType)
+    if kind == wanted or (isinstance(kind, NumericType) and isinstance(wanted, NumericType)):
+        return True
+    return isinstance(kind, StringType) or isinstance(wanted, StringType)

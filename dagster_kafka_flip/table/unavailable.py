@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
-from dagster_kafka_flip.table.changes import BEGAN, UNRESOLVED, Changes
+from dagster_kafka_flip.table.changes import BEGAN, UNRESOLVED, Changes, same_key
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
@@ -175,17 +175,14 @@ def _lives(changes: Changes, rows: DataFrame, names: Sequence[str]) -> DataFrame
 def _previous_key(changes: Changes, rows: DataFrame) -> Column:
     """The key that a row had before, in the types of the key; null if it had none."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
     fields = {field.name.lower(): field for field in rows.schema.fields}
     types = [fields[name.lower()].dataType for name in changes.key]
     given = fields.get(changes.columns.previous_key.lower())
     if given is None:
-        no_key = StructType()
-        for index, kind in enumerate(types):
-            no_key.add(_key(index), kind)
-        return f.lit(None).cast(no_key)
-    inner = {field.name.lower(): field.name for field in getattr(given.dataType, "fields", ())}
+        return f.lit(None).cast(StructType([StructField(_key(index), kind) for index, kind in enumerate(types)]))
+    inner = {field.name.lower(): field for field in getattr(given.dataType, "fields", ())}
     missing = [name for name in changes.key if name.lower() not in inner]
     if missing:
         msg = (
@@ -194,10 +191,10 @@ def _previous_key(changes: Changes, rows: DataFrame) -> Column:
             "columns under their names"
         )
         raise ConfigurationError(msg)
-    column = f.col(quoted(given.name))
+    column, where = f.col(quoted(given.name)), f"in {given.name}"
+    each = ((inner[name.lower()], kind) for name, kind in zip(changes.key, types, strict=True))
     parts = [
-        column[inner[name.lower()]].cast(kind).alias(_key(index))
-        for index, (name, kind) in enumerate(zip(changes.key, types, strict=True))
+        same_key(column[field.name], field, kind, where).alias(_key(index)) for index, (field, kind) in enumerate(each)
     ]
     return f.when(column.isNotNull(), f.struct(*parts))
 

@@ -379,21 +379,47 @@ def test_a_rejected_event_may_be_kept(spark):
 
 
 @spark_test
+def test_the_row_before_a_change_need_only_fit_where_something_is_taken_from_it(spark):
+    old, new = {"id": "one", "at": "never"}, {"id": 1, "at": None}
+    plain = DebeziumFormat("id INT, at TIMESTAMP")
+    with_before = DebeziumFormat("id INT, at TIMESTAMP", metadata=("before",))
+    events = [event("u", new, old), with_schema(event("u", new, old)), event("d", None, old), event("u", old, new)]
+    misfits = [
+        "the value of {}.id does not fit INT, the value of {}.at does not fit TIMESTAMP".replace("{}", side)
+        for side in ("before", "after")
+    ]
+    assert reasons(spark, plain, *events) == [None, None, *misfits]
+    found = reasons(spark, with_before, *events)
+    assert [each and each.replace("payload.", "") for each in found] == [misfits[0], misfits[0], *misfits]
+
+
+@spark_test
 def test_a_key_that_does_not_fit_is_none(spark):
     from pyspark.sql import functions as f
 
-    form = DebeziumFormat("id INT, region STRING, name STRING")
+    form = DebeziumFormat("id DECIMAL(5, 2), region STRING, small TINYINT, ratio DOUBLE, name STRING")
+    others = {"region": "a", "small": 1, "ratio": 1.5}
     keys = [
-        '{"id": 1, "region": "a"}',
-        '{"schema": {}, "payload": {"id": 2, "region": "b"}}',
+        json.dumps({"id": 1, **others}),
+        json.dumps({"schema": {}, "payload": {"id": 2, **others}}),
+        *(json.dumps({"id": 1, **others, **changed}) for changed in ({"id": 1.239}, {"small": 200}, {"id": None})),
+        *(json.dumps({"payload": {"id": 1, **others, **changed}}) for changed in ({"id": 1.239}, {"small": 200})),
+        '{"id": 1, "region": "a", "small": 1, "ratio": 1e400}',
+        '{"id": 1, "region": "\\ud800", "small": 1, "ratio": 1}',
+        f"[{json.dumps({'id': 1, **others})}]",
         '{"id": 1}',
         "x",
         "",
         None,
     ]
     data = spark.createDataFrame([(each,) for each in keys], "data STRING")
-    found = [row[0] for row in data.select(form.key_of(f.col("data"), ["region", "ID"])).collect()]
-    assert [each and tuple(each) for each in found] == [(1, "a"), (2, "b"), None, None, None, None]
+    named = ["region", "ID", "small", "ratio"]
+    found = [row[0] for row in data.select(form.key_of(f.col("data"), named)).collect()]
+    assert [each and tuple(each) for each in found] == [
+        (Decimal(1), "a", 1, 1.5),
+        (Decimal(2), "a", 1, 1.5),
+        *[None] * (len(keys) - 2),
+    ]
     assert (form.key_fields(["kafka_key"]), form.previous_key(f.col("headers"), ["kafka_key"])) == ([], None)
 
 

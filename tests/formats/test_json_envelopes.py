@@ -205,6 +205,8 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
         canal("UPDATE", [{"id": "1", "name": "a"}], [{}]),
         *(canal("UPDATE", [texts(row(1)), texts(row(2))], old) for old in (None, [{}], [{}, None], [{}, {}])),
         canal("INSERT", [texts(row(1))], table=None),
+        # Rounded, it would be the key of another row, which the change would delete.
+        canal("UPDATE", [texts(row(1, "a", "2.00"))], [{"weight": "1.239"}]),
     ]
     blind = "the update has no previous values (old), so it is unknown whether its key changed"
     assert reasons(spark, CanalFormat(COLUMNS, table="products"), *updates) == [
@@ -214,6 +216,7 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
         blind,
         None,
         "the record names no table",
+        "the value of old.weight has more digits than DECIMAL(5,2) holds",
     ]
 
 

@@ -94,6 +94,17 @@ def test_offsets_order_changes_and_log_positions_do_not(kafka, follow, topic, ta
         follow(value_format=form, key_format=None)
 
 
+def test_a_tombstone_whose_key_would_be_rounded_deletes_no_other_row(kafka, follow, topic, table):
+    options = {"value_format": DebeziumFormat("id DECIMAL(5, 2), name STRING"), "key_format": None}
+    kafka.create(topic)
+    kafka.produce(topic, [change("c", 1.24, "a")])
+    follow(**options)
+    kafka.produce(topic, [(text({"id": 1.239}), None)])
+    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has no value .* or none that fits"):
+        follow(**options)
+    assert landed.rows(table, "name") == [("a",)]
+
+
 def test_events_without_a_row_are_counted_and_reported(kafka, follow, topic, table, caplog):
     events = [{"ts_ms": 5}, {"ts_ms": 6}, {"before": None, "after": None, "op": "m", "message": {"prefix": "a"}}]
     kafka.create(topic)

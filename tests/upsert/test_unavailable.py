@@ -126,6 +126,16 @@ def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, f
     assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
 
 
+def test_the_values_of_a_row_are_not_those_of_one_with_almost_its_previous_key(kafka, follow, topic, table):
+    options = {**OPTIONS, "value_format": JsonFormat(schema=VALUE.declared.replace("id: INT", "id: DOUBLE"))}
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one")])
+    follow(**options)
+    kafka.produce(topic, [change(1), row(3, "c", before=1.4)])
+    with pytest.raises(UnavailableValueError, match=rf"{topic}-0 offset 2: bio, tags"):
+        follow(**options)
+
+
 def test_an_unknown_value_ends_the_run_however_the_transform_spells_the_columns_of_the_record(
     kafka, follow, topic, table
 ):
