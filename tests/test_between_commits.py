@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from pyspark.errors import PySparkException
 
-from dagster_kafka_flip.errors import TopicRecreatedError, WriteFailedError
+from dagster_kafka_flip.errors import StreamOverlapError, TopicRecreatedError, WriteFailedError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -17,6 +17,7 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
+from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -144,6 +145,45 @@ def test_a_topic_made_again_that_ends_before_the_specific_start_is_landed_in_eac
     kafka.produce(topic, [(None, "new")] * 3)
     both(source, tolerated=frozenset({TopicRecreatedError}))
     assert offsets(f"{table}-first") == offsets(f"{table}-second") == [0, 1, 2, 5, 6]
+
+
+def test_runs_that_fail_while_they_plan_or_write_leave_no_connection_to_kafka_open(
+    kafka, connection, spark_of, topic, table, conflicts, monkeypatch
+):
+    source = KafkaSource(topics=(topic,)).connected(connection)
+
+    def run(target):
+        decoder, log = Decoder.of(None, None, KafkaColumns()), logging.getLogger()
+        return TableRun(
+            RunSpec(source=source, target=target, spark=spark_of, decoder=decoder, limits=Limits(), log=log)
+        )
+
+    def land(**tables):
+        return ingest_tables(tables, verify_after=timedelta(hours=1), log=logging.getLogger()).failures
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 3)
+    first, other = (DeltaTarget(table=table, stream=stream) for stream in ("main", "other"))
+    assert land(main=run(first)) == {}
+    opened: list[KafkaCluster] = []
+    original = KafkaCluster.__init__
+
+    def opening(self, *arguments, **options):
+        original(self, *arguments, **options)
+        opened.append(self)
+
+    monkeypatch.setattr(KafkaCluster, "__init__", opening)
+    kafka.produce(topic, [(None, "x")])
+    conflicts(9)
+    failures = land(main=run(first), other=run(other))
+    assert {name: type(error) for name, error in failures.items()} == {
+        "main": WriteFailedError,
+        "other": StreamOverlapError,
+    }
+    with pytest.raises(StreamOverlapError):
+        ingest(KafkaSource(topics=(topic,)), other, spark=spark_of, connection=connection)
+    assert len(opened) > 3
+    assert [cluster for cluster in opened if vars(cluster)["_open_client"] is not None] == []
 
 
 def test_any_failure_after_the_commit_is_reported_with_the_unknown_values(

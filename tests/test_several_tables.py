@@ -75,6 +75,9 @@ class TableRun:
     def finish(self):
         return None
 
+    def close(self):
+        pass
+
 
 class Sharing:
     """Notes which reads are of a batch that several tables land."""

@@ -88,12 +88,16 @@ class OpenStream:
         self._planner = StreamPlanner(
             spec, session, context, self._table, self._landing.schema, self._letters, record, reads, incidents
         )
-        self._continue_earlier_try()
-        spec.log.info("looking up the position of the stream %r in %s", spec.target.stream, spec.target)
-        self._planned = self._planner.plan(reads.first)
-        self._unreported = None
-        if reported is not None:
-            self._unreported = find_unreported(self._table, spec.target, self._planned.anchor, reported, spec.log)
+        try:
+            self._continue_earlier_try()
+            spec.log.info("looking up the position of the stream %r in %s", spec.target.stream, spec.target)
+            self._planned = self._planner.plan(reads.first)
+            self._unreported = None
+            if reported is not None:
+                self._unreported = find_unreported(self._table, spec.target, self._planned.anchor, reported, spec.log)
+        except BaseException:
+            self.close()
+            raise
         self.plan = self._planned.plan
         self._plan_seconds = clock.lap()
         self._assigned: SplitAssignment | None = None
@@ -278,7 +282,7 @@ class OpenStream:
 
     def close(self) -> None:
         """Closes the connections to Kafka and to schema registries."""
-        self._or_else(None, "could not close the source", self._planned.enumerator.close)
+        self._or_else(None, "could not close the source", self._planner.close)
         self._spec.decoder.close()
 
     def _plan_of_the_run(self) -> ReadPlan:

@@ -6,6 +6,7 @@ table, so a table that fails keeps its position, and the others continue.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from dataclasses import dataclass, replace
@@ -108,10 +109,10 @@ def _ingested(
     if not busy:
         return TablesResult(results, {})
     next(iter(busy.values())).discover()
-    in_step = TablesInStep(busy, shared, log)
-    in_step.open()
-    in_step.land()
-    results |= in_step.finish()
+    with contextlib.closing(TablesInStep(busy, shared, log)) as in_step:
+        in_step.open()
+        in_step.land()
+        results |= in_step.finish()
     return TablesResult({name: results[name] for name in tables if name in results}, in_step.failures)
 
 
@@ -167,6 +168,11 @@ class TablesInStep:
             self._step(name, lambda name=name, stream=stream: results.update({name: stream.finish()}))
         return results
 
+    def close(self) -> None:
+        """Closes the connections of all streams, also after an interrupt."""
+        for stream in self._streams.values():
+            stream.close()
+
     def _groups(self) -> list[list[str]]:
         """Tables with unread records, grouped by equal offsets, from the furthest behind."""
         groups: dict[tuple[tuple[TopicPartition, int], ...], list[str]] = {}
@@ -203,6 +209,7 @@ class TablesInStep:
             # Raised after the others are done.
             self._log.warning("%s: ended with %s; the other tables continue", name, type(error).__name__)
             self.failures[name] = error
-            self._streams.pop(name, None)
+            if (stream := self._streams.pop(name, None)) is not None:
+                stream.close()
             return False
         return True

@@ -68,6 +68,12 @@ class StreamPlanner:
     _reads: RunSource
     _incidents: Incidents
     discovered: set[TopicPartition] = field(default_factory=set["TopicPartition"])
+    _started: SplitEnumerator | None = None
+
+    def close(self) -> None:
+        """Closes the enumerator of the last plan, even if it failed."""
+        if self._started is not None:
+            self._started.close()
 
     def plan(self, source: Source) -> StreamPlan:
         """Reads the position and plans from it; creates the table if needed."""
@@ -101,14 +107,12 @@ class StreamPlanner:
         anchor = self._settled_anchor()
         state = planned.enumerator.snapshot_state()
         if anchor is None or anchor.state != planned.anchor.state or state is None:
-            planned.enumerator.close()
             return self.plan(source)
         if anchor.state is None:
             self._table.check_takes_streams()
         enumerator = planned.enumerator
         if planned.source is not source:
             # Planned before the common stop of all tables was set. Its start is already fixed.
-            enumerator.close()
             enumerator = self._reads.source.restore_enumerator(self._context, state)
         return self._checked(StreamPlan(anchor, source, enumerator, self._start(enumerator)))
 
@@ -171,6 +175,9 @@ class StreamPlanner:
 
     def _start(self, enumerator: SplitEnumerator) -> ReadPlan:
         """Plans, and then asks for the reader schemas that its records may have."""
+        if enumerator is not self._started:
+            self.close()
+            self._started = enumerator
         with with_fitting_advice(self._spec.target):
             plan = enumerator.start()
         if not plan.is_empty:

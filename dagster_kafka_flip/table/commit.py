@@ -87,7 +87,7 @@ class Commit:
     @property
     def named(self) -> str:
         """The version, with what it did."""
-        return f"version {self.version} ({self.operation}{self.shown_parameters})"
+        return f"version {self.version} ({self.operation or 'an operation without a name'}{self.shown_parameters})"
 
     def metric(self, name: str) -> int | None:
         """A metric as a number; None if the writer did not record it.

@@ -259,7 +259,7 @@ def _commit(log: Path, version: int) -> Commit | None:
     found: dict[str, Any] = {**info}
     return Commit(
         version=version,
-        operation=str(found.get("operation")),
+        operation=found.get("operation"),
         parameters={
             name: value if value is None else _text(value)
             for name, value in (found.get("operationParameters") or {}).items()

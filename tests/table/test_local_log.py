@@ -133,6 +133,12 @@ def _versions(table: Path, limit: int = 10) -> list[int] | None:
     return None if found is None else [commit.version for commit in found]
 
 
+def test_a_commit_without_an_operation_has_none(tmp_path):
+    _write(tmp_path, 0, operation=None)
+    [commit] = newest_commits(str(tmp_path), 1) or ()
+    assert (commit.operation, commit.named) == (None, "version 0 (an operation without a name)")
+
+
 def test_a_log_with_a_gap_or_half_a_file_or_without_commits_is_unclear(tmp_path):
     assert _versions(tmp_path) is None
     for version in range(4):
