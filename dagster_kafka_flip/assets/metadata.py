@@ -157,7 +157,7 @@ def _about_the_table(result: IngestResult, previous: AssetMaterialization | None
     return {name: found for name, value in values.items() if (found := value or earlier.get(name)) is not None}
 
 
-def _merged(result: IngestResult) -> dict[str, int]:
+def _merged(result: IngestResult) -> dict[str, int | None]:
     """What became of the changes, for a table whose rows have a key."""
     merged = result.merged
     if merged is None:

@@ -39,11 +39,7 @@ def change_columns(columns: KafkaColumns) -> ChangeColumns:
 
 
 def with_tombstones(records: DataFrame) -> DataFrame:
-    """Adds to records whether they are tombstones, before they are staged.
-
-    Args:
-        records: With the columns that every reader gives.
-    """
+    """Adds to records, as every reader gives them, whether they are tombstones, before they are staged."""
     return records.withColumn(IS_TOMBSTONE, records["value"].isNull())
 
 

@@ -213,7 +213,7 @@ class IngestResult:
             inserted=sum(each.inserted for each in known),
             updated=sum(each.updated for each in known),
             deleted=sum(each.deleted for each in known),
-            unchanged=sum(each.unchanged for each in known),
+            unchanged=total(each.unchanged for each in known),
         )
 
     @property

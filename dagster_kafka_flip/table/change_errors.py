@@ -135,13 +135,7 @@ def unless(is_wrong: Column, mark: str, description: Column) -> Column:
 
 
 def raising(kind: str, mark: str, *description: str) -> str:
-    """SQL that fails the query.
-
-    Args:
-        kind: The type that SQL expects there.
-        mark: What is wrong.
-        description: SQL of the texts that say which row it is.
-    """
+    """SQL that fails the query, in the place of a value of this type; `description` is SQL of texts."""
     parts = ", ".join((literal(f"[dagster-kafka-flip: {mark}] "), *description, literal(" [end]")))
     return f"CAST(raise_error(concat({parts})) AS {kind})"
 
@@ -161,13 +155,7 @@ def place(topic: Column, partition: Column, offset: Column) -> Column:
 
 
 def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFlipError | None:
-    """Returns the error about a change that could not be applied; None if the failure is another one.
-
-    Args:
-        failure: The failure of a query of changes, or of the merge.
-        table: The table's name, for the message.
-        key: The columns that identify a row.
-    """
+    """The error about a change that could not be applied; None if the failure of the query or the merge is another."""
     found = _MARKED_MESSAGE.search(error_text(failure))
     if found is None:
         return None

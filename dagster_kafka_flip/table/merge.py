@@ -8,7 +8,6 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
 from dagster_kafka_flip.table.change_errors import SAME_ORDER, TWO_PARTITIONS, UNAVAILABLE, raising
 from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_TO
@@ -17,7 +16,7 @@ from dagster_kafka_flip.table.unavailable import filled
 from dagster_kafka_flip.table.validity import ENDS, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -41,59 +40,71 @@ _LITERALS = {
 _PLAIN_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_BOUND = 256
 
+# Of a session that only runs the MERGE: it takes fence and document from the session's configuration alone, and they
+# would end up in whatever else the session writes.
 # The statement contains values and names of columns: no setting may change their meaning, nor the table's columns.
-_TAKEN_LITERALLY = {
+# Without skipping Delta reads the table's newest version, not that of the MERGE; and what is looked up is read once.
+SETTINGS = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.caseSensitive": "false",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    "spark.databricks.delta.stats.skipping": "true",
+    "spark.databricks.delta.merge.materializeSource": "all",
 }
 
 
 @dataclass(frozen=True)
 class LatestChanges:
-    """What a merge applies: the last change of each key of a batch, or rows that begin and end. Read once.
+    """What a merge applies: the last change of each key of a batch, or rows that begin and end.
+
+    What they need of the table is looked up by the MERGE itself: a source that reads the MERGE's own table reads the
+    version that it changes, and the MERGE fails if another writer changes what was read.
 
     Attributes:
-        rows: The rows.
-        keys: Their number, and that of changes that do nothing.
+        rows: Returns the rows; from a function that returns those of the table, as they are before the batch.
+        keys: Number of keys of the batch.
         bounds: SQL conditions that the rows of all these keys fulfil: files of the table outside need not be read.
         left_out: Columns whose value some changes don't have.
     """
 
-    rows: DataFrame
+    rows: Callable[[Callable[[], DataFrame]], DataFrame]
     keys: int
     bounds: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
 
-def read(changes: Changes, table_rows: Callable[[], DataFrame]) -> LatestChanges:
+def read(changes: Changes) -> LatestChanges:
     """Reads the batch once: keeps the changes to apply, and returns what the merge needs to know about them.
-
-    Args:
-        changes: The batch.
-        table_rows: Returns the table's rows; see `filled`.
 
     Raises:
         ConfigurationError: A value was left out that can't be looked up; see `filled`.
     """
     from pyspark.sql import functions as f
 
-    changes = filled(changes, table_rows)
-    rows = kept_rows(changes.in_order() if changes.is_history else changes.latest())
-    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    changes, fill = filled(changes)
+    known = changes.rows
+    if fill is None:
+        known = kept_rows(changes.in_order() if changes.is_history else changes.latest())
+    types = {field.name: field.dataType.simpleString() for field in known.schema.fields}
     columns = [(name, types[name]) for name in changes.key if types[name] in _LITERALS]
     ends = [(name, kind, operator) for name, kind in columns for operator in (">=", "<=")]
-    (found,) = rows.agg(
-        f.count(f.lit(1)),
+    is_latest = fill is None and not changes.is_history
+    (found,) = known.agg(
+        f.count(f.lit(1)) if is_latest else f.count_distinct(*map(quoted, changes.key)),
         *((f.min if operator == ">=" else f.max)(quoted(name)).cast("string") for name, _, operator in ends),
     ).collect()
-    count, *values = found
+    keys, *values = found
     bounds = tuple(bound for end, value in zip(ends, values, strict=True) if (bound := _bound(*end, value)) is not None)
-    if not changes.is_history or not count:
-        return LatestChanges(rows, int(count), bounds, changes.left_out)
-    table = table_rows().alias(_TABLE).where(" AND ".join(bounds) or "true")
-    return LatestChanges(*versions(changes, rows, int(count), table), bounds)
+
+    def rows(table_rows: Callable[[], DataFrame]) -> DataFrame:
+        whole = changes if fill is None else fill(table_rows)
+        if not changes.is_history:
+            return known if fill is None else whole.latest()
+        table = table_rows().alias(_TABLE).where(" AND ".join(bounds) or "true")
+        return versions(whole, known if fill is None else whole.in_order(), table)
+
+    return LatestChanges(rows, int(keys), bounds, changes.left_out)
 
 
 def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None:
@@ -103,36 +114,21 @@ def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None
     return f"{_TABLE}.{quoted(name)} {operator} {shown}"
 
 
-@contextlib.contextmanager
-def merging(
-    spark: SparkSession, target: DeltaTarget, changes: Changes, latest: LatestChanges, settings: Mapping[str, str]
-) -> Generator[tuple[SparkSession, str]]:
-    """A session of its own with these settings, and the MERGE to run in it.
-
-    A MERGE takes its fence and its user metadata from the session's configuration alone, and they would end up in
-    whatever else is written by that session at the same time.
-    """
-    view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
+def merge(session: SparkSession, target: DeltaTarget, changes: Changes, latest: LatestChanges, rows: DataFrame) -> None:
+    """Merges the rows of `latest` in a session with the settings `SETTINGS`, its fence and its document."""
+    view, spark = f"dagster_kafka_flip_{uuid.uuid4().hex}", rows.sparkSession
     # Only a global view is there in other sessions, too.
-    latest.rows.createGlobalTempView(view)
+    rows.createGlobalTempView(view)
     try:
         place = spark.conf.get("spark.sql.globalTempDatabase", "global_temp")
-        with isolated_session(spark, {**_TAKEN_LITERALLY, **settings}) as session:
-            yield session, statement(target, changes, latest, f"{quoted(str(place))}.{quoted(view)}")
+        session.sql(statement(target, changes, latest, f"{quoted(str(place))}.{quoted(view)}")).collect()
     finally:
         with contextlib.suppress(Exception):
             spark.catalog.dropGlobalTempView(view)
 
 
 def statement(target: DeltaTarget, changes: Changes, latest: LatestChanges, source: str) -> str:
-    """Returns the MERGE statement.
-
-    Args:
-        target: The table.
-        changes: The batch.
-        latest: What was read of it.
-        source: Identifier of the view with the changes.
-    """
+    """Returns the MERGE statement; `source` identifies the view with the changes."""
     old, new = _TABLE, _CHANGES
     matches = [f"{old}.{quoted(name)} = {new}.{quoted(name)}" for name in changes.key]
     clauses = _ending(changes) if changes.is_history else _replacing(changes, latest)

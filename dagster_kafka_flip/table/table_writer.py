@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     CommitUnknownError,
     ConcurrentIngestionError,
+    ConfigurationError,
     KafkaFlipError,
     PositionLostError,
     TableChangedError,
     TableError,
     WriteFailedError,
 )
+from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
@@ -24,7 +27,7 @@ from dagster_kafka_flip.table.history import back_to, check_between, documented,
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.local_log import is_newest
-from dagster_kafka_flip.table.merge import merging, read
+from dagster_kafka_flip.table.merge import SETTINGS, merge, read
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.spark_error import error_summary, is_conflict
 from dagster_kafka_flip.table.sql import quoted
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.merge import LatestChanges
 
 _T = TypeVar("_T")
 
@@ -86,6 +90,7 @@ class TableWriter:
             SchemaMismatchError: A key's fields have another order than the table's; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
+            ConfigurationError: A MERGE would look up rows in Spark's cache; nothing was written.
         """
         if isinstance(rows, Changes):
             return self._commit_changes(rows, document, takes_up)
@@ -131,6 +136,7 @@ class TableWriter:
         self, changes: Changes, document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> Committed:
         settings = {
+            **SETTINGS,
             "spark.databricks.delta.write.txnAppId": self._table.target.transaction_id,
             "spark.databricks.delta.write.txnVersion": str(document.anchor_version),
             "spark.databricks.delta.commitInfo.userMetadata": document.to_text(),
@@ -138,20 +144,27 @@ class TableWriter:
         table = self._table
         schema = table.checked or table.schema()
         changes = changes.fitted(schema, lambda: table.partition_columns, str(table.target))
-        latest = self.read(lambda: read(changes, lambda: self._rows_before(changes)), document.attempt)
+        latest = self.read(lambda: read(changes), document.attempt)
         if not latest.keys:
             # Only the position moves, and an append conflicts with no other writer.
             return self._commit_by(lambda: self._append(changes.landed.limit(0), document), document, takes_up, keys=0)
-        with merging(self._table.spark, self._table.target, changes, latest, settings) as (session, statement):
-            return self._commit_by(
-                lambda: self._merge(session, statement, changes), document, takes_up, keys=latest.keys, session=session
+        if changes.is_history or latest.left_out:
+            self._check_not_cached()
+        with isolated_session(table.spark, settings) as session:
+            done = self._commit_by(
+                lambda: self._merge(session, changes, latest), document, takes_up, keys=latest.keys, session=session
             )
+        if changes.is_history and done.merged is not None:
+            # A change may add a row and end another, and Delta's own count misses rows of joins that Spark leaves out.
+            return replace(done, merged=replace(done.merged, unchanged=None))
+        return done
 
-    def _merge(self, session: SparkSession, statement: str, changes: Changes) -> None:
+    def _merge(self, session: SparkSession, changes: Changes, latest: LatestChanges) -> None:
         if self._table.target.schema_evolution:
             # A MERGE would add all columns of the changes, including the one that marks deletes.
             self._evolve(changes.landed)
-        session.sql(statement).collect()
+        rows = latest.rows(lambda: self._rows_before(changes))
+        merge(session, self._table.target, changes, latest, rows)
 
     def read(self, what: Callable[[], _T], attempt: str) -> _T:
         """Reads what a write needs to know. Nothing is written yet, so the table's lock isn't needed."""
@@ -176,6 +189,18 @@ class TableWriter:
         elif changes.is_history:
             ended = ~f.coalesce(f.col(IS_CURRENT), ended)
         return rows.withColumn(ENDED, ended)
+
+    def _check_not_cached(self) -> None:
+        """Refuses a table of which Spark would give the MERGE rows as they once were."""
+        target = self._table.target
+        plan = self._table.spark.sql(f"EXPLAIN TABLE {target.identifier}").first()
+        if plan is None or "InMemoryTableScan" in plan[0]:
+            msg = (
+                f"the table {target} is cached in Spark (CACHE TABLE, or cache() of a DataFrame, in any session), so "
+                "its rows would be looked up as they were then. Nothing was written. Take it out of the cache: "
+                "UNCACHE TABLE, unpersist(), or spark.catalog.clearCache()"
+            )
+            raise ConfigurationError(msg)
 
     def _evolve(self, rows: DataFrame) -> None:
         """Adds new columns to the table, and widens types, in a commit without rows."""

@@ -17,8 +17,11 @@ from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from pyspark.sql import Column, DataFrame
+
+    Fill: TypeAlias = Callable[[Callable[[], DataFrame]], Changes]
 
 ENDED = "_dagster_kafka_flip_ended"
 """Column of the table's rows: whether the row was deleted, and is kept."""
@@ -42,17 +45,17 @@ _NOT_ENDED = "not ended"
 _OVER = "over"
 
 
-def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
-    """Fills in the values that were left out, as far as the batch has them, and says which are still missing.
+def filled(changes: Changes) -> tuple[Changes, Fill | None]:
+    """Fills in the values that were left out, as far as they are known, and says which are still missing.
 
     A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
     change of the same life. A life that began before the batch continues the table's row. One that begins with a
     changed key continues the row that was deleted under the previous key, in the same topic partition: only there it
     is certain which delete that is.
 
-    Args:
-        changes: The batch.
-        table_rows: Returns the table's rows, as they are before the batch, with `ENDED`.
+    Returns:
+        The batch, with its rows kept; and if values were left out, what fills them in: from a function that returns the
+        table's rows, as they are before the batch, with `ENDED`.
 
     Raises:
         ConfigurationError: A column was left out that the rows don't have, or the previous key does not fit the key.
@@ -62,7 +65,7 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     columns = changes.columns
     there = {name.lower(): name for name in changes.rows.columns}
     if columns.unavailable.lower() not in there:
-        return changes
+        return changes, None
     name = there[columns.unavailable.lower()]
     if (data_type := changes.rows.schema[name].dataType.simpleString()) != "array<string>":
         msg = (
@@ -76,7 +79,7 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
         str(name).lower(): str(name) for (name,) in rows.select(f.explode(left_out)).distinct().collect() if name
     }
     if not left_out_names:
-        return replace(changes, rows=rows.drop(columns.unavailable, columns.previous_key))
+        return replace(changes, rows=rows.drop(columns.unavailable, columns.previous_key)), None
     landed = changes.landed.columns
     if changes.order_by is not None:
         msg = (
@@ -97,7 +100,15 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
         raise ConfigurationError(msg)
     names = [name for name in landed if name.lower() in left_out_names]
     lives = kept_rows(_lives(changes, rows, names))
-    answers = _under_previous_keys(changes, lives, names, table_rows)
+    changes = replace(changes, rows=rows, left_out=tuple(names))
+    return changes, _under_previous_keys(changes, lives, names)
+
+
+def _with_values(changes: Changes, lives: DataFrame, answers: DataFrame, names: Sequence[str]) -> Changes:
+    """Takes values from the changes of the same life, or from the answers."""
+    from pyspark.sql import functions as f
+
+    columns = changes.columns
     found = [f"_dagster_kafka_flip_found_{index}" for index in range(len(names))]
     joined = lives.join(answers, lives[_FROM] == answers[_ASKED], "left")
     value = {
@@ -113,13 +124,12 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
                 f.when(deleted, f.col(quoted(name))).otherwise(value[name]["value"]).alias(name)
                 if name in value
                 else f.col(quoted(name))
-                for name in rows.columns
+                for name in changes.rows.columns
                 if name.lower() not in {columns.unavailable.lower(), columns.previous_key.lower()}
             ),
             f.filter(missing, lambda name: name.isNotNull()).alias(UNRESOLVED),
             f.col(BEGAN),
         ),
-        left_out=tuple(names),
     )
 
 
@@ -199,10 +209,8 @@ def _previous_key(changes: Changes, rows: DataFrame) -> Column:
     return f.when(column.isNotNull(), f.struct(*parts))
 
 
-def _under_previous_keys(
-    changes: Changes, lives: DataFrame, names: Sequence[str], table_rows: Callable[[], DataFrame]
-) -> DataFrame:
-    """Where lives come from that begin with a changed key (`asked`), and the values that are found there."""
+def _under_previous_keys(changes: Changes, lives: DataFrame, names: Sequence[str]) -> Fill:
+    """Asks where lives come from that begin with a changed key, and what values are found there."""
     from pyspark.sql import functions as f
 
     kinds = dict(lives.dtypes)
@@ -217,11 +225,16 @@ def _under_previous_keys(
         .select(_ASKED, f.col(_ASKED).alias(_AT), *nothing, f.lit(_GOES_ON).alias(_STATE))
     )
     if asked.isEmpty():
-        return asked.select(_ASKED, *found)
+        return lambda _: _with_values(changes, lives, asked.select(_ASKED, *found), names)
     # Each step goes back by one change of the key.
     while not asked.where(f.col(_STATE) == _GOES_ON).isEmpty():
         asked = kept_rows(_a_key_back(changes, lives, asked, found))
-    return _from_the_table(changes, asked, names, found, table_rows())
+
+    def fill(table_rows: Callable[[], DataFrame]) -> Changes:
+        answers = _from_the_table(changes, asked, names, found, table_rows())
+        return _with_values(changes, lives, answers, names)
+
+    return fill
 
 
 def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Sequence[str]) -> DataFrame:

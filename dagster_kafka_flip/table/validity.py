@@ -6,12 +6,13 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.runtime.kept_rows import kept_rows
 from dagster_kafka_flip.table.change_errors import TWO_PARTITIONS, UNAVAILABLE, place, unless
 from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, UNRESOLVED, VALID_FROM, VALID_TO
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
     from dagster_kafka_flip.table.changes import Changes
@@ -26,21 +27,16 @@ _NUMBER = "_dagster_kafka_flip_number"
 _COUNTS = "_dagster_kafka_flip_counts"
 
 
-def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) -> tuple[DataFrame, int]:
-    """Finds what changes add to the history of their keys, and what they end.
+def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
+    """The rows that changes add to the history of their keys, and those that they end.
 
     Changes up to the last one in the table are not applied again. A row is never valid before the one that it follows:
     if a record has an earlier timestamp than the one before it, both changed at the later of these times.
 
     Args:
         changes: The batch, with what was left out filled in.
-        rows: Its changes in order; they are kept.
-        total: Their number.
+        rows: Its changes in order.
         table: The table's rows that may have one of the keys.
-
-    Returns:
-        The rows to add, and to end; and their number, with that of changes that do nothing: older than the history, or
-        deletes of keys that are not there.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -75,7 +71,6 @@ def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) ->
         lacks = ~deleted & (f.size(UNRESOLVED) > 0) & (~f.coalesce(goes_on, f.lit(False)) | unknown)
         names = f.concat(changes.place, f.lit(": "), f.array_join(UNRESOLVED, ", "))
         fresh = fresh.where(unless(lacks, UNAVAILABLE, names))
-    fresh = kept_rows(fresh)
 
     def value(name: str) -> Column:
         column = f.col(quoted(name))
@@ -84,26 +79,25 @@ def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) ->
         return f.when(f.array_contains(UNRESOLVED, name), left_out[name]).otherwise(column)
 
     own = [name for name in changes.landed.columns if name not in (VALID_FROM, VALID_TO, IS_CURRENT, UNRESOLVED, BEGAN)]
-    added = fresh.where(~deleted).select(
-        *(value(name).alias(name) for name in own),
-        f.col(_SINCE).alias(VALID_FROM),
-        f.col(_UNTIL).alias(VALID_TO),
-        f.col(_UNTIL).isNull().alias(IS_CURRENT),
-        f.lit(False).alias(ENDS),
-    )
+    added = {
+        **{name: value(name) for name in own},
+        VALID_FROM: f.col(_SINCE),
+        VALID_TO: f.col(_UNTIL),
+        IS_CURRENT: f.col(_UNTIL).isNull(),
+        ENDS: f.lit(False),
+    }
+    fields = fresh.select(*(column.alias(name) for name, column in added.items())).schema.fields
     named = {name: f.col(quoted(name)) for name in changes.key}
-    kinds = {field.name: field.dataType for field in added.schema.fields}
-    values = {**named, columns.offset: before["offset"], VALID_TO: f.col(_SINCE), ENDS: f.lit(True)}
-    ended = fresh.where(is_first & f.coalesce(before["is_current"], f.lit(False))).select(
-        *(values.get(name, f.lit(None).cast(kinds[name])).alias(name) for name in added.columns)
-    )
-    (counted,) = fresh.agg(
-        f.count(f.when(~deleted, 1)),
-        f.count(f.when(is_first & before["is_current"], 1)),
-        f.count(f.when(f.col(_COUNTS), 1)),
-    ).collect()
-    unchanged = total - counted[2]
-    return added.unionByName(ended), counted[0] + counted[1] + unchanged
+    ended = {**named, columns.offset: before["offset"], VALID_TO: f.col(_SINCE), ENDS: f.lit(True)}
+
+    def row(is_one: Column, values: Mapping[str, Column]) -> Column:
+        # An array takes only elements of one type.
+        ours = (values.get(each.name, f.lit(None)).cast(each.dataType).alias(each.name) for each in fields)
+        return f.when(is_one, f.struct(*ours))
+
+    # One look at the table: a union of both would be two.
+    both = f.array(row(~deleted, added), row(is_first & f.coalesce(before["is_current"], f.lit(False)), ended))
+    return fresh.select(f.inline(f.filter(both, lambda one: one.isNotNull())))
 
 
 def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:

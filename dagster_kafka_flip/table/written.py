@@ -20,13 +20,14 @@ class MergedRows:
         inserted: Rows of new keys.
         updated: Rows that were replaced.
         deleted: Rows that were deleted.
-        unchanged: Changes that are not newer than the row, and deletes of keys that the table doesn't have.
+        unchanged: Changes that are not newer than the row, and deletes of keys that the table doesn't have; None for a
+            history, of which only the MERGE itself could tell.
     """
 
     inserted: int
     updated: int
     deleted: int
-    unchanged: int
+    unchanged: int | None
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as f
 
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
+    ConfigurationError,
     SchemaMismatchError,
     TopicRecreatedError,
     WriteFailedError,
@@ -27,6 +29,7 @@ from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
+from tests.processes import wait_until
 from tests.upsert.conftest import KEY, VALUE, change
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -153,7 +156,83 @@ def test_a_column_that_is_dropped_while_a_history_is_read_leads_to_a_new_plan(
         return rows
 
     monkeypatch.setattr(TableWriter, "_rows_before", dropping)
-    assert follow(target=target).merged == MergedRows(1, 1, 0, 0)
+    assert follow(target=target).merged == MergedRows(1, 1, 0, None)
+    assert landed.rows(table, "name", "is_current") == [("a", False), ("b", True)]
+
+
+def _replaces_the_current_row(spark, table):
+    """Another writer that corrects a history: it ends the current row, and begins another one."""
+    spark.sql(f"UPDATE delta.`{table}` SET is_current = false, valid_to = now() WHERE is_current")
+    last = spark.table(f"delta.`{table}`").orderBy(f.desc("valid_from"), f.desc("kafka_offset")).limit(1)
+    changed = {"name": f.lit("x"), "valid_from": f.col("valid_to"), "is_current": f.lit(True)}
+    last.withColumns(changed).withColumn("valid_to", f.lit(None).cast("timestamp")).writeTo(f"delta.`{table}`").append()
+
+
+def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ended_by_it(
+    kafka, follow, spark, topic, table, around_the_merge, monkeypatch, tmp_path
+):
+    target, at_it, done = {"mode": Scd2(key=("id",))}, tmp_path / "at-it", tmp_path / "done"
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    follow(target=target)
+
+    def history():
+        found = landed.rows(table, "valid_from", "is_current", "valid_to", "name")
+        for (_, _, until, _), (since, *_) in itertools.pairwise(found):
+            assert until == since
+        return [(name, is_current) for _, is_current, _, name in found]
+
+    kafka.produce(topic, [change(1, "b")])
+    around_the_merge(before=lambda: _replaces_the_current_row(spark, table))
+    follow(target=target)
+    assert history() == [("a", False), ("x", False), ("b", True)]
+
+    # The MERGE reads the table by itself, and what others commit while it does is a conflict.
+    kafka.produce(topic, [change(1, "c")])
+    original = TableWriter._rows_before
+
+    @f.udf("boolean")
+    def wait(_):
+        # The worker must not import what this module does.
+        import time
+
+        at_it.touch()
+        while not done.exists():
+            time.sleep(0.05)
+        return True
+
+    def slowly(self, *arguments):
+        monkeypatch.setattr(TableWriter, "_rows_before", original)
+        # In one task, so that the others' change finds room for its own.
+        return original(self, *arguments).coalesce(1).where(wait("id"))
+
+    def others():
+        try:
+            wait_until(at_it.exists, seconds=300)
+            _replaces_the_current_row(spark, table)
+        finally:
+            done.touch()
+
+    monkeypatch.setattr(TableWriter, "_rows_before", slowly)
+    thread = threading.Thread(target=others)
+    thread.start()
+    follow(target=target)
+    thread.join()
+    assert history() == [("a", False), ("x", False), ("b", False), ("x", False), ("c", True)]
+
+
+def test_a_history_is_not_looked_up_in_spark_s_cache(kafka, follow, spark, topic, table):
+    target = {"mode": Scd2(key=("id",))}
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    follow(target=target)
+    cached = spark.newSession().table(f"delta.`{table}`").cache()
+    assert cached.count() == 1
+    kafka.produce(topic, [change(1, "b")])
+    with pytest.raises(ConfigurationError, match=r"is cached in Spark \(CACHE TABLE, .* Nothing was written"):
+        follow(target=target)
+    cached.unpersist()
+    follow(target=target)
     assert landed.rows(table, "name", "is_current") == [("a", False), ("b", True)]
 
 

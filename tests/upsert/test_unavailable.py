@@ -14,7 +14,7 @@ from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 from tests import landed
 from tests.upsert.conftest import change
 
@@ -101,6 +101,22 @@ def test_a_value_that_was_left_out_is_the_one_of_the_nearest_earlier_change_or_o
         again = OffsetsInitializer.specific_offsets({(topic, 0): start})
         follow(starting_offsets=again, **OPTIONS)
         assert landed_rows(table) == before
+
+
+@pytest.mark.parametrize("mode", [Upsert(key=("id",)), Scd2(key=("id",))], ids=["upsert", "history"])
+def test_what_others_change_before_the_merge_is_what_a_value_that_was_left_out_is(
+    kafka, follow, spark, topic, table, around_the_merge, mode
+):
+    options = {**OPTIONS, "target": {"mode": mode}}
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")])
+    follow(**options)
+    kafka.produce(topic, [*renamed(1, 3, "c"), row(2, "b1")])
+    around_the_merge(before=lambda: spark.sql(f"UPDATE delta.`{table}` SET bio = concat(bio, '!')"))
+    follow(**options)
+    current = "true" if isinstance(mode, Upsert) else "is_current"
+    found = landed.rows(table, "id", "name", "bio", where=current)
+    assert found == [(2, "b1", "two!"), (3, "c", "one!")]
 
 
 @pytest.mark.parametrize(
