@@ -68,6 +68,10 @@ def rejected_records(
     )
 
 
+ALWAYS_SMALL = 10
+"""So many records are not too large a share of any batch."""
+
+
 def check_rejected(
     records: DataFrame,
     decoder: Decoder,
@@ -83,7 +87,7 @@ def check_rejected(
         decoder: The decoder.
         log: The log.
         max_records: Maximum number; None for no limit.
-        max_share: Maximum fraction; None for no limit.
+        max_share: Maximum fraction; None for no limit. A few records are within any fraction.
     """
     from pyspark.sql import functions as f
 
@@ -97,7 +101,7 @@ def check_rejected(
     limits: list[str] = []
     if max_records is not None and number > max_records:
         limits.append(f"max_records={max_records}")
-    if max_share is not None and number > max_share * read:
+    if max_share is not None and number > max(ALWAYS_SMALL, max_share * read):
         limits.append(f"max_share={max_share}")
     if limits:
         _, named = _first_rejected(records, decoder)

@@ -49,7 +49,8 @@ class DeadLetters(Settings):
         table: Path or catalog name of the dead-letter table. Several streams may share it.
         stream: Id of the stream in it. Default: the stream's own id with the suffix `-dead-letters`.
         max_records: Maximum number of rejected records in a batch; more fail the run. Default: no limit.
-        max_share: Maximum fraction of rejected records in a batch, such as 0.01. Default: no limit.
+        max_share: Maximum fraction of rejected records in a batch, such as 0.01. Up to ten are within any fraction.
+            Default: no limit.
         single_writer: See DeltaTarget.
 
     With a limit, each batch's records are decoded an additional time before the commit, to count them.
