@@ -25,7 +25,7 @@ from pydantic_core import PydanticUndefined
 import dagster_kafka_flip
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER, AssetOptions
 from dagster_kafka_flip.cli.app import main as command_line
-from dagster_kafka_flip.components import docstrings
+from dagster_kafka_flip.components import schemas
 from dagster_kafka_flip.components.kafka_delta import HELP
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _piece(name: str, what: Any, shared: list[_Row]) -> Iterator[str]:
 
 
 def _dagsters_options() -> list[_Row]:
-    texts = {name: _line(text) for each in OPTIONS_OF_DAGSTER for name, text in docstrings.entries(each).items()}
+    texts = {name: _line(text) for each in OPTIONS_OF_DAGSTER for name, text in schemas.entries(each).items()}
     types = {name: kind for each in OPTIONS_OF_DAGSTER for name, kind in each.__annotations__.items()}
     # Python keeps each type as a reference to its text.
     return [
@@ -217,7 +217,7 @@ def _documented(what: Any) -> tuple[str, dict[str, str]]:
     texts: dict[str, str] = {}
     for each in reversed(what.__mro__ if inspect.isclass(what) else [what]):
         if each.__module__.startswith(dagster_kafka_flip.__name__):
-            entries = {name: _line(text) for name, text in docstrings.entries(each).items()}
+            entries = {name: _line(text) for name, text in schemas.entries(each).items()}
             # "See Format." says what the base's text, which is here already, says at length.
             texts |= {name: text for name, text in entries.items() if not (name in texts and text.startswith("See "))}
     summary = _DOC_SECTION.split(inspect.getdoc(what) or "")[0].strip()

@@ -8,9 +8,9 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from dagster import (
     AssetKey,
@@ -40,8 +40,7 @@ from dagster.components.resolved.core_models import (
     resolve_backfill_policy,
     resolve_partitions_def,
 )
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model, model_validator
-from pydantic_core import PydanticKnownError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model, model_validator
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
@@ -49,10 +48,10 @@ from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
-from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.components.format_attributes import FORMATS, format_of
+from dagster_kafka_flip.components.schemas import NUMERIC, Scalar, entries, model_of, or_template, typed
 from dagster_kafka_flip.components.serializer_attributes import SERIALIZERS, serializer_of
-from dagster_kafka_flip.components.templates import EMPTY, Template, create, refused, rendered
+from dagster_kafka_flip.components.templates import EMPTY, Template, create, create_of_type, refused, rendered
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
@@ -71,25 +70,12 @@ from dagster_kafka_flip.table.target import DeltaTarget
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from pydantic.fields import FieldInfo
-
     from dagster_kafka_flip.formats.format import Format
 
 T = TypeVar("T")
 
-Scalar = str | int | float | bool
-
-
-def _not_true_or_false(value: Any) -> Any:
-    # pydantic takes `true` for 1.
-    if isinstance(value, bool):
-        raise PydanticKnownError("float_type")
-    return value
-
-
-_NUMERIC = BeforeValidator(_not_true_or_false)
-_Whole = Annotated[int, _NUMERIC]
-_Duration: Any = Annotated[str | float, _NUMERIC]
+_Whole = Annotated[int, NUMERIC]
+_Duration: Any = Annotated[str | float, NUMERIC]
 _ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
 # Passwords: never in a file; definitions only have the name of an environment variable.
 _SECRETS = frozenset({"sasl_password", "ssl_key_password", "password", "bearer_token", "oauth_client_secret"})
@@ -160,47 +146,6 @@ def _duration(context: ResolutionContext, value: Any) -> timedelta | None:
 
 
 # --- settings of this package -------------------------------------------------------------------------------------
-
-
-def model_of(settings: type[BaseModel], *, without: Iterable[str] = (), **instead: Any) -> type[BaseModel]:
-    """Derives the YAML schema of settings: their fields, each of which also accepts a template.
-
-    Args:
-        settings: A class of settings.
-        without: Fields that YAML does not have.
-        **instead: Other types for some fields.
-    """
-    described = entries(settings)
-    fields: dict[str, Any] = {
-        name: (
-            _or_template(instead.get(name) or _written(field.annotation)),
-            Field(... if field.is_required() else None, description=field.description or described.get(name)),
-        )
-        for name, field in settings.model_fields.items()
-        if name not in without
-    }
-    return create_model(f"{settings.__name__}Attributes", __base__=Model, **fields)
-
-
-def described(schema: type[BaseModel], fields: Mapping[str, FieldInfo]) -> type[BaseModel]:
-    """Adds field descriptions to a schema, because Dagster omits them."""
-    silent = [name for name, field in schema.model_fields.items() if field.description is None and name in fields]
-    for name in silent:
-        schema.model_fields[name].description = fields[name].description
-    if silent:
-        schema.model_rebuild(force=True)
-    return schema
-
-
-def _written(kind: Any) -> Any:
-    # Accepts YAML's 10 and true as strings here.
-    return dict[str, Scalar] if kind in {dict[str, str], Mapping[str, str]} else kind
-
-
-def _or_template(kind: Any) -> Any:
-    accepted = kind if kind is str else kind | Template
-    kinds = {kind, *get_args(kind)}
-    return Annotated[accepted, _NUMERIC] if kinds & {int, float} and bool not in kinds else accepted
 
 
 def _of(settings: type[T], **fields: Callable[[ResolutionContext, Any], Any]) -> Callable[[ResolutionContext, Any], T]:
@@ -318,7 +263,7 @@ ChecksAttributes: type[BaseModel] = create_model(
         "Any",
         {
             f"{name}_": (
-                _or_template(_CHECK_TYPES[each.annotation]),
+                or_template(_CHECK_TYPES[each.annotation]),
                 Field(None, alias=name, description=entries(kafka_delta_checks)[name]),
             )
             for name, each in _CHECKS.items()
@@ -346,40 +291,11 @@ class SinkChecksAttributes(Model):
     blocking: bool | Template | None = Field(default=None, description=entries(delta_kafka_checks)["blocking"])
 
 
-class AppendAttributes(Model):
-    """Each row of a batch is added to the table."""
-
-    type: Literal["append"]
-
-
-class UpsertAttributes(Model):
-    """The table holds the current row of each key."""
-
-    type: Literal["upsert"]
-    key: list[str] = Field(description="The columns that identify a row.")
-    order_by: str | None = Field(
-        default=None, description="The column that says which change is newer. Needs soft_delete. Default: the offset."
-    )
-    soft_delete: bool = Field(default=False, description="Whether deleted rows stay, with kafka_deleted. Default: no.")
-
-
-class Scd2Attributes(Model):
-    """The table holds the history of each key."""
-
-    type: Literal["scd2"]
-    key: list[str] = Field(description="The columns that identify what a row is about.")
-
-
 _MODE_OF_TYPE: Mapping[str, type[Mode]] = {"append": Append, "upsert": Upsert, "scd2": Scd2}
 
 
 def _mode(context: ResolutionContext, value: Any) -> Mode:
-    found = rendered(context, value)
-    if isinstance(found, (Append, Scd2, Upsert)):
-        return found
-    if not isinstance(found, Mapping):
-        raise refused(context, f"invalid mode {found!r}; set its type ({', '.join(_MODE_OF_TYPE)}) below it")
-    return create(context, _MODE_OF_TYPE[found["type"]], {name: each for name, each in found.items() if name != "type"})
+    return create_of_type(context, "mode", _MODE_OF_TYPE, value)
 
 
 # --- things of Dagster --------------------------------------------------------------------------------------------
@@ -443,7 +359,7 @@ class RetryPolicyAttributes(Model):
     """Dagster's retries of a failed step."""
 
     max_retries: _Whole = 1
-    delay: Annotated[float | None, _NUMERIC] = Field(None, description="Seconds before a retry.")
+    delay: Annotated[float | None, NUMERIC] = Field(None, description="Seconds before a retry.")
     backoff: Literal["linear", "exponential"] | None = None
     jitter: Literal["full", "plus_minus"] | None = None
 
@@ -596,8 +512,7 @@ else:
     FormatAttribute = _model_attribute(format_of, FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
     DeadLetterAttribute = _model_attribute(_dead_letter, str | model_of(DeadLetters))
-    _MODES = Annotated[AppendAttributes | UpsertAttributes | Scd2Attributes, Field(discriminator="type")]
-    TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget, mode=_MODES | None))
+    TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget, mode=typed(_MODE_OF_TYPE) | None))
     LimitsAttribute = _model_attribute(_of(Limits), model_of(Limits))
     WindowsAttribute = _model_attribute(_of(Windows, max_lateness=_duration), _WINDOWS)
     _START = int | str

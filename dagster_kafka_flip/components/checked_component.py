@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from dagster import Component, Model, Resolvable
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, create_model, model_validator
 
-from dagster_kafka_flip.components.attributes import described
+from dagster_kafka_flip.components.schemas import described
 from dagster_kafka_flip.components.templates import EMPTY, located
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import refuse_unnamed

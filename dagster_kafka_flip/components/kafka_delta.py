@@ -46,9 +46,9 @@ from dagster_kafka_flip.components.attributes import (
     YesOrNoAttribute,
 )
 from dagster_kafka_flip.components.checked_component import CheckedComponent
-from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
+from dagster_kafka_flip.components.schemas import entries
 from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 

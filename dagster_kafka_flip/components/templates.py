@@ -74,22 +74,25 @@ def create(context: ResolutionContext, make: Callable[..., T], values: Mapping[s
         raise refused(context, error) from None
 
 
-def create_of_type(context: ResolutionContext, base: type[T], types: Mapping[str, Callable[..., T]], value: Any) -> T:
+def create_of_type(
+    context: ResolutionContext, what: str, types: Mapping[str, type[T]], value: Any, base: type[T] | None = None
+) -> T:
     """Creates something whose class is given by the field `type`, unless a template has made it.
 
     Args:
         context: Location in the file.
-        base: The base of all these classes.
+        what: What it is, for errors.
         types: The class of each type.
         value: The value in the file. Its field `declared` is an option `schema`: pydantic has a method of that name.
+        base: What a template may make. Default: one of these classes.
     """
     found = rendered(context, value)
-    if isinstance(found, base):
+    if isinstance(found, tuple(types.values()) if base is None else base):
         return found
     fields = cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
     make = types.get(str(fields.get("type")))
     if make is None:
-        problem = f"invalid {base.__name__.lower()} {found!r}; set its type ({', '.join(types)}) below it"
+        problem = f"invalid {what} {found!r}; set its type ({', '.join(types)}) below it"
         raise refused(context, problem)
     options = {"schema" if name == "declared" else name: each for name, each in fields.items() if name != "type"}
     return create(context, make, options)
