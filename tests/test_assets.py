@@ -12,10 +12,14 @@ from dagster import (
     AssetCheckSeverity,
     AssetKey,
     AssetsDefinition,
+    AutomationCondition,
     ConfigurableResource,
     DagsterInstance,
+    Definitions,
     RetryPolicy,
     TableSchema,
+    asset,
+    evaluate_automation_conditions,
     materialize,
 )
 from dagster._core.definitions.metadata.table import TableColumn
@@ -36,8 +40,10 @@ from dagster_kafka_flip import (
     kafka_topic_asset,
     topic_asset_key,
 )
+from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from tests import landed
+from tests.reports import report
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -56,24 +62,19 @@ def source(kafka, topic):
     return KafkaSource.builder().set_topics(topic).build()
 
 
-def run(asset: AssetsDefinition, instance: DagsterInstance, resources: Any, **config: Any) -> dict[str, Any] | None:
-    """Materializes one asset and gives the metadata of its materialization, or None if there was none."""
+def run(asset: AssetsDefinition, instance: DagsterInstance, resources: Any, **config: Any) -> dict[str, Any]:
+    """Runs one asset and gives the metadata of what it reports."""
     run_config = {"ops": {asset.op.name: {"config": config}}} if config else None
-    result = materialize([asset], instance=instance, resources=resources, run_config=run_config)
-    events = result.get_asset_materialization_events()
-    if not events:
-        return None
-    return {key: value.value for key, value in events[0].materialization.metadata.items()}
+    return report(materialize([asset], instance=instance, resources=resources, run_config=run_config))
 
 
 def test_a_schema_whose_names_match_nothing_is_reported_and_fails_a_check(spark, instance, resources, source, table):
     def land(schema, into=table):
         asset = build_kafka_delta_asset(name="numbers", source=source, table=into, value_format=JsonFormat(schema))
         result = materialize([asset], instance=instance, resources=resources)
-        (event,) = result.get_asset_materialization_events()
         (check,) = result.get_asset_check_evaluations()
         assert (check.check_name, check.severity) == ("schema_fits", AssetCheckSeverity.WARN)
-        return {key: value.value for key, value in event.materialization.metadata.items()}, check
+        return report(result), check
 
     metadata, check = land("number INT, m STRING")
     assert (metadata["kafka/fields_never_seen"], metadata["kafka/undeclared_fields"]) == ("number, m", "n")
@@ -95,7 +96,6 @@ def test_metadata_of_the_first_the_second_and_the_idle_run(
     asset = build_kafka_delta_asset(name="numbers", source=source, table=table, value_format=JsonFormat("n INT"))
 
     first = run(asset, instance, resources)
-    assert first is not None
     assert first["kafka/records_read"] == 3
     assert first["kafka/bytes_read"] == 3 * (1 + len('{"n": 1}'))
     assert (first["kafka/lag_before"], first["kafka/lag_after"]) == (3, 0)
@@ -116,12 +116,10 @@ def test_metadata_of_the_first_the_second_and_the_idle_run(
 
     kafka.produce(topic, [("d", '{"n": 4}')], partition=1)
     second = run(asset, instance, resources)
-    assert second is not None
     assert (second["kafka/records_read"], second["dagster/row_count"]) == (1, 4)
 
     monkeypatch.setattr(SparkResource, "session", lambda self: pytest.fail("an idle run started Spark"))
     idle = run(asset, instance, resources)
-    assert idle is not None
     assert idle["kafka/idle"] is True
     assert idle["spark/started"] is False
     assert (idle["kafka/records_read"], idle["delta/commits"], idle["delta/rows_written"]) == (0, 0, 0)
@@ -150,17 +148,57 @@ def test_the_data_version_changes_with_the_position_alone(kafka, instance, resou
     assert version() != first
 
 
-def test_an_idle_run_can_leave_no_materialization(instance, resources, source, table):
-    asset = build_kafka_delta_asset(name="skipping", source=source, table=table, on_idle="skip")
-    assert run(asset, instance, resources) is not None
-    assert run(asset, instance, resources) is None
+def test_an_idle_run_sets_off_nothing_downstream_unless_it_is_to_materialize(
+    kafka, topic, instance, resources, source, table
+):
+    def project(**options: Any) -> Any:
+        made = build_kafka_delta_asset(name="landed", source=source, table=table, **options)
+
+        @asset(deps=["landed"], automation_condition=AutomationCondition.eager())
+        def downstream() -> None:
+            pass
+
+        return made, downstream
+
+    cursor = None
+
+    def run(landed: Any, downstream: Any, *, together: bool = False, **config: Any) -> tuple[bool, int]:
+        """Whether the table was materialized, and how many runs of the asset downstream are then asked for."""
+        nonlocal cursor
+        result = materialize(
+            [landed, downstream],
+            instance=instance,
+            resources=resources,
+            selection=None if together else [landed.key],
+            run_config={"ops": {"landed": {"config": config}}},
+        )
+        assert result.success
+        defs = Definitions(assets=[landed, downstream], resources=resources)
+        evaluated = evaluate_automation_conditions(defs, instance, cursor=cursor)
+        cursor = evaluated.cursor
+        keys = {event.asset_key for event in result.get_asset_materialization_events()}
+        assert together or AssetKey("downstream") not in keys
+        return landed.key in keys, evaluated.total_requested
+
+    skipping = project()
+    run(*skipping, together=True)
+    assert [run(*skipping), run(*skipping, verify=True)] == [(False, 0), (False, 0)]
+    assert run(*skipping, together=True) == (False, 0), "in one run, the asset downstream is skipped"
+    (observed,) = instance.fetch_observations(landed_key := AssetKey("landed"), limit=1).records
+    assert observed.asset_observation is not None
+    assert observed.asset_observation.metadata["kafka/lag_after"].value == 0
+    assert len(instance.fetch_materializations(landed_key, limit=9).records) == 1
+    # What an idle run has looked up needs no other look.
+    assert read_record(instance, landed_key).known is not None
+    kafka.produce(topic, [("k", "v")])
+    assert [run(*skipping), run(*skipping)] == [(True, 1), (False, 0)]
+    assert run(*project(on_idle="materialize")) == (True, 1)
 
 
 def test_verify_looks_at_the_table_even_if_nothing_seems_new(instance, resources, source, table):
     asset = build_kafka_delta_asset(name="verified", source=source, table=table)
     run(asset, instance, resources)
     verified = run(asset, instance, resources, verify=True)
-    assert verified is not None
     assert (verified["kafka/idle"], verified["spark/started"]) == (True, True)
 
 
@@ -168,7 +206,6 @@ def test_an_old_record_is_not_believed(instance, resources, source, table):
     asset = build_kafka_delta_asset(name="old", source=source, table=table, verify_after=timedelta(0))
     run(asset, instance, resources)
     second = run(asset, instance, resources)
-    assert second is not None
     assert second["spark/started"] is True
 
 
@@ -177,7 +214,6 @@ def test_wiped_materializations_lose_nothing_and_double_nothing(spark, instance,
     run(asset, instance, resources)
     instance.wipe_assets([AssetKey("wiped")])
     again = run(asset, instance, resources)
-    assert again is not None
     assert (again["kafka/idle"], again["spark/started"], again["dagster/row_count"]) == (True, True, 3)
     assert landed.count(table) == 3
 
@@ -194,7 +230,6 @@ def test_a_transform_gets_records_context_and_resources(spark, instance, resourc
         )
 
     metadata = run(greeted, instance, {**resources, "greeting": Greeting(text="hello")})
-    assert metadata is not None
     assert (metadata["kafka/records_read"], metadata["delta/rows_written"]) == (3, 2)
     assert seen["key"] == AssetKey("greeted")
     assert landed.values(table, "greeting") == ["hello b", "hello c"]
@@ -210,7 +245,6 @@ def test_run_config_overrides_start_stop_and_limits_for_one_run(spark, instance,
     assert small is not None
     assert (small["delta/rows_written"], small["delta/commits"]) == (2, 2)
     again = run(asset, instance, resources, start="earliest")
-    assert again is not None
     assert (again["delta/rows_written"], again["kafka/start_overridden"]) == (3, True)
     assert again["dagster/row_count"] == 6
 
@@ -292,7 +326,6 @@ def test_a_source_of_a_named_cluster_is_read_from_there_and_its_topics_are_asset
     of_eu = source.model_copy(update={"cluster": "eu"})
     asset = build_kafka_delta_asset(name="eu_numbers", source=of_eu, table=table)
     metadata = run(asset, instance, resources)
-    assert metadata is not None
     assert metadata["delta/rows_written"] == 3
     topics = kafka_topic_asset(of_eu)
     assert asset.asset_deps[asset.key] == topics.keys == {AssetKey(["kafka", "eu", topic])}
@@ -322,7 +355,6 @@ def test_the_literal_metadata_keys_are_dagsters_own():
 def test_the_recorded_position_is_json_that_stays_small(instance, resources, source, table):
     asset = build_kafka_delta_asset(name="recorded", source=source, table=table)
     metadata = run(asset, instance, resources)
-    assert metadata is not None
     # With the table's path and the topic's name in it, which are long here.
     assert len(json.dumps(metadata["kafka/position"])) < 1000
 
@@ -341,13 +373,11 @@ def test_a_pattern_is_one_topic_asset_upstream_and_its_runs_tell_what_came_and_w
     assert asset.asset_deps[AssetKey("orders")] == {key}
 
     first = run(asset, instance, resources)
-    assert first is not None
     assert (first["delta/rows_written"], first["delta/commits"], first["kafka/tasks"]) == (2, 2, 2)
     assert not {"kafka/discovered", "kafka/removed"} & first.keys()
     kafka.create(f"{topic}.us", partitions=2)
     kafka.produce(f"{topic}.us", [("a", "1")], partition=1)
     second = run(asset, instance, resources, max_records_per_batch=10, max_bytes_per_batch=10)
-    assert second is not None
     assert second["kafka/discovered"] == f"{topic}.us-0, {topic}.us-1"
     kafka.delete(f"{topic}.us")
     third = run(asset, instance, resources)

@@ -239,17 +239,34 @@ def test_on_cron_asks_at_its_tick_and_waits_for_what_was_not_observed_since(kafk
 
 
 _PROJECT = """
+from datetime import timedelta
+
 from dagster import (
-    AutomationCondition, AutomationConditionSensorDefinition, DefaultSensorStatus, Definitions, asset,
-    in_process_executor,
+    AssetCheckResult, AssetCheckSpec, AutomationCondition, AutomationConditionSensorDefinition, DefaultSensorStatus,
+    Definitions, MaterializeResult, asset, in_process_executor,
 )
 
 from dagster_kafka_flip import (
-    KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, kafka_topic_asset, topic_asset_key,
+    JsonFormat, KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, kafka_delta_checks,
+    kafka_topic_asset, topic_asset_key,
 )
 from tests.faults.ingesting import SPARK_CONFIG
 
-eager, cron = (KafkaSource(topics=(topic,)) for topic in ("TOPIC-eager", "TOPIC-cron"))
+eager, cron, checked = (KafkaSource(topics=(topic,)) for topic in ("TOPIC-eager", "TOPIC-cron", "TOPIC-checked"))
+landed = build_kafka_delta_asset(
+    name="checked",
+    source=checked,
+    table="warehouse/checked",
+    value_format=JsonFormat("n INT", on_error="null"),
+    automation_condition=AutomationCondition.eager(),
+)
+
+@asset(
+    deps=[landed], check_specs=[AssetCheckSpec("own", asset="after")], automation_condition=AutomationCondition.eager()
+)
+def after():
+    yield MaterializeResult()
+    yield AssetCheckResult(check_name="own", passed=True)
 
 # When it runs is what is asked of it, and nothing that Spark has a part in.
 @asset(deps=[topic_asset_key("TOPIC-cron")], automation_condition=AutomationCondition.on_cron("* * * * *"))
@@ -264,7 +281,11 @@ defs = Definitions(
         ),
         kafka_topic_asset(cron),
         by_cron,
+        kafka_topic_asset(checked),
+        landed,
+        after,
     ],
+    asset_checks=kafka_delta_checks(landed, max_lag=10, max_delay=timedelta(hours=1), max_rejected=100),
     sensors=[
         AutomationConditionSensorDefinition(
             "automation", target="*", minimum_interval_seconds=1, default_status=DefaultSensorStatus.RUNNING
@@ -345,7 +366,7 @@ def daemon(kafka: Kafka, broker: str, tmp_path_factory: pytest.TempPathFactory) 
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     topic = f"automation-{os.getpid()}"
-    for name in ("eager", "cron"):
+    for name in ("eager", "cron", "checked"):
         kafka.create(f"{topic}-{name}")
     project.write_text(_PROJECT.replace("TOPIC", topic).replace("BROKER", broker))
     with DagsterInstance.from_config(str(home)) as instance, _running(project, home, log) as process:
@@ -403,3 +424,23 @@ def test_the_daemon_waits_at_a_cron_tick_until_the_topic_was_observed(daemon: Da
 
     daemon.observe(topic, 2)
     daemon.wait_for_end("by_cron")
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_daemons_runs_evaluate_each_check_of_each_asset_in_them(daemon: Daemon):
+    defs = runpy.run_path(str(daemon.project))["defs"]
+    keys = defs.resolve_asset_graph().asset_check_keys
+    assert len(keys) == 10
+    for times in (1, 2):
+        daemon.observe(f"{daemon.topic}-checked", times)
+        daemon.wait_for(lambda wanted=times: len(daemon.runs("checked")) == wanted)
+        daemon.wait_for_end("checked")
+        run = daemon.runs("checked")[0]
+        assert run.asset_selection == {AssetKey("checked"), AssetKey("after")}
+        for key in keys:
+            (latest,) = daemon.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+            assert (key, latest.run_id, latest.evaluation is not None) == (key, run.run_id, True)
+    daemon.observe(f"{daemon.topic}-checked", 0)
+    daemon.wait_for_evaluations(2)
+    assert (len(daemon.runs("checked")), len(daemon.runs("after"))) == (2, 2)

@@ -469,7 +469,7 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
         (FLIGHTS + "  limits: {max_batches: many}\n", 5, r"attributes\.limits\.max_batches: expected a whole number"),
         (FLIGHTS + "  limits:\n    spread: time\n    max_batches: many\n", 7, r"attributes\.limits\.max_batches: "),
         (FLIGHTS + "  max_batches: 5\n", 5, r"attributes\.max_batches: .*write it below limits"),
-        (FLIGHTS + "  on_idle: sleep\n", 5, r"attributes\.on_idle: expected materialize or skip"),
+        (FLIGHTS + "  on_idle: sleep\n", 5, r"attributes\.on_idle: on_idle: .sleep. is not materialize or skip"),
         (FLIGHTS + "  verify_after: soon\n", 5, r"attributes\.verify_after: invalid duration 'soon'; write PT1H"),
         (FLIGHTS + "  value_format: {type: orc}\n", 5, r"attributes\.value_format: type: expected 'raw', 'string', "),
         (FLIGHTS + "  value_format: json\n", 5, r"attributes\.value_format: invalid format 'json'; set its type"),

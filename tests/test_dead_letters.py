@@ -50,6 +50,7 @@ from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed as read_back
+from tests.reports import report
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -603,8 +604,7 @@ def test_an_asset_reports_its_dead_letters_and_they_are_landed_after_all(
     with DagsterInstance.ephemeral() as instance:
 
         def run() -> dict[str, Any]:
-            (event,) = materialize([asset], instance=instance, resources=resources).get_asset_materialization_events()
-            return {key: value.value for key, value in event.materialization.metadata.items()}
+            return report(materialize([asset], instance=instance, resources=resources))
 
         metadata = run()
         assert (metadata["kafka/dead_letters"], metadata["kafka/dead_letter_table"]) == (2, dead)

@@ -368,6 +368,8 @@ def test_an_asset_downstream_does_not_run_when_a_blocking_check_fails(
     spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_offset = 2")
     assert outcome(checked) == ({"landed"}, {"no_duplicate"})
 
+    # Without news both would be skipped.
+    kafka.produce(topic, [(None, "a9")])
     not_blocking = kafka_delta_checks(checked.asset, blocking=False)
     assert outcome(_Checked(instance, resources, checked.asset, not_blocking, [reported])) == (
         {"landed", "reported"},

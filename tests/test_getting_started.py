@@ -52,8 +52,9 @@ def test_the_steps_lead_to_rows_in_a_table(tmp_path):
     settings = str(tmp_path / ".dagster_home")
     with DagsterInstance.from_config(settings) as instance:
         events = instance.fetch_materializations(AssetKey("orders"), limit=10).records
-    # The newest comes first.
-    second, first = [event.asset_materialization.metadata for event in events if event.asset_materialization]
+        idle = instance.fetch_observations(AssetKey("orders"), limit=10).records
+    (first,) = [event.asset_materialization.metadata for event in events if event.asset_materialization]
+    (second,) = [event.asset_observation.metadata for event in idle if event.asset_observation]
     output = {key: first[key].value for key in ("kafka/records_read", "delta/rows_written", "kafka/lag_after")}
     assert output == {"kafka/records_read": 100, "delta/rows_written": 99, "kafka/lag_after": 0}
     assert first["dagster/row_count"].value == 99

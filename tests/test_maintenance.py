@@ -19,6 +19,7 @@ from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests.reports import reports
 
 _DAY = 24 * 3600
 
@@ -84,8 +85,7 @@ def test_one_of_several_tables_is_named():
 
 
 def _numbers(result, key) -> dict[str, object]:
-    (event,) = result.asset_materializations_for_node("__".join(key.path))
-    return {name: value.value for name, value in event.metadata.items()}
+    return reports(result)[key]
 
 
 @pytest.fixture

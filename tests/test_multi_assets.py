@@ -27,6 +27,7 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from tests import landed
+from tests.reports import reports
 
 RAW, TYPED = AssetKey("raw"), AssetKey("typed")
 REPLACE_ALL = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
@@ -51,13 +52,6 @@ def _run(assets: AssetsDefinition, instance, resources, *, selection=None, **con
     )
 
 
-def _reported(result) -> dict[AssetKey, dict[str, Any]]:
-    return {
-        event.asset_key: {key: value.value for key, value in event.materialization.metadata.items()}
-        for event in result.get_asset_materialization_events()
-    }
-
-
 def _offsets(path: str) -> list[tuple[Any, ...]]:
     return landed.rows(path, "kafka_partition", "kafka_offset")
 
@@ -76,14 +70,14 @@ def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
     kafka, spark, instance, resources, source, topic, table
 ):
     assets = build_kafka_delta_multi_asset(name="both", source=source, tables=_tables(table))
-    first = _reported(_run(assets, instance, resources))
+    first = reports(_run(assets, instance, resources))
     assert {key: reported["delta/rows_written"] for key, reported in first.items()} == {RAW: 3, TYPED: 3}
     assert {key: reported["delta/commits"] for key, reported in first.items()} == {RAW: 1, TYPED: 1}
     columns = first[TYPED]["dagster/column_lineage"].deps_by_column
     assert [dep.column_name for dep in columns["n"]] == ["value"]
     assert [(dep.asset_key, dep.column_name) for dep in columns["kafka_offset"]] == [(topic_asset_key(topic), "offset")]
 
-    idle = _reported(_run(assets, instance, resources))
+    idle = reports(_run(assets, instance, resources))
     assert idle[TYPED]["dagster/column_lineage"].deps_by_column.keys() == columns.keys()
     assert {key: (reported["kafka/idle"], reported["spark/started"]) for key, reported in idle.items()} == {
         RAW: (True, False),
@@ -91,7 +85,7 @@ def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
     }
 
     kafka.produce(topic, [("d", '{"n": 4}')] * 2, partition=0)
-    alone = _reported(_run(assets, instance, resources, selection=[RAW]))
+    alone = reports(_run(assets, instance, resources, selection=[RAW]))
     assert {key: reported["kafka/records_read"] for key, reported in alone.items()} == {RAW: 2}
 
     kafka.produce(topic, [("e", '{"n": 5}')] * 3, partition=1)
@@ -99,7 +93,7 @@ def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
     lines = [event.user_message for event in instance.all_logs(result.run_id) if event.dagster_event is None]
     assert "typed: behind raw, catching up first" in lines
     assert [line for line in lines if line.startswith("typed: planned 2 splits of ")], lines
-    both = _reported(result)
+    both = reports(result)
     assert {key: (reported["kafka/records_read"], reported["delta/commits"]) for key, reported in both.items()} == {
         RAW: (3, 1),
         TYPED: (5, 2),
@@ -126,7 +120,7 @@ def test_the_topic_is_read_once_for_all_tables(kafka, spark, instance, resources
     assert _offsets(f"{table}/typed") == _offsets(f"{table}/raw") == [(0, 0), (0, 1), (1, 0)]
     # It was taken indeed: a table that begins now finds nothing.
     late = _tables(f"{table}/late")[:1]
-    again = _reported(
+    again = reports(
         _run(build_kafka_delta_multi_asset(name="late", source=source, tables=late), instance, resources, verify=True)
     )
     assert again[RAW]["kafka/records_read"] == 0
@@ -149,7 +143,7 @@ def test_one_failed_table_fails_the_run_and_the_others_are_landed(
     kafka.produce(topic, [("bad", "no json"), ("f", '{"n": 6}')], partition=0)
     failed = _run(assets, instance, resources)
     assert not failed.success
-    assert list(_reported(failed)) == [RAW]
+    assert list(reports(failed)) == [RAW]
     (step,) = failed.get_step_failure_events()
     assert RecordsRejectedError.__name__ in str(step.step_failure_data.error)
     assert f"{topic}-0 offset 2" in str(step.step_failure_data.error)
@@ -166,7 +160,7 @@ def test_one_failed_table_fails_the_run_and_the_others_are_landed(
             ),
         ],
     )
-    reported = _reported(_run(mended, instance, resources))
+    reported = reports(_run(mended, instance, resources))
     assert (reported[TYPED]["kafka/records_read"], reported[TYPED]["kafka/dead_letters"]) == (2, 1)
     assert reported[RAW]["kafka/idle"]
     assert len(_offsets(f"{table}/typed")) == 4
@@ -254,15 +248,15 @@ def test_a_range_is_replaced_in_each_table_that_is_selected_and_positions_stay(
     for name in ("raw", "typed"):
         spark.sql(f"DELETE FROM delta.`{table}/{name}` WHERE kafka_offset = 0")
 
-    reported = _reported(_run(assets, instance, resources, selection=[TYPED], **REPLACE_ALL))
+    reported = reports(_run(assets, instance, resources, selection=[TYPED], **REPLACE_ALL))
     assert {key: one["delta/rows_written"] for key, one in reported.items()} == {TYPED: 3}
     assert (_offsets(f"{table}/raw"), _offsets(f"{table}/typed")) == ([(0, 1)], everything)
 
-    reported = _reported(_run(assets, instance, resources, **REPLACE_ALL))
+    reported = reports(_run(assets, instance, resources, **REPLACE_ALL))
     assert {key: one["delta/rows_written"] for key, one in reported.items()} == {RAW: 3, TYPED: 3}
     assert _offsets(f"{table}/raw") == _offsets(f"{table}/typed") == everything
 
-    went_on = _reported(_run(assets, instance, resources, verify=True))
+    went_on = reports(_run(assets, instance, resources, verify=True))
     assert {key: one["kafka/records_read"] for key, one in went_on.items()} == {RAW: 0, TYPED: 0}
 
 
@@ -278,7 +272,7 @@ def test_a_range_that_can_not_be_replaced_in_one_table_is_replaced_in_the_others
     failed = _run(assets, instance, resources, **REPLACE_ALL)
     (step,) = failed.get_step_failure_events()
     assert "KafkaColumns excludes topic" in str(step.step_failure_data.error)
-    assert list(_reported(failed)) == [TYPED]
+    assert list(reports(failed)) == [TYPED]
     assert _offsets(f"{table}/typed") == [(0, 0), (0, 1), (1, 0)]
 
 
@@ -303,6 +297,7 @@ _TWO_OF_ONE_STREAM = """
 from dagster import Definitions
 from dagster_kafka_flip import *
 from tests import landed
+from tests.reports import reports
 
 source = KafkaSource.builder().set_topics("orders").build()
 one = build_kafka_delta_asset(name="one", source=source, table="warehouse/shared")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import socket
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +14,7 @@ from dagster import AssetKey, AutomationCondition, DagsterInstance, Definitions,
 from dagster._core.definitions.observe import observe
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, TopicPartition, kafka_topic_asset, topic_asset_key
-from dagster_kafka_flip.errors import TopicNotFoundError
+from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
 from dagster_kafka_flip.source import cluster
 
 
@@ -108,13 +112,30 @@ def test_a_missing_topic_does_not_keep_the_others_from_being_observed(kafka, ins
         )
     )
     asset = kafka_topic_asset(source)
-    with pytest.raises(TopicNotFoundError, match=rf"{missing}.*; 1 other topics were observed"):
-        observe([asset], instance=instance, resources=kafka_only)
+    result = observe([asset], instance=instance, resources=kafka_only)
+    lines = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == logging.ERROR]
+    assert re.search(rf"{missing}.*; 1 other topics were observed", "".join(lines))
     record = instance.get_latest_data_version_record(topic_asset_key(topic))
     assert record is not None
     assert record.asset_observation is not None
     assert record.asset_observation.metadata["kafka/offset_span"].value == 1
-    assert instance.get_latest_data_version_record(topic_asset_key(missing)) is None
+    # Its data version has changed: so the assets downstream run, and fail with this error.
+    gone = instance.get_latest_data_version_record(topic_asset_key(missing))
+    assert gone is not None
+    assert gone.asset_observation is not None
+    assert gone.asset_observation.metadata["kafka/topics"].value == 0
+    with pytest.raises(TopicNotFoundError, match=rf"{missing}.*; 0 other topics were observed"):
+        observe([kafka_topic_asset(source.only([missing]))], instance=instance, resources=kafka_only)
+
+
+def test_an_observation_waits_a_few_seconds_for_a_cluster_that_is_away(instance):
+    topics = kafka_topic_asset(KafkaSource(topics=("orders", "payments")))
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        away = {"kafka": KafkaResource(bootstrap_servers=f"127.0.0.1:{mute.getsockname()[1]}")}
+        began = time.monotonic()
+        with pytest.raises(ClusterUnreachableError):
+            observe([topics], instance=instance, resources=away)
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.kafka

@@ -407,7 +407,7 @@ def test_an_address_without_a_secret_is_a_table(table):
             "dead_letter: not allowed for an asset with partitions, because the partitions select what is read",
         ),
         (
-            lambda: _asset(partitions_def=_DAILY, on_idle="skip"),
+            lambda: _asset(partitions_def=_DAILY, on_idle="materialize"),
             "on_idle: not allowed for an asset with partitions, because the partitions select what is read",
         ),
         (

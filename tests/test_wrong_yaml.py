@@ -116,7 +116,7 @@ def refusal(**files: str) -> str:
         ("limits: {max_batches: [1]}", "attributes.limits.max_batches: expected a whole number, got a list"),
         ("limits: {spread: evenly}", "attributes.limits.spread: expected 'backlog' or 'time'"),
         ("limits: {spread: 5}", "attributes.limits.spread: expected 'backlog' or 'time'"),
-        ("on_idle: sleep", "attributes.on_idle: expected materialize or skip, got 'sleep'"),
+        ("on_idle: sleep", "attributes.on_idle: on_idle: 'sleep' is not materialize or skip"),
         ("on_idle: true", "attributes.on_idle: expected 'materialize' or 'skip'"),
         (
             "verify_after: soon",
@@ -322,7 +322,10 @@ def refusal(**files: str) -> str:
             "attributes.checks.max_rejected: max_rejected: an undecodable record fails a run of the asset land",
         ),
         ("checks: {gaps: 5}", "attributes.checks.gaps: expected true or false, got a number"),
-        ("observe_topics: maybe", "attributes.observe_topics: expected true or false, got 'maybe'"),
+        (
+            "observe_topics: maybe",
+            "attributes.observe_topics: expected true, false, or options of the topics' assets, got 'maybe'",
+        ),
         ("connection: 'a:1'", "attributes.connection: invalid KafkaResource 'a:1'"),
         (
             "connection: {bootstrap_servers: a}",

@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 from dagster import AssetKey, Definitions, load_from_defs_folder
 from dagster_dg_cli.cli import create_dg_cli
 
+from tests.reports import reports
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -90,11 +92,7 @@ def test_the_example_lands_its_topics_and_the_second_run_is_idle(
         result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=instance, asset_selection=keys
         )
-        return {
-            key.to_user_string(): bool(result.asset_materializations_for_node(node)[0].metadata["kafka/idle"].value)
-            for key in keys
-            for node in [key.to_python_identifier()]
-        }
+        return {key.to_user_string(): told["kafka/idle"] for key, told in reports(result).items()}
 
     def rows(table: str) -> int:
         return spark.read.format("delta").load(str(tmp_path / "warehouse" / table)).count()

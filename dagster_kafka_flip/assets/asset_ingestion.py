@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dagster import AssetMaterialization, MaterializeResult, RunsFilter, TableSchemaMetadataValue
+from dagster import AssetMaterialization, AssetObservation, MaterializeResult, RunsFilter, TableSchemaMetadataValue
 
 from dagster_kafka_flip.assets.column_descriptions import COLUMN_LINEAGE, column_lineage, described
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, data_version, result_metadata
@@ -41,6 +41,7 @@ from dagster_kafka_flip.table.layout import check_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
 
     from dagster import AssetCheckResult, AssetExecutionContext, AssetKey
     from pyspark.sql import DataFrame
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
+
+    StepEvent: TypeAlias = MaterializeResult[Any] | AssetCheckResult | AssetObservation
 
 OnIdle = Literal["materialize", "skip"]
 
@@ -147,9 +150,7 @@ class Ingestion:
         tries = frozenset[str]() if config.starting_offsets is None else _tries(context)
         return replace(spec, source=config.overridden(spec.source), tries=tries)
 
-    def run(
-        self, context: AssetExecutionContext, values: dict[str, Any]
-    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    def run(self, context: AssetExecutionContext, values: dict[str, Any]) -> Iterator[StepEvent]:
         """Materializes the asset.
 
         Raises:
@@ -165,9 +166,7 @@ class Ingestion:
         else:
             yield from self._go_on(context, config)
 
-    def _go_on(
-        self, context: AssetExecutionContext, config: IngestRunConfig
-    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    def _go_on(self, context: AssetExecutionContext, config: IngestRunConfig) -> Iterator[StepEvent]:
         record = read_record(context.instance, context.asset_key)
         result = run_stream(
             self.stream_spec(context, config),
@@ -178,9 +177,7 @@ class Ingestion:
         )
         yield from self.run_events(context.asset_key, result, record)
 
-    def run_events(
-        self, key: AssetKey, result: IngestResult, record: Record
-    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    def run_events(self, key: AssetKey, result: IngestResult, record: Record) -> Iterator[StepEvent]:
         """Returns the Dagster events of a stream's run.
 
         Args:
@@ -188,14 +185,12 @@ class Ingestion:
             result: Result of the run.
             record: Dagster's record of the asset at the start of the run.
         """
-        # Even an idle run that read the table records a materialization: otherwise, every later idle run would read the
-        # table again.
-        if not result.is_idle or result.started_spark or self.on_idle == "materialize":
-            yield MaterializeResult(
-                asset_key=key,
-                metadata=self._with_columns(result_metadata(record.noted_in(result), record.materialization)),
-                data_version=data_version(result.state),
-            )
+        metadata = self._with_columns(result_metadata(record.noted_in(result), record.materialization))
+        if self.on_idle == "skip" and record.has_all_of(result):
+            # Also an idle run that read the table records the position: else every later one would read it again.
+            yield AssetObservation(key, description="Nothing new.", metadata=metadata)
+        else:
+            yield MaterializeResult(asset_key=key, metadata=metadata, data_version=data_version(result.state))
         # After the materialization: Dagster attaches a check to the newest one.
         yield from check_results(
             self.checks,
@@ -205,7 +200,7 @@ class Ingestion:
 
     def replace(
         self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig
-    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    ) -> Iterator[StepEvent]:
         """Replaces a time range of a stream's table; the position does not change.
 
         Raises:
@@ -218,7 +213,7 @@ class Ingestion:
 
     def _land_partitions(
         self, context: AssetExecutionContext, partitions: AssetPartitions, config: WindowsRunConfig
-    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    ) -> Iterator[StepEvent]:
         spec = self.spec(context, config)
         spec = replace(spec, tolerated=spec.tolerated | tolerated_errors(named_errors(config.tolerate)))
         groups = partitions.groups(context.partition_keys)
@@ -263,7 +258,7 @@ class Ingestion:
         metadata = {**metadata, COLUMN_SCHEMA: described(schema, columns, self.target.mode)}
         if self.transform is not None:
             return metadata
-        lineage = column_lineage(schema, columns, self.target.mode, upstream_asset_keys(self.source))
+        lineage = column_lineage(schema, columns, self.target.mode, upstream_asset_keys(self.source, self.kafka))
         return {**metadata, COLUMN_LINEAGE: lineage}
 
     @property
@@ -284,7 +279,7 @@ class Ingestion:
         check_without_windows(self.target)
         for_streams = {
             "dead_letter": self.dead_letter is not None,
-            "on_idle": self.on_idle != "materialize",
+            "on_idle": self.on_idle != "skip",
             "max_bytes_per_batch": self.limits.max_bytes_per_batch is not None,
             "max_batches": self.limits.max_batches is not None,
             "set_bounded": self.source.stopping_offsets != OffsetsInitializer.latest(),

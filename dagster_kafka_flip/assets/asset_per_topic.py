@@ -154,34 +154,34 @@ def has_topic(value: Any) -> bool:
 
 
 def _option(name: str, value: Any, topic: str) -> Any:
-    return _filled_table(value, topic) if name in _TABLE_OPTIONS and isinstance(value, str) else _filled(value, topic)
+    return _filled_table(value, topic) if name in _TABLE_OPTIONS and isinstance(value, str) else filled(value, topic)
 
 
-def _filled(value: Any, topic: str) -> Any:
+def filled(value: Any, topic: str) -> Any:
+    """Returns an option with a topic instead of its placeholders."""
     if isinstance(value, str):
         return value.replace(TOPIC, topic).replace(NAME, re.sub(r"[^A-Za-z0-9_]", "_", topic))
     if isinstance(value, AssetKey):
-        return AssetKey(_filled(value.path, topic))
+        return AssetKey(filled(value.path, topic))
     if isinstance(value, (DeltaTarget, DeadLetters)):
-        changed = {name: filled for name, text in value if (filled := _filled(text, topic)) != text}
+        changed = {name: each for name, text in value if (each := filled(text, topic)) != text}
         if "table" in changed:
             changed["table"] = _filled_table(value.table, topic)
         given = {name: getattr(value, name) for name in value.model_fields_set}
         return type(value)(**{**given, **changed}) if changed else value
     if isinstance(value, dict):
-        return {_filled(key, topic): _filled(each, topic) for key, each in value.items()}
+        return {filled(key, topic): filled(each, topic) for key, each in value.items()}
     if type(value) in {list, tuple}:  # and not what Dagster derives of a tuple
-        return type(value)(_filled(each, topic) for each in value)
+        return type(value)(filled(each, topic) for each in value)
     return value
 
 
 def _filled_table(table: str, topic: str) -> str:
     """Formats a table's name or path; quotes a topic with dots as one part of a catalog name."""
     target = DeltaTarget(table=table)
-    filled: str = _filled(table, topic)
     if target.is_path or "." not in topic:
-        return filled
-    parts: list[str] = [_filled(part, topic) for part in target.name_parts]
+        return str(filled(table, topic))
+    parts: list[str] = [filled(part, topic) for part in target.name_parts]
     return ".".join(quoted(part) if "." in part or "`" in part else part for part in parts)
 
 

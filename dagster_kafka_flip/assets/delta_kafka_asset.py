@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetKey,
+    AssetObservation,
     AssetsDefinition,
     AssetSpec,
     DataVersion,
@@ -31,7 +32,7 @@ from dagster_kafka_flip.assets.registries import registries_of
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
-from dagster_kafka_flip.assets.short_traces import short_traces
+from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
 from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, located_at, resources_of
 from dagster_kafka_flip.errors import ConfigurationError
@@ -125,11 +126,12 @@ def delta_kafka_asset(
     one input row alone, and must be the same each time. The function keeps the columns `_change_type` and
     `_commit_version`. It may also take `context`, and any resource by its key, as in Dagster's `@asset`.
 
-    The asset is the topic: its key is `topic_asset_key(sink.topic, cluster)`, which is upstream of the assets that read
-    the topic. So it replaces `kafka_topic_asset` for this topic.
+    The asset is the topic: its key is `topic_asset_key(sink.topic, cluster, kafka)`, which is upstream of the assets
+    that read the topic. So it replaces `kafka_topic_asset` for this topic.
 
-    Each run continues with the sink's progress in Kafka, up to the table's newest version. If the table is on a local
-    file system, a run that finds nothing new starts no Spark.
+    Each run continues with the sink's progress in Kafka, up to the table's newest version. A run that finds nothing new
+    records an observation, so that no downstream asset runs. If the table is on a local file system, it starts no
+    Spark.
 
     Args:
         source: The table, and what to publish of it.
@@ -160,7 +162,7 @@ def delta_kafka_asset(
         expect("cluster", cluster, str, '"eu", a name in the clusters of the KafkaResource')
     check_asset_options(kafka=kafka, spark=spark, **asset_options)
     sink.check_content(source.content)
-    key = topic_asset_key(sink.topic, cluster)
+    key = topic_asset_key(sink.topic, cluster, kafka)
     publishing = Publishing(key, source, sink, limits or Limits(), cluster, kafka, spark)
     given: dict[str, Any] = {name: value for name, value in asset_options.items() if value is not None}
     of_op = {name: given.pop(name, None) for name in ("op_tags", "retry_policy", "pool")}
@@ -209,7 +211,7 @@ def _asset(publishing: Publishing, options: Mapping[str, Any], of_op: Mapping[st
     config: Any = PublishRunConfig.to_fields_dict()
     make_asset: Any = multi_asset(
         name=op_name("publish", [publishing.key]),
-        specs=[AssetSpec(key=publishing.key, kinds={"kafka", "spark"}, **options)],
+        specs=[AssetSpec(key=publishing.key, kinds={"kafka", "spark"}, skippable=True, **options)],
         required_resource_keys=publishing.resource_keys,
         config_schema=config,
         **of_op,
@@ -217,7 +219,7 @@ def _asset(publishing: Publishing, options: Mapping[str, Any], of_op: Mapping[st
 
     # Without annotations: Dagster inspects them, and in this module they are only strings.
     def published(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from short_traces(_run(context, publishing))
+        yield from step_events(context, _run(context, publishing))
 
     made: AssetsDefinition = make_asset(located_at(publishing.transform, published))
     _PUBLISHINGS[made.op] = publishing
@@ -251,7 +253,7 @@ def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: D
     return found
 
 
-def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[MaterializeResult[Any]]:
+def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[MaterializeResult[Any] | AssetObservation]:
     # Without a code location, as with `materialize()`, there are no others.
     with contextlib.suppress(CheckError):
         check_prefix(publishing, context.repository_def.assets_defs_by_key)
@@ -276,13 +278,14 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     elif config.stop is not None:
         source = source.changed(stop=config.stop)
     prefix = sink.transactional_id_prefix
+    known = _known(context.instance, publishing.key, prefix)
     result = publish(
         source,
         sink,
         spark=spark_of(context, publishing.spark),
         connection=kafka_of(context, publishing.kafka, publishing.cluster),
         limits=config.limited(publishing.limits),
-        known=_known(context.instance, publishing.key, prefix),
+        known=known,
         transform=publishing.bound_transform(context),
         logger=context.log,
     )
@@ -290,9 +293,12 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     metadata |= {SINK: prefix, "kafka/progress_topic": sink.progress_name}
     if again is not None:
         metadata["kafka/published_again"] = True
-    yield MaterializeResult(
-        asset_key=context.asset_key, metadata=metadata, data_version=_data_version(result, sink, again)
-    )
+    if known and known == _lanes(result.known_json):
+        yield AssetObservation(context.asset_key, description="Nothing new.", metadata=metadata)
+    else:
+        yield MaterializeResult(
+            asset_key=context.asset_key, metadata=metadata, data_version=_data_version(result, sink, again)
+        )
 
 
 def _versions(
@@ -342,9 +348,12 @@ def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, t
         recorded = {} if record.asset_materialization is None else record.asset_materialization.metadata
         progress, sink = recorded.get(SINK_PROGRESS), recorded.get(SINK)
         if isinstance(progress, JsonMetadataValue) and sink is not None and sink.value == prefix:
-            lanes: Any = progress.data
-            return {int(lane): (progress["version"], progress["rows"]) for lane, progress in lanes.items()}
+            return _lanes(progress.data)
     return {}
+
+
+def _lanes(progress: Any) -> dict[int, tuple[int, int]]:
+    return {int(lane): (reached["version"], reached["rows"]) for lane, reached in progress.items()}
 
 
 def _data_version(result: PublishResult, sink: KafkaSink, again: tuple[int, int] | None) -> DataVersion:

@@ -7,21 +7,15 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagster import (
-    AssetKey,
-    AssetsDefinition,
-    BackfillPolicy,
-    BetaWarning,
-    asset,
-)
+from dagster import AssetKey, AssetOut, AssetsDefinition, BackfillPolicy, BetaWarning, multi_asset
 
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
 from dagster_kafka_flip.assets.asset_options import AssetOptions, check_asset_options, dagsters_errors
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.partitions import AssetPartitions
-from dagster_kafka_flip.assets.registry import check_alone, register
+from dagster_kafka_flip.assets.registry import register, selected_ingestions
 from dagster_kafka_flip.assets.run_checks import check_specs
-from dagster_kafka_flip.assets.short_traces import short_traces
+from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.assets.transform_arguments import check_transform, located_at
 from dagster_kafka_flip.errors import ConfigurationError
@@ -40,14 +34,18 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from os import PathLike
 
-    from dagster import AssetCheckResult, AssetExecutionContext, MaterializeResult, PartitionsDefinition
+    from dagster import AssetExecutionContext, PartitionsDefinition
     from pyspark.sql import DataFrame
     from typing_extensions import Unpack
 
+    from dagster_kafka_flip.assets.asset_ingestion import StepEvent
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+# The options that Dagster takes for the op, and not for its output.
+_OF_OP = frozenset({"backfill_policy", "deps", "op_tags", "partitions_def", "pool", "retry_policy"})
 
 
 @check_options(AssetOptions.__annotations__, inside={"table": DeltaTarget, "limits": Limits})
@@ -61,7 +59,7 @@ def kafka_delta_asset(
     dead_letter: DeadLetters | str | None = None,
     limits: Limits | None = None,
     tolerate: Iterable[type[KafkaFlipError]] = (),
-    on_idle: OnIdle = "materialize",
+    on_idle: OnIdle = "skip",
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
     windows: Windows | None = None,
     topics_of: Mapping[str, Sequence[str]] | None = None,
@@ -89,8 +87,9 @@ def kafka_delta_asset(
         limits: Limits of batches and runs. Default: everything new in one commit.
         tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: the run continues, its metadata
             has the error and the number of lost records, and an asset check fails. Default: none.
-        on_idle: Result of a run without new records: `materialize` (default) records a materialization with an
-            unchanged data version; `skip` records nothing, unless the run read the table to verify the position.
+        on_idle: Result of a run without new records: `skip` (default) records an observation, and downstream assets
+            and other steps' checks of the same run are skipped; `materialize` records a materialization with an
+            unchanged data version.
         verify_after: How long a run trusts Dagster's record of the position if it shows no new records. Default: 24
             hours.
         windows: With `partitions_def`: the rules that assign records to partitions. Default: by the record's
@@ -135,7 +134,7 @@ def kafka_delta_asset(
         raise ConfigurationError(msg)
     dagsters: dict[str, Any] = {
         **asset_options,
-        "deps": [*upstream_asset_keys(source), *(asset_options.get("deps") or ())],
+        "deps": [*upstream_asset_keys(source, kafka), *(asset_options.get("deps") or ())],
         "metadata": {**table_metadata(ingestion.target), **(asset_options.get("metadata") or {})},
         "kinds": {"deltalake", "spark", *(asset_options.get("kinds") or ())},
         "pool": asset_options.get("pool") or _pool(target),
@@ -184,23 +183,29 @@ def _as_it_is(records: DataFrame) -> DataFrame:
 
 
 def _asset(ingestion: Ingestion, options: Mapping[str, Any]) -> AssetsDefinition:
-    key = None if options.get("key") is None else AssetKey.from_coercible(options["key"])
-    asset_key = AssetKey([*_parts(options.get("key_prefix")), options["name"] or ""]) if key is None else key
-    named: dict[str, Any] = {**options, "key": key}
+    given = dict(options)
+    name, key, prefix = (given.pop(each, None) for each in ("name", "key", "key_prefix"))
+    asset_key = AssetKey([*_parts(prefix), name or ""]) if key is None else AssetKey.from_coercible(key)
+    of_op = {each: given.pop(each) for each in _OF_OP & given.keys()}
+    config: Any = ingestion.config.to_fields_dict()
     with warnings.catch_warnings():
         # Backfill policies are in beta; hides the warning for the default policy.
         warnings.simplefilter("ignore", BetaWarning)
-        make_asset: Any = asset(
+        # With can_subset: Dagster's conditions would start the asset with an explicit list of the checks that it can't
+        # do without, and leave out all others, of every asset in the run.
+        make_asset: Any = multi_asset(
+            name=asset_key.to_python_identifier(),
+            outs={"result": AssetOut(key=asset_key, is_required=False, **given)},
+            can_subset=True,
             check_specs=check_specs(ingestion.checks, asset_key),
             required_resource_keys=ingestion.resource_keys,
-            config_schema=ingestion.config.to_config_schema(),
-            output_required=ingestion.on_idle == "materialize",
-            **named,
+            config_schema=config,
+            **of_op,
         )
 
     # Without annotations: Dagster inspects them, and in this module they are only strings.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from short_traces(_run(context, ingestion))
+        yield from step_events(context, _run(context, ingestion))
 
     return register(make_asset(located_at(ingestion.transform, land)), {asset_key: ingestion})
 
@@ -219,9 +224,9 @@ def _partitions(
     return None
 
 
-def _run(context: AssetExecutionContext, ingestion: Ingestion) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-    check_alone(context, {context.asset_key: ingestion})
-    yield from ingestion.run(context, context.op_execution_context.op_config)
+def _run(context: AssetExecutionContext, ingestion: Ingestion) -> Iterator[StepEvent]:
+    if selected_ingestions(context):
+        yield from ingestion.run(context, context.op_execution_context.op_config)
 
 
 def _single_run() -> BackfillPolicy:

@@ -12,7 +12,7 @@ from dagster_kafka_flip.assets.asset_options import DescriptionOptions, check_as
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import spark_of
-from dagster_kafka_flip.assets.short_traces import short_traces
+from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.table.maintenance import SHORTEST_RETENTION, maintain
@@ -91,7 +91,7 @@ def _asset(ingestion: Ingestion, options: Mapping[str, Any], vacuum_after: timed
 
     # Without annotations: Dagster inspects them, and in this module they are only strings.
     def maintenance(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from short_traces(_run(context, ingestion, vacuum_after))
+        yield from step_events(context, _run(context, ingestion, vacuum_after))
 
     return make_asset(maintenance)
 

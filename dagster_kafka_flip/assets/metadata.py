@@ -29,7 +29,7 @@ from dagster_kafka_flip.source.totals import total
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dagster import AssetMaterialization, TextMetadataValue, TimestampMetadataValue
+    from dagster import AssetMaterialization, AssetObservation, TextMetadataValue, TimestampMetadataValue
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
@@ -243,11 +243,11 @@ def per_second(records: int, seconds: float) -> float:
     return round(records / seconds, 3) if seconds > 0 else 0.0
 
 
-def known_position(materialization: AssetMaterialization | None) -> KnownPosition | None:
-    """Reads the position from a materialization; None if it has none that can be read."""
-    if materialization is None or POSITION not in materialization.metadata:
+def known_position(event: AssetMaterialization | AssetObservation | None) -> KnownPosition | None:
+    """Reads the position from what a run has reported; None if it has none that can be read."""
+    if event is None or POSITION not in event.metadata:
         return None
-    return known_from_json(materialization.metadata[POSITION].value)
+    return known_from_json(event.metadata[POSITION].value)
 
 
 def uri(location: str) -> str:

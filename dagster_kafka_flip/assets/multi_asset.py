@@ -16,10 +16,10 @@ from dagster_kafka_flip.assets.asset_options import OpOptions, check_asset_optio
 from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.position_record import read_record
-from dagster_kafka_flip.assets.registry import check_alone, ingestions_of, register
+from dagster_kafka_flip.assets.registry import register, selected_ingestions
 from dagster_kafka_flip.assets.run_checks import check_specs
 from dagster_kafka_flip.assets.run_config import IngestRunConfig
-from dagster_kafka_flip.assets.short_traces import short_traces
+from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
-    from dagster import AssetCheckResult, AssetExecutionContext, AssetKey, MaterializeResult
+    from dagster import AssetExecutionContext, AssetKey
     from typing_extensions import Unpack
 
+    from dagster_kafka_flip.assets.asset_ingestion import StepEvent
     from dagster_kafka_flip.assets.position_record import Record
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -53,7 +54,7 @@ def build_kafka_delta_multi_asset(
     tables: Sequence[KafkaDeltaTable],
     limits: Limits | None = None,
     tolerate: Iterable[type[KafkaFlipError]] = (),
-    on_idle: OnIdle = "materialize",
+    on_idle: OnIdle = "skip",
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
     kafka: str = "kafka",
     spark: str = "spark",
@@ -71,8 +72,8 @@ def build_kafka_delta_multi_asset(
         tables: The tables, at least one.
         limits: Limits of batches and runs; `max_batches` counts for each table. Default: everything new in one commit.
         tolerate: Errors that don't fail a run. Default: none.
-        on_idle: Result for a table without new records: `materialize` (default) records a materialization with an
-            unchanged data version; `skip` records nothing.
+        on_idle: Result for a table without new records: `skip` (default) records an observation; `materialize` a
+            materialization with an unchanged data version.
         verify_after: How long a run trusts Dagster's record of a position if it shows no new records. Default: 24
             hours.
         kafka: Key of the KafkaResource.
@@ -139,7 +140,7 @@ def build_kafka_delta_multi_asset(
 
     # Without annotations: Dagster inspects them, and in this module they are only strings.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from short_traces(_land(context, IngestRunConfig(**context.op_execution_context.op_config)))
+        yield from step_events(context, _land(context))
 
     with dagsters_errors(name):
         return register(make_assets(land), ingestions)
@@ -162,7 +163,7 @@ def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
 def _spec(spec: AssetSpec, ingestion: Ingestion) -> AssetSpec:
     described = None if ingestion.transform is None else inspect.getdoc(ingestion.transform)
     return spec.replace_attributes(
-        deps=[*upstream_asset_keys(ingestion.source), *spec.deps],
+        deps=[*upstream_asset_keys(ingestion.source, ingestion.kafka), *spec.deps],
         kinds={"deltalake", "spark", *spec.kinds},
         metadata={**table_metadata(ingestion.target), **spec.metadata},
         description=spec.description or described or f"Unchanged records from Kafka: {ingestion.source}.",
@@ -182,18 +183,17 @@ def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
             raise ConfigurationError(msg)
 
 
-def _land(
-    context: AssetExecutionContext, config: IngestRunConfig
-) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+def _land(context: AssetExecutionContext) -> Iterator[StepEvent]:
     """Materializes the selected assets.
 
     Raises:
         ConfigurationError: The run config is invalid, or another asset writes to one of the streams.
         KafkaFlipError: One of the tables failed, after the others were written.
     """
-    landed = ingestions_of(context.assets_def)
-    chosen = {key: ingestion for key, ingestion in landed.items() if key in context.selected_asset_keys}
-    check_alone(context, chosen)
+    chosen = selected_ingestions(context)
+    if not chosen:
+        return
+    config = IngestRunConfig(**context.op_execution_context.op_config)
     if config.replaces:
         yield from _replace(context, chosen, config)
     else:
@@ -202,7 +202,7 @@ def _land(
 
 def _replace(
     context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
-) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+) -> Iterator[StepEvent]:
     window = config.window()
     failures: dict[str, Exception] = {}
     for key, ingestion in chosen.items():
@@ -217,7 +217,7 @@ def _replace(
 
 def _go_on(
     context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
-) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+) -> Iterator[StepEvent]:
     first = next(iter(chosen.values()))
     records: dict[AssetKey, Record] = {}
     tables: dict[str, TableRun] = {}

@@ -30,10 +30,10 @@ class Record:
 
     Attributes:
         materialization: The newest materialization; None if there is none.
-        storage_id: The materialization's storage id in Dagster; 0 if there is none.
+        storage_id: Dagster's storage id of the newest report; 0 if there is none.
         position: The newest recorded position, even if invalidated; None if there is none.
         run_id: The run that recorded the position; None if it was set manually.
-        is_newest: Whether the newest materialization has the position.
+        is_newest: Whether the newest report has the position.
         moved: The position that was set manually since; None if not moved or unknown.
         is_void: Whether the position was moved manually since.
     """
@@ -57,6 +57,12 @@ class Record:
         if position is None or not position.is_of(target):
             return -1
         return position.table_version
+
+    def has_all_of(self, result: IngestResult) -> bool:
+        """Whether a run found nothing that a materialization has not reported before."""
+        known = self.position
+        is_known = self.materialization is not None and known is not None and known.state == result.state
+        return is_known and not self.is_void and result.is_idle and result.unreported is None
 
     def noted_in(self, result: IngestResult) -> IngestResult:
         """Adds the time of the lookup to a run's result."""
@@ -87,17 +93,18 @@ def void_record(
 
 def read_record(instance: DagsterInstance, key: AssetKey) -> Record:
     """Reads Dagster's record of an asset: its newest materialization and its newest position."""
-    newest = position = found = None
-    for record in newest_materializations(instance, key):
+    newest = materialization = position = found = None
+    for record in newest_reports(instance, key):
         newest = newest or record
-        position = known_position(record.asset_materialization)
-        if position is not None:
+        materialization = materialization or record.asset_materialization
+        if position is None and (position := known_position(reported(record))) is not None:
             found = record
+        if position is not None and materialization is not None:
             break
     if newest is None:
         return _with_move(instance, key, Record(), since=0)
     about = Record(
-        materialization=newest.asset_materialization,
+        materialization=materialization,
         storage_id=newest.storage_id,
         is_newest=found is newest,
     )
@@ -117,6 +124,21 @@ def last_known_position(instance: DagsterInstance, key: AssetKey) -> KnownPositi
     return None if record.is_void else record.position
 
 
+def newest_reports(instance: DagsterInstance, key: AssetKey) -> Iterator[EventLogRecord]:
+    """Yields what runs have reported, newest first: all materializations, and before them the newest idle run."""
+    materializations = newest_materializations(instance, key)
+    newest = next(materializations, None)
+    since = 0 if newest is None else newest.storage_id
+    idle = next((each for each, values in _observations(instance, key, since) if _is_idle_run(values)), None)
+    yield from (each for each in (idle, newest) if each is not None)
+    yield from materializations
+
+
+def reported(record: EventLogRecord) -> AssetMaterialization | AssetObservation | None:
+    """What a run has reported."""
+    return record.asset_materialization or record.asset_observation
+
+
 def newest_materializations(instance: DagsterInstance, key: AssetKey) -> Iterator[EventLogRecord]:
     """Yields the latest materializations of an asset, newest first: up to 1,000, fetched as needed."""
     cursor, limit, left = None, 1, MOST_MATERIALIZATIONS
@@ -131,12 +153,14 @@ def newest_materializations(instance: DagsterInstance, key: AssetKey) -> Iterato
 def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, since: int) -> Record:
     """The record, invalidated if the position was moved and no run has read the table since."""
     position = record.position
-    for storage_id, metadata in _moves(instance, key, since):
+    for observation, metadata in _observations(instance, key, since):
+        if POSITION_SET not in metadata:
+            continue
         version = metadata.get("delta/version")
         # A run that began before the move may have ended after it. The table's version that it saw decides.
         if (
             position is not None
-            and storage_id < record.storage_id
+            and observation.storage_id < record.storage_id
             and isinstance(version, int)
             and version <= position.table_version
         ):
@@ -145,17 +169,22 @@ def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, sinc
     return record
 
 
-def _moves(instance: DagsterInstance, key: AssetKey, since: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Recorded moves, newest first; in storage order, because clocks differ between machines."""
+def _is_idle_run(metadata: Mapping[str, Any]) -> bool:
+    return POSITION in metadata and POSITION_SET not in metadata
+
+
+def _observations(
+    instance: DagsterInstance, key: AssetKey, since: int
+) -> Iterator[tuple[EventLogRecord, Mapping[str, Any]]]:
+    """Observations, newest first; in storage order, because clocks differ between machines."""
     cursor = None
     while True:
         page = instance.fetch_observations(
             AssetRecordsFilter(asset_key=key, after_storage_id=since), limit=_PAGE, cursor=cursor
         )
         for record in page.records:
-            observation = record.asset_observation
-            if observation is not None and POSITION_SET in observation.metadata:
-                yield record.storage_id, {name: value.value for name, value in observation.metadata.items()}
+            if (observation := record.asset_observation) is not None:
+                yield record, {name: value.value for name, value in observation.metadata.items()}
         if not page.has_more or not page.records:
             return
         cursor = page.cursor

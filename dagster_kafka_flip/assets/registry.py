@@ -72,25 +72,30 @@ def ingestion_of(asset: Any, key: CoercibleToAssetKey | None, caller: str) -> tu
     return wanted, landed[wanted]
 
 
-def check_alone(context: AssetExecutionContext, ingestions: Mapping[AssetKey, Ingestion]) -> None:
-    """Checks that no other asset conflicts with these in the same table.
-
-    Two assets of the same stream would each get only some of the records. Two assets with partitions would replace each
-    other's rows, and a stream and windows in one table would duplicate every record.
+def selected_ingestions(context: AssetExecutionContext) -> dict[AssetKey, Ingestion]:
+    """The ingestions of the assets that a step is to land; none if the run selects only checks of them.
 
     Args:
-        context: Context of the run. Without a code location, as with `materialize()`, the check is skipped.
-        ingestions: The ingestions of the run's assets.
+        context: Context of the run. Without a code location, as with `materialize()`, no other assets are compared.
 
     Raises:
         ConfigurationError: Another asset of the code location conflicts.
     """
+    selected = context.selected_asset_keys
+    chosen = {key: made for key, made in ingestions_of(context.assets_def).items() if key in selected}
+    if not chosen:
+        checks = ", ".join(sorted(key.to_user_string() for key in context.selected_asset_check_keys))
+        context.log.warning("%s: only a run that lands the asset evaluates it. Materialize the asset", checks)
     with contextlib.suppress(CheckError):
-        check_streams(ingestions, context.repository_def.assets_defs_by_key)
+        check_streams(chosen, context.repository_def.assets_defs_by_key)
+    return chosen
 
 
 def check_streams(ingestions: Mapping[AssetKey, Ingestion], definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
-    """Like `check_alone`, for definitions that were loaded without a run.
+    """Checks that no other asset conflicts with these in the same table.
+
+    Two assets of the same stream would each get only some of the records. Two assets with partitions would replace each
+    other's rows, and a stream and windows in one table would duplicate every record.
 
     Raises:
         ConfigurationError: Two assets conflict in the same table.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, MetadataValue
+from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, AutomationCondition, MetadataValue
 
 from dagster_kafka_flip.ingestion.tolerance import (
     ALL_TOPICS_EXIST,
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 NO_RECORDS_REJECTED = "no_records_rejected"
 NO_STRAGGLERS = "no_stragglers"
 SCHEMA_FITS = "schema_fits"
+
+WITH_ITS_ASSET = AutomationCondition.any_deps_match(AutomationCondition.will_be_requested()).with_label(
+    "with its asset"
+)
+"""The condition of a check that is a step of its own: Dagster then names all checks of a run that a condition starts.
+
+Without it, Dagster would name none, so that all run; or, if another asset of the run has checks that it can't do
+without, those alone.
+"""
 
 _DESCRIPTIONS = {
     NO_RECORDS_LOST: "The run found every planned record: no retention, truncation or other log in between.",

@@ -26,6 +26,7 @@ from dagster_kafka_flip.assets.asset_options import DescriptionOptions, check_as
 from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA
 from dagster_kafka_flip.assets.resources import kafka_of
+from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -34,9 +35,9 @@ from dagster_kafka_flip.source.state import position_from_json, position_to_json
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from dagster import DagsterInstance
+    from dagster import AssetExecutionContext, DagsterInstance
     from typing_extensions import Unpack
 
     from dagster_kafka_flip.source.log import TopicSettings
@@ -47,24 +48,28 @@ if TYPE_CHECKING:
 # Maximum length of an op name, which is a column in Dagster's database and part of the run log.
 _LONGEST_NAME = 60
 
+# For one request of an observation.
+_SECONDS = 5.0
 
-def topic_asset_key(topic: str, cluster: str | None = None) -> AssetKey:
+
+def topic_asset_key(topic: str, cluster: str | None = None, kafka: str = "kafka") -> AssetKey:
     """Returns the asset key of a topic: `kafka/<topic>`, or `kafka/<cluster>/<topic>` if the source names its cluster.
 
     Args:
         topic: The topic.
         cluster: The cluster from `set_cluster`. Default: none.
+        kafka: Key of the KafkaResource, with which the asset key begins. Default: `kafka`.
     """
-    return AssetKey(["kafka", *([] if cluster is None else [cluster]), topic])
+    return AssetKey([kafka, *([] if cluster is None else [cluster]), topic])
 
 
-def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
+def upstream_asset_keys(source: KafkaSource, kafka: str) -> tuple[AssetKey, ...]:
     """The asset keys of a source: one per topic, or one for a pattern, whose topics may change."""
     expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     subscription = source.subscription
     if isinstance(subscription, TopicPatternSubscription):
-        return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern), source.cluster),)
-    return tuple(topic_asset_key(topic, source.cluster) for topic in subscription.topics)
+        return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern), source.cluster, kafka),)
+    return tuple(topic_asset_key(topic, source.cluster, kafka) for topic in subscription.topics)
 
 
 @check_options(DescriptionOptions.__annotations__)
@@ -77,7 +82,8 @@ def kafka_topic_asset(
     records. The number of requests does not depend on the number of topics. A run can also observe a subset of the
     topics.
 
-    If a topic is missing, the run observes the others, and then fails.
+    If a topic is missing, its observation says so, and its data version changes, so that the assets downstream run and
+    fail. If there is no other topic, the run fails.
 
     Args:
         source: The source. `source.only(topics)` creates an asset for each topic of a pattern.
@@ -86,45 +92,68 @@ def kafka_topic_asset(
             `group_name`, `owners`, `tags`, `metadata` and `automation_condition`.
     """
     check_asset_options(kafka=kafka, **asset_options)
-    keys = upstream_asset_keys(source)
+    return observable_topics(source, kafka, dict.fromkeys(upstream_asset_keys(source, kafka), asset_options))
+
+
+def observable_topics(
+    source: KafkaSource, kafka: str, options: Mapping[AssetKey, DescriptionOptions]
+) -> AssetsDefinition:
+    """Like `kafka_topic_asset`, with Dagster's options of each asset."""
+    keys = [*options]
     is_pattern = source.topic_pattern is not None
     with warnings.catch_warnings(), dagsters_errors(keys[0].to_user_string()):
         warnings.simplefilter("ignore", BetaWarning)
 
         @multi_observable_source_asset(
             name=op_name("observe", keys),
-            specs=[_spec(key, f"The Kafka {source}." if is_pattern else None, asset_options) for key in keys],
+            specs=[_spec(key, f"The Kafka {source}." if is_pattern else None, given) for key, given in options.items()],
             can_subset=True,
             required_resource_keys={kafka},
         )
         # Without annotations: Dagster inspects them, and in this module they are only strings.
         def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-            connection = kafka_of(context, kafka, source.cluster)
-            wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
-            with contextlib.closing(KafkaCluster(connection, source.librdkafka_config())) as cluster:
-                described = wanted.subscription.describe(cluster, skip_missing=True)
-                partitions = [tp for topic in described.values() for tp in topic.partitions]
-                end = cluster.end_offsets(partitions, source.isolation_level)
-                beginning = cluster.beginning_offsets(partitions)
-                settings = cluster.topic_settings(described) if described else {}
-            observed = (
-                [(keys[0], tuple(described.values()))]
-                if is_pattern
-                else [(topic_asset_key(topic.name, source.cluster), (topic,)) for topic in described.values()]
-            )
-            for key, topics in observed:
-                found = _Topics(topics, beginning, end, settings)
-                yield found.observation(key, _last_observation(context.instance, key))
-            missing = wanted.subscription.missing(described)
-            if missing:
-                msg = (
-                    f"topic does not exist on {connection.bootstrap_servers}, or this client may not describe it: "
-                    f"{', '.join(missing)}; {len(observed)} other topics were observed. Create it, or remove it from "
-                    "the source"
-                )
-                raise TopicNotFoundError(msg)
+            yield from step_events(context, _observe(context, source, kafka, keys))
 
     return observe
+
+
+def _observe(
+    context: AssetExecutionContext, source: KafkaSource, kafka: str, keys: Sequence[AssetKey]
+) -> Iterator[ObserveResult]:
+    is_pattern = source.topic_pattern is not None
+    connection = kafka_of(context, kafka, source.cluster)
+    # The next observation is soon.
+    connection = connection.model_copy(update={"request_timeout": min(_SECONDS, connection.request_timeout)})
+    wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
+    with contextlib.closing(KafkaCluster(connection, source.librdkafka_config(), context.log)) as cluster:
+        described = wanted.subscription.describe(cluster, skip_missing=True)
+        partitions = [tp for topic in described.values() for tp in topic.partitions]
+        end = cluster.end_offsets(partitions, source.isolation_level)
+        beginning = cluster.beginning_offsets(partitions)
+        settings = cluster.topic_settings(described) if described else {}
+    observed = (
+        [(keys[0], tuple(described.values()))]
+        if is_pattern
+        else [(topic_asset_key(topic.name, source.cluster, kafka), (topic,)) for topic in described.values()]
+    )
+    for key, topics in observed:
+        found = _Topics(topics, beginning, end, settings)
+        yield found.observation(key, _last_observation(context.instance, key))
+    missing = wanted.subscription.missing(described)
+    if not missing:
+        return
+    msg = (
+        f"topic does not exist on {connection.bootstrap_servers}, or this client may not describe it: "
+        f"{', '.join(missing)}; {len(observed)} other topics were observed. Create it, or remove it from the source"
+    )
+    if is_pattern or not observed:
+        raise TopicNotFoundError(msg)
+    # Not an error of the step: it would also stop the tables of the other topics, if they are in the same run.
+    context.log.error(msg)
+    for key in context.selected_asset_keys:
+        if key.path[-1] not in described:
+            gone = _data_version({key.path[-1]: None}, None)
+            yield ObserveResult(asset_key=key, data_version=gone, metadata={"kafka/topics": 0})
 
 
 def _spec(key: AssetKey, description: str | None, asset_options: DescriptionOptions) -> AssetSpec:

@@ -16,6 +16,7 @@ from dagster import (
 from dagster_kafka_flip.assets.delta_kafka_asset import SINK, SINK_PROGRESS, publishing_of
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, newest_materializations
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.run_checks import WITH_ITS_ASSET
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.settings.names import counted
@@ -89,6 +90,7 @@ def _left_out_check(publishing: Publishing) -> AssetChecksDefinition:
                 NO_ROWS_LEFT_OUT,
                 asset=publishing.key,
                 description="The last run that published something left no rows out.",
+                automation_condition=WITH_ITS_ASSET,
             )
         ],
     )
@@ -174,6 +176,7 @@ def _topic_check(publishing: Publishing, max_records: int, *, blocking: bool) ->
                 asset=publishing.key,
                 description="The topic has what the table had at the published version.",
                 blocking=blocking,
+                automation_condition=WITH_ITS_ASSET,
             )
         ],
         required_resource_keys=publishing.resource_keys,

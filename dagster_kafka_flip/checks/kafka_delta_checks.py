@@ -21,7 +21,8 @@ from dagster import (
 
 from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
-from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED
+from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, WITH_ITS_ASSET
+from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.checks.log_checks import (
     LAG_BELOW,
     NO_RECORDS_REJECTED_LATELY,
@@ -161,7 +162,14 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
     @multi_asset_check(
         name=checks.key.to_python_identifier("table_checks"),
         specs=[
-            AssetCheckSpec(name, asset=checks.key, description=_DESCRIPTIONS[name], blocking=blocking) for name in names
+            AssetCheckSpec(
+                name,
+                asset=checks.key,
+                description=_DESCRIPTIONS[name],
+                blocking=blocking,
+                automation_condition=_condition(checks.ingestion),
+            )
+            for name in names
         ],
         can_subset=True,
         required_resource_keys={checks.ingestion.spark},
@@ -169,7 +177,7 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
     # Without annotations: Dagster inspects them, and in this module they are only strings.
     def check_table(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         spark = spark_of(context, checks.ingestion.spark)
-        yield from checks.results(_selected(context), spark, context.instance)
+        yield from step_events(context, checks.results(_selected(context), spark, context.instance))
 
     return check_table
 
@@ -177,16 +185,28 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
 def _log_checks(checks: LogChecks, names: Sequence[str]) -> AssetChecksDefinition:
     @multi_asset_check(
         name=checks.key.to_python_identifier("log_checks"),
-        specs=[AssetCheckSpec(name, asset=checks.key, description=_DESCRIPTIONS[name]) for name in names],
+        specs=[
+            AssetCheckSpec(
+                name,
+                asset=checks.key,
+                description=_DESCRIPTIONS[name],
+                automation_condition=_condition(checks.ingestion),
+            )
+            for name in names
+        ],
         can_subset=True,
         required_resource_keys={checks.ingestion.kafka},
     )
     def check_log(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType] - as above
-        source = checks.ingestion.source
-        connection = kafka_of(context, checks.ingestion.kafka, source.cluster)
-        yield from checks.results(_selected(context), context.instance, connection)
+        connection = kafka_of(context, checks.ingestion.kafka, checks.ingestion.source.cluster)
+        yield from step_events(context, checks.results(_selected(context), context.instance, connection))
 
     return check_log
+
+
+def _condition(ingestion: Ingestion) -> Any:
+    # For Dagster, a check without partitions is never requested with a partition of its asset.
+    return WITH_ITS_ASSET if ingestion.partitions is None else None
 
 
 def _selected(context: Any) -> set[str]:

@@ -17,7 +17,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip.assets.metadata import UNKNOWN, timestamp_value
-from dagster_kafka_flip.assets.position_record import last_known_position, newest_materializations
+from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
 from dagster_kafka_flip.assets.window_metadata import of_run
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -92,7 +92,7 @@ class LogChecks:
         if LAG_BELOW in names:
             yield self._lag_below(status, known)
         if WATERMARK_FRESH in names:
-            yield self._watermark_fresh(status, newest_materializations(instance, self.key))
+            yield self._watermark_fresh(status, newest_reports(instance, self.key))
 
     def _same_log(self, status: LogStatus, known: KnownPosition) -> AssetCheckResult:
         known_ids = len(known.state.topic_ids)
@@ -270,13 +270,11 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
     later run found nothing new, unread records arrived after that run, so its time counts.
 
     Args:
-        records: The asset's materializations, newest first.
+        records: What runs have reported of the asset, newest first.
     """
     for record in records:
-        materialization = record.asset_materialization
-        values = (
-            {} if materialization is None else {name: found.value for name, found in materialization.metadata.items()}
-        )
+        event = reported(record)
+        values = {} if event is None else {name: found.value for name, found in event.metadata.items()}
         # Offsets that an open transaction held back are not lag, and did not arrive after that run.
         is_all_read = values.get("kafka/lag_after") == 0 and not values.get("kafka/held_back_offsets")
         if values.get("kafka/idle") is True and is_all_read:

@@ -124,17 +124,6 @@ def _keys(context: ResolutionContext, value: Any) -> list[AssetKey]:
     ]
 
 
-def _checked(kind: Any, needed: str) -> Callable[[ResolutionContext, Any], Any]:
-    def resolve(context: ResolutionContext, value: Any) -> Any:
-        found = rendered(context, value)
-        try:
-            return None if found is None else TypeAdapter(kind).validate_python(found)
-        except ValidationError:
-            raise refused(context, f"expected {needed}, got {found!r}") from None
-
-    return resolve
-
-
 def _duration(context: ResolutionContext, value: Any) -> timedelta | None:
     found = rendered(context, value)
     if found is None or isinstance(found, timedelta):
@@ -283,6 +272,32 @@ def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
     }
 
 
+class TopicsAttributes(Model):
+    """Options of the topics' assets."""
+
+    automation_condition: str | None = Field(
+        default=None,
+        description="Condition for automatic observation. Default, without a schedule: every five minutes, if the "
+        "component's assets have a condition; at its ticks, if that is on_cron.",
+    )
+    schedule: str | None = Field(default=None, description="Cron schedule on which to observe them. Default: none.")
+    group_name: str | Template | None = Field(default=None, description="Asset group. Default: the component's.")
+    owners: list[str] | Template | None = Field(default=None, description="Owners.")
+    tags: dict[str, Scalar] | Template | None = Field(default=None, description="Tags.")
+
+
+def _topics(context: ResolutionContext, value: Any) -> bool | dict[str, Any]:
+    found = value if isinstance(value, BaseModel) else rendered(context, value)
+    if isinstance(found, bool):
+        return found
+    if not isinstance(found, BaseModel):
+        raise refused(context, f"expected true, false, or options of the topics' assets, got {found!r}")
+    return {
+        name: _TOPIC_OPTIONS.get(name, _text)(context.at_path(name), getattr(found, name))
+        for name in found.model_fields_set
+    }
+
+
 class SinkChecksAttributes(Model):
     """Options of delta_kafka_checks."""
 
@@ -386,6 +401,14 @@ def _instance_of(kind: type[T], example: str) -> Callable[[ResolutionContext, An
     return resolve
 
 
+_condition = _instance_of(AutomationCondition, '"{{ dg.AutomationCondition.eager() }}"')
+_TOPIC_OPTIONS: Mapping[str, Callable[[ResolutionContext, Any], Any]] = {
+    "automation_condition": _condition,
+    "owners": _texts,
+    "tags": _text_map,
+}
+
+
 # --- resources ----------------------------------------------------------------------------------------------------
 
 
@@ -449,8 +472,9 @@ KafkaSourceModel: type[BaseModel] = create_model(
     ),
 )
 
-YesOrNoAttribute = Annotated[bool, _attribute(_checked(bool, "true or false"), bool)]
-OnIdleAttribute = Annotated[OnIdle, _attribute(_checked(OnIdle, "materialize or skip"), OnIdle)]
+TopicsAttribute = Annotated[bool | Mapping[str, Any], _attribute(_topics, bool | TopicsAttributes | Template)]
+# The asset's own error names the line.
+OnIdleAttribute = Annotated[str, _attribute(rendered, OnIdle)]
 TextAttribute = Annotated[str, _attribute(_text, Scalar)]
 TextsAttribute = Annotated[tuple[str, ...], _attribute(_texts, list[str])]
 TextMapAttribute = Annotated[Mapping[str, str], _attribute(_text_map, dict[str, Scalar])]
@@ -470,10 +494,7 @@ BackfillPolicyAttribute = Annotated[
 ChecksAttribute = Annotated[dict[str, Any], _attribute(_checks, ChecksAttributes)]
 SinkChecksAttribute = Annotated[dict[str, Any], _attribute(rendered, SinkChecksAttributes)]
 RetryPolicyAttribute = Annotated[RetryPolicy, _attribute(_retry_policy, RetryPolicyAttributes)]
-AutomationAttribute = Annotated[
-    AutomationCondition[Any],
-    _attribute(_instance_of(AutomationCondition, '"{{ dg.AutomationCondition.eager() }}"'), str),
-]
+AutomationAttribute = Annotated[AutomationCondition[Any], _attribute(_condition, str)]
 FreshnessAttribute = Annotated[
     FreshnessPolicy,
     _attribute(

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dagster import AssetSpec, ComponentLoadContext, Definitions, scaffold_with
+from dagster import (
+    AssetSelection,
+    AssetSpec,
+    AutomationCondition,
+    ComponentLoadContext,
+    Definitions,
+    ScheduleDefinition,
+    scaffold_with,
+)
 from dagster.components.component.component import ComponentTypeSpec
 from pydantic import Field, PrivateAttr
 
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
-from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, has_topic, matching_topics
+from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, filled, has_topic, matching_topics
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
 from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
-from dagster_kafka_flip.assets.topic_asset import kafka_topic_asset, upstream_asset_keys
+from dagster_kafka_flip.assets.topic_asset import observable_topics, upstream_asset_keys
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.attributes import (
     AssetKeyAttribute,
@@ -41,9 +50,9 @@ from dagster_kafka_flip.components.attributes import (
     TextAttribute,
     TextMapAttribute,
     TextsAttribute,
+    TopicsAttribute,
     TopicsOfAttribute,
     WindowsAttribute,
-    YesOrNoAttribute,
 )
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
@@ -51,6 +60,7 @@ from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
 from dagster_kafka_flip.components.schemas import entries
 from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +72,8 @@ if TYPE_CHECKING:
 HELP = entries(kafka_delta_asset) | {
     name: text for options in OPTIONS_OF_DAGSTER for name, text in entries(options).items()
 }
+# A condition of a table that waits for new records waits for ever if nobody looks at the topic.
+_OBSERVED_BY_DEFAULT = AutomationCondition.on_cron("*/5 * * * *")
 # Attributes with placeholders that decide between one asset and one per topic.
 _BY_TOPIC = ("table", "name", "key")
 # Attributes that are not options of kafka_delta_asset.
@@ -124,10 +136,11 @@ class KafkaDeltaComponent(CheckedComponent):
         default=None,
         description="Options of kafka_delta_checks; {} for its default checks. Default: no checks.",
     )
-    observe_topics: YesOrNoAttribute = Field(
+    observe_topics: TopicsAttribute = Field(
         default=True,
-        description="Whether this component defines observable assets for the source's topics. Default: yes, unless "
-        "an earlier component defines them.",
+        description="Whether to define observable assets for the source's topics, or their options. Default: yes. "
+        "One step observes the topics of all components that ask a cluster in the same way. A topic has the options "
+        "of the first component that reads it.",
     )
     connection: KafkaResourceAttribute | None = Field(
         default=None,
@@ -182,7 +195,7 @@ class KafkaDeltaComponent(CheckedComponent):
             )
         except KafkaFlipError as error:
             raise placed(error, context) from None
-        return Definitions(assets=[*topics, *self._built], asset_checks=checks)
+        return Definitions(assets=[*topics, *self._built], asset_checks=checks, schedules=self._schedules(context))
 
     @property
     def built(self) -> Sequence[AssetsDefinition]:
@@ -251,36 +264,84 @@ class KafkaDeltaComponent(CheckedComponent):
 
     def _check_alone(self, context: ComponentLoadContext) -> None:
         # Works in either build order of the two.
-        every = context.component_tree.get_all_components(KafkaDeltaComponent)
-        built = {each.key: each for component in [*every, self] for each in component.built}
+        built = {each.key: each for component in self._every(context) for each in component.built}
         for mine in self._built:
             check_streams(ingestions_of(mine), built)
 
     def _topic_assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:
-        if not self.observe_topics:
+        """The topics' assets: those of all components with the same client are in the first one, as one step."""
+        observed: dict[AssetKey, KafkaDeltaComponent] = {}
+        for each in self._every(context):
+            for key in each.observed(context):
+                observed.setdefault(key, each)
+        if not self._lists_topics(context):
+            mine = {key: self._topic_options(key) for key, each in observed.items() if each is self}
+            if mine and self.source.partitions is not None:
+                return [observable_topics(self.source.only(key.path[-1] for key in mine), self._kafka, mine)]
+            return [observable_topics(self.source, self._kafka, mine)] if mine else []
+        alike = {
+            key: each
+            for key, each in observed.items()
+            if each._lists_topics(context) and each._client == self._client  # noqa: SLF001 - of this class, too
+        }
+        if next(iter(alike.values()), None) is not self:
             return []
-        others = {key for other in self._before(context) for key in other.observed(context)}
-        mine = [key for key in self.observed(context) if key not in others]
-        if not mine:
+        one = {
+            "topics": tuple(key.path[-1] for key in alike),
+            "topic_pattern": None,
+            "starting_offsets": OffsetsInitializer.earliest(),
+            "stopping_offsets": OffsetsInitializer.latest(),
+        }
+        options = {key: each._topic_options(key) for key, each in alike.items()}  # noqa: SLF001
+        return [observable_topics(self.source.model_copy(update=one), self._kafka, options)]
+
+    def _topic_options(self, key: AssetKey) -> Any:
+        given = {
+            "group_name": self.group_name,
+            **(self.observe_topics if isinstance(self.observe_topics, Mapping) else {}),
+        }
+        own = self.automation_condition
+        if given.pop("schedule", None) is None and own is not None:
+            # `on_cron` counts what was found since its tick: an observation before it would find the news away.
+            is_on_cron = (own.get_label() or "").startswith("on_cron(")
+            given.setdefault("automation_condition", own if is_on_cron else _OBSERVED_BY_DEFAULT)
+        return filled(given, key.path[-1])
+
+    def _schedules(self, context: ComponentLoadContext) -> list[ScheduleDefinition]:
+        cron = self.observe_topics.get("schedule") if isinstance(self.observe_topics, Mapping) else None
+        if cron is None:
             return []
-        topics = self.topics(context)
-        source = self.source
-        if topics is not None or source.topic_pattern is None:
-            source = source.only([key.path[-1] for key in mine])
-        return [kafka_topic_asset(source, group_name=self.group_name, kafka=self.kafka or "kafka")]
+        name = f"observe_topics_of_{self._built[0].key.to_python_identifier()}"
+        return [
+            ScheduleDefinition(name=name, cron_schedule=cron, target=AssetSelection.assets(*self.observed(context)))
+        ]
 
     def observed(self, context: ComponentLoadContext) -> Sequence[AssetKey]:
         """Keys of the topics that this component observes, unless an earlier component does."""
-        if not self.observe_topics:
+        if self.observe_topics is False:
             return ()
         topics = self.topics(context)
-        return upstream_asset_keys(self.source if topics is None else self.source.only(topics))
+        return upstream_asset_keys(self.source if topics is None else self.source.only(topics), self._kafka)
 
-    def _before(self, context: ComponentLoadContext) -> list[KafkaDeltaComponent]:
-        """Earlier components of the project."""
+    def _lists_topics(self, context: ComponentLoadContext) -> bool:
+        """Whether the topics can be observed together with those of others."""
+        is_pattern = self.source.topic_pattern is not None and self.topics(context) is None
+        return not is_pattern and self.source.partitions is None
+
+    @property
+    def _kafka(self) -> str:
+        return self.kafka or "kafka"
+
+    @property
+    def _client(self) -> tuple[Any, ...]:
+        """What a client that observes the topics depends on."""
+        source = self.source
+        config = source.librdkafka_config()
+        return self._kafka, source.cluster, source.connection, source.isolation_level, config
+
+    def _every(self, context: ComponentLoadContext) -> list[KafkaDeltaComponent]:
         every = context.component_tree.get_all_components(KafkaDeltaComponent)
-        place = next((index for index, each in enumerate(every) if each is self), len(every))
-        return every[:place]
+        return every if any(each is self for each in every) else [*every, self]
 
 
 _OPTIONS = frozenset(KafkaDeltaComponent.model_fields) - _OWN

@@ -239,7 +239,8 @@ def _outcome(order: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]
                 error = event.step_failure_data.error if event.is_step_failure else None
                 if error is not None:
                     # Dagster's own error is around the one that says why.
-                    error = error.cause or error
+                    while error.cause is not None and (error.cls_name or "").startswith("Dagster"):
+                        error = error.cause
                     reported["errors"][asset.op.name] = [error.cls_name, error.message]
     return reported
 

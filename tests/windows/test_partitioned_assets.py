@@ -328,7 +328,7 @@ DAILY = DailyPartitionsDefinition("2013-03-01")
     [
         ({"dead_letter": "letters"}, "dead_letter: not allowed for an asset with partitions"),
         (
-            {"limits": Limits(max_batches=1), "on_idle": "skip"},
+            {"limits": Limits(max_batches=1), "on_idle": "materialize"},
             "on_idle, max_batches: not allowed for an asset with partitions",
         ),
         (

@@ -1,0 +1,114 @@
+"""What a step gives to Dagster: its events, and an error that says first what happened and whether a retry may help."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckResult, Failure
+
+from dagster_kafka_flip.errors import KafkaFlipError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+T = TypeVar("T")
+
+# Causes that the message already describes, with hundreds of lines of Python and JVM frames.
+_IN_MESSAGE = frozenset({"py4j", "pyspark", "grpc", "confluent_kafka", "cimpl", "tenacity"})
+# Exception: a user's function failed on an executor.
+_OF_USERS = "PythonException"
+
+# What is as it is until somebody changes something. All others, such as a broker that is away, may pass by themselves.
+_LASTING = frozenset(
+    """
+    ChangeDataFeedError ClusterAccessError ClusterChangedError ConfigurationError DeadLetterDecoderError
+    DeadLetterLostError DeadLetterTableMissingError DocumentVersionError EndBeforePositionError ForeignRowsError
+    IncompatibleSchemaError IncompatibleVersionsError JavaNotFoundError KeyOrderUnknownError LogChangedError
+    NotAppendedError NullKeyError OffsetNotFoundError OffsetOutOfRangeError PositionLostError RecordsRejectedError
+    RetentionOvertookPositionError SchemaMismatchError SchemaRegistryLoginError StreamOverlapError TableModeError
+    TableReplacedError TableTruncatedError TimestampOutOfRangeError TimestampTypeChangedError TopicNotFoundError
+    TopicRecreatedError UnavailableValueError UnpublishableRowError UnsafeStoreError VersionsGoneError
+    WindowBeyondRetentionError WindowsChangedError
+    """.split()  # noqa: SIM905 - one on a line would be a page
+)
+
+_logger = logging.getLogger(__name__)
+
+
+def step_events(context: Any, events: Iterator[T]) -> Iterator[T]:
+    """Yields a step's events, and raises this package's errors as Dagster's Failure.
+
+    The result of a check that the run has not selected goes to Dagster's log of events, because the step has no output
+    for it. Whoever starts a run with a list of checks may not know of this one.
+
+    Args:
+        context: The context of the run.
+        events: The events.
+    """
+    try:
+        for event in events:
+            if isinstance(event, AssetCheckResult) and not _is_selected(event, context):
+                context.log_event(_evaluation(event))
+            else:
+                yield event
+    except KafkaFlipError as error:
+        _logger.debug("full traceback of the error that ended the run", exc_info=error)
+        cause = error.__cause__
+        if cause is None or _is_in_message(cause):
+            raise as_failure(error) from None
+        raise as_failure(error) from cause.with_traceback(None)
+
+
+def is_lasting(kind: type[KafkaFlipError]) -> bool:
+    """Whether no retry can help against errors of a class."""
+    return any(each.__name__ in _LASTING for each in kind.__mro__)
+
+
+def as_failure(error: KafkaFlipError) -> KafkaFlipError:
+    """Makes an error one of Dagster's Failures, too: its page begins with the message, and retries are only for some.
+
+    It has no traceback: the frames between an asset and this package's error say nothing that the message doesn't.
+    """
+    kind = type(error)
+    made: Any = type(kind.__name__, (kind, Failure), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    failure = made.__new__(made, *error.args)
+    # Not by their __init__: each class has its own.
+    vars(failure).update(vars(error))
+    vars(failure).update(vars(Failure(str(error), _metadata(vars(error)), allow_retries=not is_lasting(kind))))
+    return failure
+
+
+def _metadata(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What an error knows besides its message."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= {f"{name}/{topic}-{partition}": offset for (topic, partition), offset in value.items()}
+        elif isinstance(value, tuple):
+            found[name] = ", ".join(map(str, value))
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def _is_selected(result: Any, context: Any) -> bool:
+    return AssetCheckKey(result.asset_key, result.check_name) in context.selected_asset_check_keys
+
+
+def _evaluation(result: Any) -> AssetCheckEvaluation:
+    return AssetCheckEvaluation(
+        check_name=result.check_name,
+        asset_key=result.asset_key,
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+    )
+
+
+def _is_in_message(cause: BaseException) -> bool:
+    kind = type(cause)
+    if kind.__name__ == _OF_USERS:
+        return False
+    return isinstance(cause, KafkaFlipError) or kind.__module__.partition(".")[0] in _IN_MESSAGE

@@ -1,0 +1,321 @@
+"""What runs when Dagster's conditions start it: which checks, and which topics are looked at."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from dagster import (
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetCheckSpec,
+    AssetKey,
+    AssetSelection,
+    AutomationCondition,
+    DagsterInstance,
+    DailyPartitionsDefinition,
+    Definitions,
+    MaterializeResult,
+    RetryPolicy,
+    asset,
+    asset_check,
+    define_asset_job,
+    materialize,
+)
+from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor
+from dagster._core.definitions.automation_tick_evaluation_context import AutomationTickEvaluationContext
+
+from dagster_kafka_flip import (
+    JsonFormat,
+    KafkaDeltaTable,
+    KafkaResource,
+    KafkaSource,
+    OffsetsInitializer,
+    SparkResource,
+    build_kafka_delta_asset,
+    build_kafka_delta_multi_asset,
+    kafka_delta_checks,
+    kafka_topic_asset,
+    topic_asset_key,
+)
+from tests import landed
+from tests.test_component import DELTA, RESOURCES, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagster import ExecuteInProcessResult, RunRequest
+
+LANDED, REPORT = AssetKey("landed"), AssetKey("report")
+MIDNIGHT = datetime(2026, 3, 1, tzinfo=timezone.utc)
+
+
+class Daemon:
+    """Evaluates conditions, and runs what they ask for, as Dagster's daemon does: in this process."""
+
+    def __init__(self, defs: Definitions, instance: DagsterInstance, at: datetime | None = None) -> None:
+        self._defs, self._instance = defs, instance
+        self._cursor = AssetDaemonCursor.empty()
+        self.tick(at)
+
+    def tick(self, at: datetime | None = None) -> Sequence[RunRequest]:
+        """The runs that the conditions ask for now."""
+        context = AutomationTickEvaluationContext(
+            evaluation_id=self._cursor.evaluation_id + 1,
+            instance=self._instance,
+            asset_graph=self._defs.resolve_asset_graph(),
+            cursor=self._cursor,
+            materialize_run_tags={},
+            observe_run_tags={},
+            auto_observe_asset_keys=set(),
+            asset_selection=AssetSelection.all(include_sources=True) | AssetSelection.all_asset_checks(),
+            logger=logging.getLogger(__name__),
+            emit_backfills=False,
+            evaluation_time=at,
+        )
+        requests, self._cursor, _ = context.evaluate()
+        return requests
+
+    def run(self, request: RunRequest) -> ExecuteInProcessResult:
+        """Runs what is asked for, with the list of checks if there is one."""
+        checks = request.asset_check_keys
+        job = self._defs.resolve_implicit_global_asset_job_def().get_subset(
+            asset_selection=set(request.asset_selection or ()),
+            asset_check_selection=None if checks is None else set(checks),
+        )
+        return job.execute_in_process(instance=self._instance)
+
+
+def _evaluated(result: ExecuteInProcessResult) -> set[AssetCheckKey]:
+    return {evaluation.asset_check_key for evaluation in result.get_asset_check_evaluations()}
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_runs_that_a_condition_starts_evaluate_every_check_of_every_asset_in_them(
+    kafka, instance, resources, topic, table
+):
+    source = KafkaSource(topics=(topic,))
+    made = build_kafka_delta_asset(
+        name="landed",
+        source=source,
+        table=table,
+        value_format=JsonFormat("n INT"),
+        automation_condition=AutomationCondition.eager(),
+    )
+
+    # A user's own asset whose step can't do without its check, and one whose check is a step of its own.
+    @asset(
+        deps=[made],
+        check_specs=[AssetCheckSpec("inside", asset="report")],
+        automation_condition=AutomationCondition.eager(),
+    )
+    def report():
+        yield MaterializeResult()
+        yield AssetCheckResult(check_name="inside", passed=True)
+
+    @asset_check(asset=report)
+    def outside() -> AssetCheckResult:
+        return AssetCheckResult(passed=True)
+
+    topics = kafka_topic_asset(source)
+    defs = Definitions(
+        assets=[topics, made, report],
+        asset_checks=[*kafka_delta_checks(made, max_lag=10, max_delay=timedelta(hours=1)), outside],
+        resources=resources,
+    )
+    kafka.create(topic)
+    observing = defs.resolve_implicit_global_asset_job_def().get_subset(asset_selection={topic_asset_key(topic)})
+    observing.execute_in_process(instance=instance)
+    daemon = Daemon(defs, instance)
+    kafka.produce(topic, [(None, '{"n": 1}')])
+    observing.execute_in_process(instance=instance)
+
+    (request,) = daemon.tick()
+    assert set(request.asset_selection or ()) == {LANDED, REPORT}
+    assert _evaluated(daemon.run(request)) == {
+        *(
+            AssetCheckKey(LANDED, name)
+            for name in (
+                "schema_fits",
+                "no_gap",
+                "no_duplicate",
+                "same_log",
+                "lag_below",
+                "watermark_fresh",
+                "column_schema_change",
+            )
+        ),
+        AssetCheckKey(REPORT, "inside"),
+        AssetCheckKey(REPORT, "outside"),
+    }
+    assert landed.values(table, "n") == [1]
+    assert daemon.tick() == []
+
+
+def test_a_partition_that_a_condition_starts_has_every_check():
+    made = build_kafka_delta_asset(
+        name="landed",
+        source=KafkaSource(topics=("orders",)),
+        table="lake/orders",
+        partitions_def=DailyPartitionsDefinition("2026-01-01"),
+        automation_condition=AutomationCondition.in_latest_time_window()
+        & AutomationCondition.cron_tick_passed("@daily"),
+    )
+    checks = kafka_delta_checks(made)
+    with DagsterInstance.ephemeral() as instance:
+        resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
+        defs = Definitions(assets=[made], asset_checks=checks, resources=resources)
+        daemon = Daemon(defs, instance, MIDNIGHT - timedelta(hours=1))
+        (request,) = daemon.tick(MIDNIGHT + timedelta(hours=1))
+    # Without a list, all of them run.
+    assert (request.partition_key, request.asset_check_keys) == ("2026-02-28", None)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_tables_own_check_is_evaluated_also_if_the_run_has_a_list_without_it(
+    kafka, instance, resources, topic, table
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}')])
+    source = KafkaSource(topics=(topic,))
+    one = build_kafka_delta_asset(name="one", source=source, table=f"{table}/1", value_format=JsonFormat("n INT"))
+    spec = KafkaDeltaTable("many", table=f"{table}/2", value_format=JsonFormat("n INT"))
+    several = build_kafka_delta_multi_asset(name="several", source=source, tables=[spec])
+    names = {AssetCheckKey(AssetKey(name), "schema_fits") for name in ("one", "many")}
+
+    def run(selection: AssetSelection) -> tuple[set[AssetCheckKey], list[str]]:
+        job = Definitions(assets=[one, several], resources=resources, jobs=[define_asset_job("some", selection)])
+        result = job.resolve_job_def("some").execute_in_process(instance=instance)
+        warnings = [entry for entry in instance.all_logs(result.run_id) if entry.level >= logging.WARNING]
+        return _evaluated(result), [entry.user_message for entry in warnings]
+
+    everything = AssetSelection.assets(one, several)
+    assert run(everything - AssetSelection.all_asset_checks()) == (names, [])
+    assert run(everything) == (names, [])
+    # A job of all checks goes on.
+    evaluated, warnings = run(AssetSelection.all_asset_checks())
+    assert evaluated == set()
+    assert all("only a run that lands the asset evaluates it" in line for line in warnings)
+    assert len(warnings) == 2
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "topics", ["", "  observe_topics: {owners: ['team:a'], tags: {tier: 1}, group_name: 'of_{name}'}\n"]
+)
+def test_a_table_in_yaml_lands_its_rows_at_the_ticks_of_its_condition(
+    kafka, broker, instance, topic, table, monkeypatch, topics
+):
+    monkeypatch.setenv("TEST_KAFKA", broker)
+    text = (
+        f"  source: {{topics: [{topic}]}}\n  table: {table}/{{topic}}\n  name: landed\n{topics}"
+        "  automation_condition: \"{{ dg.AutomationCondition.on_cron('*/15 * * * *') }}\"\n"
+    )
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "record")])
+    defs = load(resources=RESOURCES, orders=DELTA + text)
+    if topics:
+        spec = defs.resolve_asset_graph().get(topic_asset_key(topic)).to_asset_spec()
+        assert ([*spec.owners], spec.tags["tier"]) == (["team:a"], "1")
+        assert spec.group_name == f"of_{topic}".replace("-", "_").replace(".", "_")
+    daemon = Daemon(defs, instance, MIDNIGHT + timedelta(minutes=1))
+    assert daemon.tick(MIDNIGHT + timedelta(minutes=6)) == []
+    asked: list[list[str]] = []
+    for minutes in (16, 17, 18):
+        requests = daemon.tick(MIDNIGHT + timedelta(minutes=minutes))
+        assert all(daemon.run(request).success for request in requests)
+        asked += [sorted(key.to_user_string() for key in request.asset_selection or ()) for request in requests]
+    assert asked == [[f"kafka/{topic}"], ["landed"]]
+    assert landed.count(f"{table}/{topic}") == 1
+
+
+def test_topics_of_many_components_are_one_step_and_each_keeps_its_own_options():
+    files = {
+        f"t{number}": f"{DELTA}  source: {{topics: [t{number}]}}\n  table: lake/t{number}\n  group_name: g{number}\n"
+        for number in range(8)
+    }
+    defs = load(
+        resources=RESOURCES,
+        **files,
+        elsewhere=DELTA + "  source: {topics: [t0]}\n  table: lake/x\n  kafka: other\n",
+        timed=DELTA + "  source: {topics: [t9, t0]}\n  table: lake/timed_{topic}\n  name: timed_{name}\n"
+        "  group_name: '{name}'\n  observe_topics: {schedule: '*/5 * * * *'}\n",
+        more=RESOURCES.replace("spark: {}", "kafka_key: other"),
+    )
+    graph = defs.resolve_asset_graph()
+    keys = [topic_asset_key(f"t{number}") for number in (*range(8), 9)]
+    assert len({graph.get(key).assets_def.op.name for key in keys}) == 1
+    assert [graph.get(key).group_name for key in keys] == [*(f"g{number}" for number in range(8)), "t9"]
+    # The same name in another cluster is another topic.
+    assert graph.get(AssetKey("elsewhere")).parent_keys == {AssetKey(["other", "t0"])}
+    schedule = defs.resolve_schedule_def("observe_topics_of_timed_t0")
+    selected = defs.resolve_job_def(schedule.job_name).asset_layer.selected_asset_keys
+    assert selected == {topic_asset_key("t0"), topic_asset_key("t9")}
+
+
+def test_topics_are_selected_with_their_prefix_and_as_sources():
+    topics = kafka_topic_asset(KafkaSource(topics=("a", "b")))
+    jobs = [
+        define_asset_job("one", AssetSelection.key_prefixes("kafka", include_sources=True)),
+        define_asset_job("two", "key:kafka/*"),
+    ]
+    defs = Definitions(assets=[topics], jobs=jobs, resources={"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1")})
+    for job in ("one", "two"):
+        assert defs.resolve_job_def(job).asset_layer.selected_asset_keys == set(topics.keys)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_only_errors_that_may_pass_are_retried_and_each_failure_begins_with_its_message(
+    kafka, broker, instance, topic, table
+):
+    def failed(name: str, address: str = broker, **config: Any) -> tuple[int, Any]:
+        """How often Dagster tried again, and the failure that it shows."""
+        made = build_kafka_delta_asset(
+            name="landed",
+            source=KafkaSource(topics=(name,)),
+            table=table,
+            value_format=JsonFormat("n INT"),
+            retry_policy=RetryPolicy(max_retries=1),
+        )
+        result = materialize(
+            [made],
+            instance=instance,
+            resources={"kafka": KafkaResource(bootstrap_servers=address), "spark": SparkResource()},
+            run_config={"ops": {"landed": {"config": config}}},
+            raise_on_error=False,
+        )
+        retries = [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
+        ((failure,),) = [[event.step_failure_data for event in result.get_step_failure_events()]]
+        return len(retries), failure.user_failure_data
+
+    retries, shown = failed(f"{topic}-gone")
+    assert retries == 0
+    assert shown.description.startswith(f"the topic {topic}-gone does not exist")
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "no JSON")])
+    retries, shown = failed(topic)
+    assert (retries, shown.description[:24]) == (0, "1 record can't be decoded"[:24])
+    retries, shown = failed(topic, start="offsets:{")
+    assert retries == 0
+    retries, shown = failed(topic, "127.0.0.1:1")
+    assert (retries, "127.0.0.1:1" in shown.description) == (1, True)
+    spoilt = f"{topic}-trimmed"
+    kafka.create(spoilt)
+    kafka.produce(spoilt, [(None, '{"n": 1}')] * 9)
+    part = KafkaSource(
+        topics=(spoilt,), stopping_offsets=OffsetsInitializer.parse(f'offsets:{{"{spoilt}": {{"0": 4}}}}')
+    )
+    resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+    begun = build_kafka_delta_asset(name="landed", source=part, table=table, value_format=JsonFormat("n INT"))
+    assert materialize([begun], instance=instance, resources=resources).success
+    kafka.trim(spoilt, 0, 7)
+    retries, shown = failed(spoilt)
+    assert retries == 0
+    assert "retention" in shown.description.lower() or "gone" in shown.description
+    assert shown.metadata[f"log_start_offsets/{spoilt}-0"].value == 7
