@@ -153,8 +153,8 @@ class TableChecks:
             found = self._no_gap(continuity(commits, target.stream, table.restored_versions))
             yield self._at(commits, NO_GAP, found)
         if NO_DUPLICATE in names:
-            yield self._at(commits, NO_DUPLICATE, self._no_duplicate(spark, commits))
-        for name, result in self._of_keys(spark, _OF_KEYS.intersection(names)):
+            yield self._at(commits, NO_DUPLICATE, self._no_duplicate(table, commits))
+        for name, result in self._of_keys(table, _OF_KEYS.intersection(names)):
             yield self._at(commits, name, result)
 
     def _at(self, commits: Sequence[Commit], name: str, found: AssetCheckResult) -> AssetCheckResult:
@@ -226,11 +226,11 @@ class TableChecks:
             metadata["breaks"] = _breaks_table(found.breaks)
         return self._result(NO_GAP, f"{description}.", passed=not wrong, metadata=metadata)
 
-    def _no_duplicate(self, spark: SparkSession, commits: Sequence[Commit]) -> AssetCheckResult:
+    def _no_duplicate(self, table: DeltaTable, commits: Sequence[Commit]) -> AssetCheckResult:
         target = self.ingestion.target
         columns = self._record_columns
-        table = spark.table(target.identifier)
-        there = {name.lower() for name in table.columns}
+        rows = table.rows()
+        there = {name.lower() for name in rows.columns}
         missing = [name for name in columns if name.lower() not in there]
         if missing:
             return self._inconclusive(
@@ -256,7 +256,7 @@ class TableChecks:
                 if len(batches) == 1
                 else f"with offsets of the last {len(batches)} commits"
             )
-        found = find_duplicates(table, columns, ranges, remade)
+        found = find_duplicates(rows, columns, ranges, remade)
         metadata: dict[str, Any] = {
             "rows_compared": found.rows,
             "duplicate_records": found.records,
@@ -287,13 +287,13 @@ class TableChecks:
             metadata=metadata,
         )
 
-    def _of_keys(self, spark: SparkSession, names: Collection[str]) -> Iterator[tuple[str, AssetCheckResult]]:
+    def _of_keys(self, table: DeltaTable, names: Collection[str]) -> Iterator[tuple[str, AssetCheckResult]]:
         """The results of the checks of keys, from one look at the table."""
         if not names:
             return
         target = self.ingestion.target
-        table = spark.table(target.identifier)
-        there = {name.lower() for name in table.columns}
+        looked_at = table.rows()
+        there = {name.lower() for name in looked_at.columns}
         validity = VALIDITY if isinstance(target.mode, Scd2) else ()
         missing = [name for name in (*target.key, *self._record_columns, *validity) if name.lower() not in there]
         if missing:
@@ -301,10 +301,10 @@ class TableChecks:
                 yield name, self._inconclusive(name, f"The table has no column {', '.join(missing)}")
             return
         if NO_OVERLAP in names:
-            yield NO_OVERLAP, self._no_overlap(table)
+            yield NO_OVERLAP, self._no_overlap(looked_at)
         if isinstance(target.mode, Scd2):
-            table = table.where(IS_CURRENT)
-        seen = look_at_keys(table, target.key, self._record_columns)
+            looked_at = looked_at.where(IS_CURRENT)
+        seen = look_at_keys(looked_at, target.key, self._record_columns)
         columns = ", ".join(target.key)
         rows = f"in {counted(seen.rows, 'current row' if isinstance(target.mode, Scd2) else 'row')} by {columns}"
         doubled = (

@@ -462,7 +462,7 @@ class DeadLetterTable:
                 rows = letters.select(rows)
             compared = letters.splits if not letters.moves_on else maybe_landed(anchor, state, letters.splits)
             if compared:
-                there = self._session.table(self.target.identifier)
+                there = self._table.rows()
                 rows = without_existing(rows, there, compared, self._main_id, self._spec.target.stream)
         before = settlement(anchor)
         # After a RESTORE of the stream's table, an older commit is the last; later ones are settled too.

@@ -229,7 +229,7 @@ class OpenStream:
                 # Of this version: others may have added rows since.
                 None,
                 "could not count the table's rows",
-                lambda: self._table.rows_at(anchor.table_version).count(),
+                lambda: self._table.rows(anchor.table_version).count(),
             )
         # Without an answer, the next run reads the table.
         now = datetime.now(tz=timezone.utc)

@@ -173,7 +173,7 @@ def rebuild(
         raise
     conflicts = Conflicts(table, log)
     while True:
-        rows, document = _replacement(spark, target, made, table, beside, change_columns(decoder.columns).offset)
+        rows, document = _replacement(target, made, table, beside, change_columns(decoder.columns).offset)
         try:
             committed = TableWriter(target).replace(rows, document)
         except ForeignConflictError as conflict:
@@ -259,7 +259,7 @@ def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | l
 
 
 def _replacement(
-    spark: SparkSession, target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget, offset: str
+    target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget, offset: str
 ) -> tuple[DataFrame, CommitDocument]:
     """The rows to put in the place of the table's, which lose nothing then, and the commit's document."""
     anchor, built = target.anchor(), made.anchor()
@@ -267,12 +267,12 @@ def _replacement(
         msg = f"{table if anchor is None else beside} does not exist, so nothing was replaced. A run creates the table"
         raise TableError(msg)
     _check_reaches(anchor, built.state, table, beside)
-    rows = made.rows_at(built.table_version)
+    rows = made.rows(built.table_version)
     generated = target.generated_columns(anchor.table_version)
-    there = [name for name in spark.table(table.identifier).columns if name not in generated]
+    there = [name for name in target.schema().names if name not in generated]
     _check_only_known_columns(there, rows.columns, table)
     target.check_schema(rows.schema)
-    _check_only_own(spark, table, offset)
+    _check_only_own(target, offset)
     last = target.last_document(target.history() or ())
     document = CommitDocument(
         stream=table.stream,
@@ -316,15 +316,15 @@ def _check_only_known_columns(there: Collection[str], built: Collection[str], ta
         raise SchemaMismatchError(msg)
 
 
-def _check_only_own(spark: SparkSession, table: DeltaTarget, offset: str) -> None:
+def _check_only_own(table: DeltaTable, offset: str) -> None:
     """Refuses to remove rows that are not of the stream's records."""
     from pyspark.sql import functions as f
 
-    others = spark.table(table.identifier).where(f.col(quoted(offset)).isNull()).count()
+    others = table.rows().where(f.col(quoted(offset)).isNull()).count()
     if others:
         msg = (
-            f"{table} has {counted(others, 'row')} without an offset: another writer added them, such as an initial "
-            "load, and they are not in the topic. Nothing was replaced. Delete them if you don't need them, or use a "
-            "new table"
+            f"{table.target} has {counted(others, 'row')} without an offset: another writer added them, such as an "
+            "initial load, and they are not in the topic. Nothing was replaced. Delete them if you don't need them, or "
+            "use a new table"
         )
         raise ForeignRowsError(msg)

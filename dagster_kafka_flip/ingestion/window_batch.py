@@ -333,9 +333,7 @@ class WindowLanding:
             if self._rules.event_time is None:
                 return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
             # The event time of a rejected record is unknown. Records whose rows stay are not in these windows.
-            kept = self._session.table(self._target.identifier).where(
-                f.expr(kept_predicate(windows, plan.splits, columns))
-            )
+            kept = self._table.delta.rows().where(f.expr(kept_predicate(windows, plan.splits, columns)))
             names = ("topic", "partition", "offset")
             same = [rejected[f"kafka_{name}"] == kept[quoted(columns[name])] for name in names]
             return rejected.join(kept, same, "left_anti")

@@ -74,6 +74,8 @@ _T = TypeVar("_T")
 # The limit for lookups that don't have to be complete, such as what earlier runs did not report.
 MOST_COMMITS = 1000
 
+_UNCACHED = "_dagster_kafka_flip_uncached"
+
 _TYPE_WIDENING = "delta.enableTypeWidening"
 
 # Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
@@ -183,9 +185,13 @@ class DeltaTable:
         """Returns a DataFrame without rows that has the table's schema."""
         return self.spark.createDataFrame([], self.schema())
 
-    def rows_at(self, version: int) -> DataFrame:
-        """The table's rows at a version."""
-        return self.spark.read.option("versionAsOf", version).table(self.target.identifier)
+    def rows(self, version: int | None = None) -> DataFrame:
+        """The table's own rows, now or at a version, whatever anybody has cached of it."""
+        reader = self.spark.read if version is None else self.spark.read.option("versionAsOf", version)
+        found = reader.table(self.target.identifier)
+        # Spark answers from a cache, of any session, if a part of the query is what was cached. With this column, the
+        # table itself is not.
+        return found.select("*", found.metadataColumn("_metadata").alias(_UNCACHED)).drop(_UNCACHED)
 
     def schema(self) -> StructType:
         """The table's columns now.
@@ -400,7 +406,7 @@ class DeltaTable:
         """
         what = f"counting the rows of {self.target}"
         try:
-            return answered(_logger, what, lambda: self.spark.table(self.target.identifier).count())
+            return answered(_logger, what, lambda: self.rows().count())
         except Exception as error:
             if not is_sparks_own(error):
                 raise

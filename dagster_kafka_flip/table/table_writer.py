@@ -182,7 +182,7 @@ class TableWriter:
         """The table's rows, with whether a row was deleted and is kept."""
         from pyspark.sql import functions as f
 
-        rows = self._table.spark.table(self._table.target.identifier)
+        rows = self._table.rows()
         ended = f.lit(False)
         if changes.keeps_deleted:
             ended = f.coalesce(f.col(quoted(changes.columns.deleted)), ended)

@@ -31,7 +31,7 @@ _TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
 _SCHEMA = "metaData STRUCT<schemaString: STRING>"
 _GENERATED = "delta.generationExpression"
 _FILE = "path: STRING, deletionVector: STRUCT<storageType: STRING, pathOrInlineDv: STRING, offset: INT>"
-_ADDED = "add STRUCT<path: STRING, partitionValues: MAP<STRING, STRING>, stats: STRING>"
+
 _FILES = f"add STRUCT<{_FILE}>, remove STRUCT<{_FILE}>"
 
 
@@ -88,14 +88,6 @@ class TransactionLog:
         """
         paths = [f"{self._readable}/{version:020}.json" for version in versions]
         return self._trying(functools.partial(self._file_changes, paths, frozenset(writes)))
-
-    def added_rows(self, version: int, column: str) -> dict[str, int]:
-        """Counts the rows of a commit's files by the value of a partition column.
-
-        Raises:
-            TableError: The log can't be read, or has no row counts.
-        """
-        return self._trying(functools.partial(self._added_rows, f"{self._readable}/{version:020}.json", column))
 
     def _trying(self, read: Callable[[], _T]) -> _T:
         try:
@@ -169,29 +161,6 @@ class TransactionLog:
             version = int(row["file_name"][:20])
             changes.append(FileChange(version, row["file"], row["is_added"], row["is_added"] and version in writes))
         return changes
-
-    def _added_rows(self, path: str, column: str) -> dict[str, int]:
-        from pyspark.sql import functions as f
-
-        rows = (
-            self._spark.read.schema(_ADDED)
-            .option("mode", "FAILFAST")
-            .json(path)
-            .where("add.path IS NOT NULL")
-            .selectExpr(
-                f"add.partitionValues[{literal(column)}] AS value",
-                "CAST(get_json_object(add.stats, '$.numRecords') AS BIGINT) AS records",
-            )
-            .groupBy("value")
-            # SUM ignores nulls: a file without a count would look empty.
-            .agg(f.sum("records").alias("records"), f.count_if(f.col("records").isNull()).alias("uncounted"))
-            .collect()
-        )
-        uncounted = sum(row["uncounted"] for row in rows)
-        if uncounted:
-            msg = f"the log of the table {self._table} has no row counts for {uncounted} of the files in {path}"
-            raise TableError(msg)
-        return {row["value"]: row["records"] for row in rows}
 
     def _read(self, names: list[str], schema: str) -> list[DataFrame]:
         reader = self._spark.read.schema(schema).option("mode", "FAILFAST")

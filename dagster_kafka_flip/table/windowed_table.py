@@ -30,7 +30,6 @@ from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.window_predicates import windows_predicate
 from dagster_kafka_flip.table.windows_document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
 from dagster_kafka_flip.table.written import committed
@@ -318,13 +317,11 @@ class WindowedTable:
 
     def types(self) -> dict[str, str]:
         """The types of the table's columns, by their names in lower case."""
-        return {
-            field.name.lower(): field.dataType.typeName() for field in self._spark.table(self._target.identifier).schema
-        }
+        return {field.name.lower(): field.dataType.typeName() for field in self.delta.schema()}
 
     def rows(self, predicate: str) -> DataFrame:
         """The rows that match a predicate."""
-        return self._spark.table(self._target.identifier).where(predicate)
+        return self.delta.rows().where(predicate)
 
     def has_rows(self, predicate: str) -> bool:
         """Whether any row matches a predicate."""
@@ -450,37 +447,12 @@ class WindowedTable:
             if len(windows) == 1 and done.rows:
                 return {(windows[0].key, None): done.rows}
         try:
-            if is_whole and topic_column is None and done is not None:
-                found = self._added_rows(windows, done, column)
-                if found is not None:
-                    return found
-            return self._counted_rows(windows, done, column, topic_column)
+            rows = self.delta.rows(None if done is None else done.version).where(windows_predicate(windows, column))
+            names = [quoted(name) for name in (column, topic_column) if name is not None]
+            counted = rows.groupBy(*names).count().collect()
         except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever goes wrong from here on
             _logger.warning("the row count of the windows in %s is unknown: %s", self._target, error_summary(error))
             return None
-
-    def _added_rows(
-        self, windows: Sequence[Window], done: Committed, column: str
-    ) -> dict[tuple[str, str | None], int] | None:
-        """Counts from the commit's file statistics, if the files only have rows of these windows."""
-        layout = {name.lower() for name in self._target.partition_by}
-        if column.lower() not in layout:
-            return None
-        log = TransactionLog(self._spark, self.delta.location(), str(self._target))
-        found = log.added_rows(done.version, column)
-        # The table's layout may differ from the asset's, or the log may have other column names.
-        keys = {window.key for window in windows}
-        if not set(found) <= keys or None in found.values() or sum(found.values()) != done.rows:
-            return None
-        return {(key, None): count for key, count in found.items()}
-
-    def _counted_rows(
-        self, windows: Sequence[Window], done: Committed | None, column: str, topic_column: str | None
-    ) -> dict[tuple[str, str | None], int]:
-        reader = self._spark.read if done is None else self._spark.read.option("versionAsOf", done.version)
-        table = reader.table(self._target.identifier).where(windows_predicate(windows, column))
-        names = [quoted(column)] if topic_column is None else [quoted(column), quoted(topic_column)]
-        counted = table.groupBy(*names).count().collect()
         return {(row[0], None if topic_column is None else row[1]): row[-1] for row in counted}
 
 

@@ -352,13 +352,13 @@ def land(
 
 def _look_at_what_is_put_in_place(transform: Callable[[DataFrame], DataFrame]) -> None:
     """Adds to the rows that replace a table's the same rows once more, behind them, as a transform returns them."""
-    rows_at = DeltaTable.rows_at
+    original = DeltaTable.rows
 
-    def twice(self: DeltaTable, version: int) -> DataFrame:
-        rows = rows_at(self, version)
-        return rows.unionAll(transform(rows))
+    def twice(self: DeltaTable, version: int | None = None) -> DataFrame:
+        rows = original(self, version)
+        return rows if version is None else rows.unionAll(transform(rows))
 
-    DeltaTable.rows_at = twice
+    DeltaTable.rows = twice
 
 
 def main(bootstrap_servers: str, note: str, remote: str | None = None) -> None:

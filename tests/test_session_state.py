@@ -1,0 +1,141 @@
+"""What a user's session has reaches neither what is read of a table nor what is written to it."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import dagster_kafka_flip
+from dagster_kafka_flip.errors import ForeignRowsError, WindowsChangedError
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.table.mode import Scd2, Upsert
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
+from tests.upsert.test_unavailable import OPTIONS as LEFT_OUT
+from tests.upsert.test_unavailable import renamed, row
+
+_NUMBERS = JsonFormat("n INT NOT NULL")
+_HOUR = Window("h0", 1_362_096_000_000, 1_362_099_600_000)
+
+
+@pytest.fixture
+def land(connection, spark_of, topic, table):
+    """Runs ingest() of the test's topic."""
+
+    def run(into=table, **options):
+        given: dict[str, Any] = {"spark": spark_of, "connection": connection, "value_format": _NUMBERS, **options}
+        return ingest(KafkaSource(topics=(topic,)), into, **given)
+
+    return run
+
+
+@pytest.fixture
+def rewrite(connection, spark_of, topic, table):
+    """Lands one window of the test's topic."""
+
+    def run(into=table, **options):
+        given: dict[str, Any] = {"spark": spark_of, "connection": connection, "value_format": _NUMBERS, **options}
+        source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=into)
+        return list(rewrite_windows(source, target, [_HOUR], definition="hours", **given))
+
+    return run
+
+
+@pytest.fixture
+def cached(spark, tmp_path):
+    """Caches a table as it was at a version: the later ones are as another machine's, of which this Spark knows not."""
+
+    def cache(table, version):
+        log = Path(table, "_delta_log")
+        later = [file for file in log.glob("*.json") if int(file.stem) > version]
+        for file in later:
+            file.rename(tmp_path / file.name)
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        spark.table(f"delta.`{table}`").cache().count()
+        for file in later:
+            shutil.move(tmp_path / file.name, file)
+
+    yield cache
+    spark.catalog.clearCache()
+
+
+@pytest.mark.parametrize("mode", [Upsert(key=("id",)), Scd2(key=("id",))])
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_values_and_rows_that_a_merge_looks_up_are_the_table_s_and_not_cached_ones(
+    kafka, land, topic, table, cached, mode
+):
+    target = DeltaTarget(table=table, mode=mode)
+    options = {**LEFT_OUT, "key_format": JsonFormat("id BIGINT")}
+    kafka.create(topic)
+    for name, bio in (("a", "one"), ("b", "two")):
+        kafka.produce(topic, [row(1, name, bio)])
+        land(target, **options)
+    cached(table, 1)
+    kafka.produce(topic, renamed(1, 2, "c"))
+    land(target, **options)
+    current = "is_current" if isinstance(mode, Scd2) else "true"
+    assert landed.rows(table, "id", "name", "bio", where=current) == [(2, "c", "two")]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_dead_letters_are_compared_with_the_table_s_and_not_with_cached_ones(kafka, land, spark, topic, table, cached):
+    dead = f"{table}-dead"
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}'), (None, "no json")])
+    land(dead_letter=dead)
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
+    cached(dead, 0)
+    land(dead_letter=dead)
+    assert (landed.values(table, "n"), landed.values(dead, "kafka_offset")) == ([1], [1])
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_rows_that_another_machine_wrote_are_seen_whatever_is_cached(
+    kafka, land, rewrite, spark, topic, table, tmp_path, cached
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}')])
+    foreign = str(tmp_path / "foreign")
+    spark.sql(f"CREATE TABLE delta.`{foreign}` (n INT) USING delta")
+    for into in (foreign, table):
+        if into == table:
+            land()
+        more = pa.table({"n": pa.array([7, 8], pa.int32())})
+        deltalake.write_deltalake(into, more, mode="append", schema_mode="merge")
+        cached(into, deltalake.DeltaTable(into).version() - 1)
+    with pytest.raises(ForeignRowsError):
+        land(foreign)
+    with pytest.raises(WindowsChangedError, match="has rows and is not written in windows"):
+        rewrite(foreign)
+    assert landed.values(foreign, "n") == [7, 8]
+    kafka.produce(topic, [(None, '{"n": 2}')])
+    assert land().known.table_rows == landed.count(table) == 4
+
+
+def test_rows_of_tables_are_read_by_one_function_and_by_the_sink():
+    """By its name, Spark would answer from what is cached of a table."""
+    root = Path(dagster_kafka_flip.__file__).parent
+    found = {
+        (str(file.relative_to(root)), ast.unparse(call))
+        for file in root.rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith((".table", ".forPath", ".forName"))
+    }
+    assert {(file, call) for file, call in found if not call.startswith("MetadataValue.")} == {
+        ("table/delta_table.py", "self.spark.table(self.target.identifier)"),  # its columns
+        ("table/delta_table.py", "reader.table(self.target.identifier)"),
+        ("sink/table_rows.py", "reader.table(target.identifier)"),  # at a version, or the changes between two
+    }
