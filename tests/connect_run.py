@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from dagster_kafka_flip.errors import RecordsRejectedError, TimestampOutOfRangeError
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
@@ -88,6 +88,12 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
     kafka.open_transaction(topic, [(None, '{"id": 11}'), (None, '{"id": 12}')]).commit()
     seen["gaps"] = run(dead_letter=f"{table}-dead-letters")
     seen["session"] = type(session).__module__
+    session.conf.set("spark.databricks.delta.write.txnAppId", "nightly")
+    try:
+        run()
+    except ConfigurationError as error:
+        seen["refused"] = str(error).partition(":")[0]
+    session.conf.unset("spark.databricks.delta.write.txnAppId")
 
     for minute in range(0, 180, 20):
         kafka.produce(f"{topic}-times", [(None, str(minute))], timestamp=START + minute * 60_000)

@@ -1,4 +1,4 @@
-"""What a user's session has reaches neither what is read of a table nor what is written to it."""
+"""What a user's session has, caches and settings, reaches neither what is read of a table nor what is written to it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 import dagster_kafka_flip
-from dagster_kafka_flip.errors import ForeignRowsError, WindowsChangedError
+from dagster_kafka_flip.errors import ConfigurationError, ForeignRowsError, WindowsChangedError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.runtime.relied_settings import RELIED_ON, check_settings
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.mode import Scd2, Upsert
@@ -25,6 +26,8 @@ from tests.upsert.test_unavailable import OPTIONS as LEFT_OUT
 from tests.upsert.test_unavailable import renamed, row
 
 _NUMBERS = JsonFormat("n INT NOT NULL")
+# Instead of the values that are right.
+_OTHERS = {"false": "true", "true": "false", "ANSI": "LEGACY", "CORRECTED": "LEGACY"}
 _HOUR = Window("h0", 1_362_096_000_000, 1_362_099_600_000)
 
 
@@ -67,6 +70,20 @@ def cached(spark, tmp_path):
 
     yield cache
     spark.catalog.clearCache()
+
+
+@pytest.fixture
+def setting(spark):
+    """Sets settings of the session, as a user may, until the test's end."""
+    names = []
+
+    def set_to(name, value):
+        names.append(name)
+        spark.conf.set(name, value)
+
+    yield set_to
+    for name in names:
+        spark.conf.unset(name)
 
 
 @pytest.mark.parametrize("mode", [Upsert(key=("id",)), Scd2(key=("id",))])
@@ -139,3 +156,39 @@ def test_rows_of_tables_are_read_by_one_function_and_by_the_sink():
         ("table/delta_table.py", "reader.table(self.target.identifier)"),
         ("sink/table_rows.py", "reader.table(target.identifier)"),  # at a version, or the changes between two
     }
+
+
+@pytest.mark.parametrize("when", ["before", "in the transform"])
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_transaction_that_is_set_in_the_session_makes_no_write_be_skipped(
+    kafka, land, rewrite, topic, table, setting, when
+):
+    def transaction(rows):
+        setting("spark.databricks.delta.write.txnAppId", "nightly")
+        setting("spark.databricks.delta.write.txnVersion", "1")
+        return rows
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}')], timestamp=_HOUR.start_ms)
+    rewrite()
+    version = landed.version(table)
+    if when == "before":
+        transaction(None)
+    for run in (rewrite, lambda **options: land(f"{table}-stream", **options)):
+        with pytest.raises(ConfigurationError, match=r"spark.databricks.delta.write.txnAppId is nightly.* Unset it .*"):
+            run(transform=transaction)
+    assert landed.version(table) == version
+
+
+@pytest.mark.spark
+def test_a_setting_that_would_change_rows_is_refused_by_its_name(spark, setting):
+    check_settings(spark)
+    documented = Path("docs/reference.md").read_text(encoding="utf-8")
+    assert {name for name in RELIED_ON if f"`{name}`" not in documented} == set()
+    for name, (values, _) in RELIED_ON.items():
+        setting(name, _OTHERS.get(values[0], "1") if values else "1")
+        with pytest.raises(ConfigurationError, match=f"^{name} is .* Nothing was written"):
+            check_settings(spark)
+        spark.conf.unset(name)
+    check_settings(spark)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _END = bytes.fromhex("c5a1f09e7d3b4286b0e4517ad2986c3f")
 
 # The fields of a union's struct are named by type: numbers would change when a branch is added.
-_OPTIONS = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
+_OPTIONS = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true", "datetimeRebaseMode": "CORRECTED"}
 
 
 class AvroFormat(RegisteredFormat):

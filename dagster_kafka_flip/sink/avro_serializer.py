@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
@@ -48,8 +48,6 @@ class AvroSerializer(RegistrySerializer):
     """
 
     kind = "AVRO"
-    # Otherwise days before 1582 would be shifted, or refused.
-    session_settings: ClassVar[Mapping[str, str]] = {"spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED"}
 
     @check_arguments
     def __init__(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.base import Settings
@@ -59,13 +58,7 @@ class Encoded(NamedTuple):
 
 
 class Serializer(Settings, ABC):
-    """Turns columns into keys or values.
-
-    Attributes:
-        session_settings: Spark settings that its bytes depend on, with the values that they must have.
-    """
-
-    session_settings: ClassVar[Mapping[str, str]] = {}
+    """Turns columns into keys or values."""
 
     @abstractmethod
     def encode(self, rows: RowsToEncode) -> Encoded:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
 from dagster_kafka_flip.runtime.job_tags import stop_jobs, tagged_jobs
+from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, check_key, serialized, struct_of, type_of
@@ -253,15 +254,7 @@ class SegmentRows:
     def _encoded(self, schema: StructType, columns: tuple[str, ...]) -> tuple[Encoded | None, Encoded]:
         sink = self._sink
         of_key, of_value = self._segment.schema_ids
-        for each in (sink.key, sink.value):
-            for name, wanted in () if each is None else each.session_settings.items():
-                found = str(self._spark.conf.get(name, wanted))
-                if found.upper() != wanted:
-                    msg = (
-                        f"{name} is {found}, so {type(each).__name__} would not write every value unchanged. Nothing "
-                        f"was published. Set it to {wanted} for this session"
-                    )
-                    raise ConfigurationError(msg)
+        check_settings(self._spark)
         key = None
         if sink.key is not None:
             check_key(schema, sink.key.columns_of(self.columns))

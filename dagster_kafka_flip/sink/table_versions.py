@@ -17,10 +17,12 @@ from dagster_kafka_flip.errors import (
     VersionsGoneError,
     error_text,
 )
+from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.sink.progress import Origin
 from dagster_kafka_flip.sink.row_transform import MARK
 from dagster_kafka_flip.table.details import details_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
+from dagster_kafka_flip.table.local_files import check_place
 from dagster_kafka_flip.table.local_log import details_at
 from dagster_kafka_flip.table.spark_error import is_from_spark, is_not_there, is_sparks_own
 from dagster_kafka_flip.table.write_advice import explained
@@ -45,9 +47,6 @@ _ANEW = (
     "no tombstones of rows that were deleted earlier"
 )
 
-# With these, Spark leaves out rows whose files are gone or broken, in silence.
-_SILENT = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
-
 
 class TableVersions:
     """The versions of a source's table, as of one moment.
@@ -59,15 +58,13 @@ class TableVersions:
 
     Raises:
         TableError: The table does not exist, or its log can't be read.
-        ConfigurationError: The session leaves out missing or corrupt files.
+        ConfigurationError: The session has settings that change what is read; see `check_settings`.
     """
 
     def __init__(self, spark: SparkSession, source: DeltaSource) -> None:
         self._spark, self._source = spark, source
-        for name in _SILENT:
-            if str(spark.conf.get(name, "false")).lower() == "true":
-                msg = f"{name} is true: Spark would silently leave out rows. Set it to false for this session"
-                raise ConfigurationError(msg)
+        check_settings(spark)
+        check_place(spark, source.target)
         self.look_again()
         with _there(source):
             details = details_of(spark, source.target)

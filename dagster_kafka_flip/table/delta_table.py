@@ -14,6 +14,7 @@ from dagster_kafka_flip.errors import (
     TableError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
@@ -31,6 +32,7 @@ from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_o
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
 from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
+from dagster_kafka_flip.table.local_files import check_place
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
@@ -104,6 +106,8 @@ class DeltaTable:
         tolerated: Collection[type[KafkaFlipError]] = (),
         record: RecordedPosition | None = None,
     ) -> None:
+        check_settings(spark)
+        check_place(spark, target)
         self.spark = spark
         self.target = target
         self._tolerated = tolerated

@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
+from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
@@ -283,6 +284,8 @@ class TableWriter:
         last = base_version if continues is None else min(base_version, continues.anchor_version)
 
         def check() -> None:
+            # The transform may have set one since the run began.
+            check_settings(table.spark)
             if not table.is_remote and is_newest(table.location(), base_version):
                 precheck(())
                 return

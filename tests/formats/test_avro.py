@@ -128,6 +128,21 @@ def test_records_of_several_schemas_are_read_as_one(spark):
 
 
 @spark_test
+def test_old_dates_do_not_depend_on_the_session(spark):
+    fields = [
+        ("day", {"type": "int", "logicalType": "date"}),
+        ("at", {"type": "long", "logicalType": "local-timestamp-micros"}),
+    ]
+    schema = _record(*fields)
+    value = {"day": dt.date(1500, 1, 1), "at": dt.datetime(1500, 1, 1)}  # noqa: DTZ001 - without a time zone
+    spark.conf.set("spark.sql.avro.datetimeRebaseModeInRead", "LEGACY")
+    try:
+        assert _landed(spark, AvroFormat(schema), [_written(schema, value)]) == [(value, None)]
+    finally:
+        spark.conf.unset("spark.sql.avro.datetimeRebaseModeInRead")
+
+
+@spark_test
 def test_rejected_values_and_their_reasons(spark):
     def price(data):
         return _zigzag(1) + _zigzag(1) + b"a" + _zigzag(len(data)) + data

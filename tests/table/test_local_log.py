@@ -11,7 +11,9 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.table import details, history_pages
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.details import details_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.local_log import details_at, is_absent, is_newest, newest_commits
@@ -103,6 +105,8 @@ def test_where_paths_lead_to_another_file_system_spark_is_asked(spark, changed, 
     settings.set("fs.defaultFS", "hdfs://namenode:8020")
     try:
         history = commits_of(spark, DeltaTarget(table=changed))
+        with pytest.raises(ConfigurationError, match=f"Write hdfs://namenode:8020{changed}"):
+            DeltaTable(spark, DeltaTarget(table=changed))
     finally:
         settings.set("fs.defaultFS", before)
     assert next(history).version == 12
