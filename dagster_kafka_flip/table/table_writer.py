@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from dagster_kafka_flip.errors import (
     CommitUnknownError,
     ConcurrentIngestionError,
-    ConfigurationError,
     KafkaFlipError,
     PositionLostError,
     TableChangedError,
@@ -91,7 +90,6 @@ class TableWriter:
             SchemaMismatchError: A key's fields have another order than the table's; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
-            ConfigurationError: A MERGE would look up rows in Spark's cache; nothing was written.
         """
         if isinstance(rows, Changes):
             return self._commit_changes(rows, document, takes_up)
@@ -149,8 +147,6 @@ class TableWriter:
         if not latest.keys:
             # Only the position moves, and an append conflicts with no other writer.
             return self._commit_by(lambda: self._append(changes.landed.limit(0), document), document, takes_up, keys=0)
-        if changes.is_history or latest.left_out:
-            self._check_not_cached()
         with isolated_session(table.spark, settings) as session:
             done = self._commit_by(
                 lambda: self._merge(session, changes, latest), document, takes_up, keys=latest.keys, session=session
@@ -190,18 +186,6 @@ class TableWriter:
         elif changes.is_history:
             ended = ~f.coalesce(f.col(IS_CURRENT), ended)
         return rows.withColumn(ENDED, ended)
-
-    def _check_not_cached(self) -> None:
-        """Refuses a table of which Spark would give the MERGE rows as they once were."""
-        target = self._table.target
-        plan = self._table.spark.sql(f"EXPLAIN TABLE {target.identifier}").first()
-        if plan is None or "InMemoryTableScan" in plan[0]:
-            msg = (
-                f"the table {target} is cached in Spark (CACHE TABLE, or cache() of a DataFrame, in any session), so "
-                "its rows would be looked up as they were then. Nothing was written. Take it out of the cache: "
-                "UNCACHE TABLE, unpersist(), or spark.catalog.clearCache()"
-            )
-            raise ConfigurationError(msg)
 
     def _evolve(self, rows: DataFrame) -> None:
         """Adds new columns to the table, and widens types, in a commit without rows."""

@@ -12,7 +12,6 @@ from pyspark.sql import functions as f
 
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
-    ConfigurationError,
     SchemaMismatchError,
     TopicRecreatedError,
     WriteFailedError,
@@ -219,21 +218,6 @@ def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ende
     follow(target=target)
     thread.join()
     assert history() == [("a", False), ("x", False), ("b", False), ("x", False), ("c", True)]
-
-
-def test_a_history_is_not_looked_up_in_spark_s_cache(kafka, follow, spark, topic, table):
-    target = {"mode": Scd2(key=("id",))}
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "a")])
-    follow(target=target)
-    cached = spark.newSession().table(f"delta.`{table}`").cache()
-    assert cached.count() == 1
-    kafka.produce(topic, [change(1, "b")])
-    with pytest.raises(ConfigurationError, match=r"is cached in Spark \(CACHE TABLE, .* Nothing was written"):
-        follow(target=target)
-    cached.unpersist()
-    follow(target=target)
-    assert landed.rows(table, "name", "is_current") == [("a", False), ("b", True)]
 
 
 def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, around_the_merge, monkeypatch):
