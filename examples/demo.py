@@ -184,15 +184,15 @@ def _step_table(result: ExecuteInProcessResult) -> Table:
         "offset reached in topic\npartition 0 1 2 3",
     )
     seconds = {event.step_key: event.step_success_data.duration_ms / 1000 for event in result.get_step_success_events()}
-    for event in result.get_asset_observation_events():
-        observation = event.asset_observation_data.asset_observation
-        ends: Any = observation.metadata["kafka/end_offsets"].value
-        name = observation.asset_key.to_user_string()
-        table.add_row(name, "", "", "", "", "", _offsets(ends))
-    for event in result.get_asset_materialization_events():
-        materialization = event.materialization
-        values: dict[str, Any] = {key: value.value for key, value in materialization.metadata.items()}
-        name = materialization.asset_key.to_user_string()
+    # A run without new records only observes its asset.
+    observed = [each.asset_observation_data.asset_observation for each in result.get_asset_observation_events()]
+    landed = [each.materialization for each in result.get_asset_materialization_events()]
+    for report in (*observed, *landed):
+        values: dict[str, Any] = {key: value.value for key, value in report.metadata.items()}
+        name = report.asset_key.to_user_string()
+        if "kafka/records_read" not in values:
+            table.add_row(name, "", "", "", "", "", _offsets(values["kafka/end_offsets"]))
+            continue
         table.add_row(
             name,
             f"{values['kafka/records_read']:,}",
