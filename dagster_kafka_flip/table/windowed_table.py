@@ -325,7 +325,7 @@ class WindowedTable:
 
     def has_rows(self, predicate: str) -> bool:
         """Whether any row matches a predicate."""
-        return bool(self.rows(predicate).limit(1).collect())
+        return not self.rows(predicate).isEmpty()
 
     def read(self, what: Callable[[], _T], attempt: str) -> _T:
         """Reads what a write needs to know; see `TableWriter`."""

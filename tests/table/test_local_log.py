@@ -139,7 +139,8 @@ def _versions(table: Path, limit: int = 10) -> list[int] | None:
 
 def test_a_commit_without_an_operation_has_none(tmp_path):
     _write(tmp_path, 0, operation=None)
-    [commit] = newest_commits(str(tmp_path), 1) or ()
+    (commit,) = newest_commits(str(tmp_path), 1) or [None]
+    assert commit is not None
     assert (commit.operation, commit.named) == (None, "version 0 (an operation without a name)")
 
 

@@ -130,14 +130,16 @@ def test_a_users_property_counts_whatever_its_case():
         assert f"'delta.enabledeletionvectors' = '{expected}'" in statement
 
 
-def test_a_history_that_can_not_be_read_is_reported_with_the_line_that_says_why():
-    class Spark:
-        def sql(self, text):
-            msg = "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, not a.b\n\tat x"
-            raise AnalysisException(msg)
+@pytest.mark.spark
+def test_a_history_that_can_not_be_read_is_reported_with_the_line_that_says_why(spark, monkeypatch):
+    def sql(_: str) -> None:
+        msg = "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, not a.b\n\tat x"
+        raise AnalysisException(msg)
 
+    table = DeltaTable(spark, DeltaTarget(table="a.b.c.d"))
+    monkeypatch.setattr(spark, "sql", sql)
     with pytest.raises(TableError) as error:
-        DeltaTable(Spark(), DeltaTarget(table="a.b.c.d")).anchor()  # pyright: ignore[reportArgumentType]
+        table.anchor()
     assert str(error.value) == (
         "the history of the table a.b.c.d can't be read: AnalysisException: [REQUIRES_SINGLE_PART_NAMESPACE] "
         "spark_catalog requires a single-part namespace, not a.b. Check the table's name and this machine's access to "
