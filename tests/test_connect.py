@@ -24,16 +24,14 @@ _ENDS_A_SESSION = """
 import gc, sys
 from dagster_kafka_flip import build_session
 from dagster_kafka_flip.runtime.isolated_session import new_session
-from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator as Request
 
 session = build_session(remote=sys.argv[1])
 with new_session(session) as other:
     other.sql("SELECT 2").collect()
 session.sql("SELECT 1").collect()
-shared = Request._get_or_create_release_thread_pool()
 del other
 gc.collect()
-print(shared.submit(lambda: "works").result())
+print(session.sql("SELECT 'works'").collect()[0][0])
 """
 
 
