@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
 
 
+def log_tolerated(log: logging.Logger | logging.LoggerAdapter[Any], incident: Incident) -> None:
+    """Warns of an error that is tolerated."""
+    log.warning("tolerated %s: %s", incident.error, incident.message)
+
+
 class Incidents:
     """The errors that a run tolerated, in the order in which it met them."""
 
@@ -25,7 +30,7 @@ class Incidents:
         for incident in incidents:
             if incident.message not in self._met:
                 self._met[incident.message] = incident
-                self._log.warning("tolerated %s: %s", incident.error, incident.message)
+                log_tolerated(self._log, incident)
 
     @property
     def all(self) -> tuple[Incident, ...]:

@@ -14,6 +14,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.ingestion.incidents import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate
@@ -219,7 +220,7 @@ class RowsToReplace:
             "records, tolerate WindowBeyondRetentionError"
         )
         incident = tolerate(error, self._context.tolerated, "The run wrote the remaining records.", lost_offsets=number)
-        self._log.warning("tolerated %s: %s", incident.error, incident.message)
+        log_tolerated(self._log, incident)
         return (incident,)
 
     def _repair_predicate(self, plan: WindowPlan) -> str:

@@ -23,6 +23,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.dead_letter_table import Repair
+from dagster_kafka_flip.ingestion.incidents import log_tolerated
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import (
     BatchObservation,
@@ -154,7 +155,7 @@ class WindowLanding:
         self._confirmation.ask_again()
         scoped, plan = self._to_replace.of(look, plan)
         for incident in plan.incidents:
-            self._spec.log.warning("tolerated %s: %s", incident.error, incident.message)
+            log_tolerated(self._spec.log, incident)
         tasks = len(self._enumerator.assign(plan).task_plan.tasks)
         log_with_fields(
             self._spec.log,
