@@ -76,6 +76,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (rank[item.path], item.path))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Gives what a test logs the same form, whatever ran before.
+
+    Spark's loggers turn each handler that they are given to JSON, and pytest gives its own to all that don't propagate.
+    """
+    logging_of_pytest: Any = pyfuncitem.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (logging_of_pytest.caplog_handler, logging_of_pytest.report_handler):
+        handler.setFormatter(logging_of_pytest.formatter)
+
+
 class _FileScheduling(LoadScopeScheduling):
     """Gives a worker whole files, because the tests of a file share what is costly to make; the UI's tests all do."""
 
