@@ -66,6 +66,8 @@ def _run(server: Server, run: str) -> dict[str, Any]:
 
 
 def _rows_written(run: dict[str, Any]) -> int:
+    if not run["assetMaterializations"]:
+        return 0  # It found nothing new.
     (materialization,) = run["assetMaterializations"]
     (rows,) = (entry for entry in materialization["metadataEntries"] if entry["label"] == "delta/rows_written")
     return int(rows["intRepr"])
