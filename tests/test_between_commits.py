@@ -8,7 +8,12 @@ from datetime import timedelta
 import pytest
 from pyspark.errors import PySparkException
 
-from dagster_kafka_flip.errors import StreamOverlapError, TopicRecreatedError, WriteFailedError
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    StreamOverlapError,
+    TopicRecreatedError,
+    WriteFailedError,
+)
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -17,6 +22,8 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
+from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
+from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -91,6 +98,51 @@ def test_a_change_by_another_writer_before_each_batch_does_not_end_the_run_but_r
         land()
     assert met() == 2
     assert offsets() == list(range(batches))
+
+
+@pytest.fixture
+def before(monkeypatch):
+    """Lets others do something once, just before a method is called."""
+
+    def do(owner, method, something):
+        original, left = getattr(owner, method), [something]
+
+        def call(self, *args):
+            if left:
+                left.pop()()
+            return original(self, *args)
+
+        monkeypatch.setattr(owner, method, call)
+
+    return do
+
+
+def test_a_start_that_an_earlier_try_has_committed_from_by_the_time_of_plan_or_write_is_not_used_again(
+    kafka, connection, spark_of, offsets, topic, table, before
+):
+    def run(run_id, start=None):
+        spec = RunSpec(
+            source=KafkaSource(topics=(topic,)).connected(connection),
+            target=DeltaTarget(table=table),
+            spark=spark_of,
+            decoder=Decoder.of(None, None, None),
+            limits=Limits(),
+            log=logging.getLogger(__name__),
+            tolerated=frozenset({ConcurrentIngestionError}),
+            run_id=run_id,
+            tries=frozenset({f"{run_id[:5]} try", run_id}),
+        )
+        return run_stream(spec, known=None, verify_after=timedelta(0), starting_offsets=start)
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 3)
+    run("before")
+    # As a server does that lost the first try's client, and goes on writing.
+    start = OffsetsInitializer.earliest()
+    for number, (owner, method) in enumerate([(TableWriter, "commit"), (StreamPlanner, "plan")], 2):
+        before(owner, method, lambda number=number: run(f"run {number} try", start))
+        run(f"run {number} again", start)
+        assert offsets() == sorted([0, 1, 2] * number)
 
 
 @pytest.fixture
