@@ -10,7 +10,9 @@ from pyspark.errors import PySparkException
 
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
+    SchemaMismatchError,
     StreamOverlapError,
+    TableModeError,
     TopicRecreatedError,
     WriteFailedError,
 )
@@ -31,6 +33,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -143,6 +146,50 @@ def test_a_start_that_an_earlier_try_has_committed_from_by_the_time_of_plan_or_w
         before(owner, method, lambda number=number: run(f"run {number} try", start))
         run(f"run {number} again", start)
         assert offsets() == sorted([0, 1, 2] * number)
+
+
+def test_values_are_not_converted_to_a_type_that_another_stream_gave_the_column_before_the_write(
+    kafka, connection, spark_of, topic, table, before
+):
+    def land(name, schema):
+        target = DeltaTarget(table=table, stream=name, schema_evolution=True)
+        source, values = KafkaSource(topics=(f"{topic}-{name}",)), JsonFormat(schema)
+        return ingest(source, target, spark=spark_of, connection=connection, value_format=values)
+
+    for name, value in (("numbers", '{"code": 7}'), ("texts", '{"code": "007"}')):
+        kafka.create(f"{topic}-{name}")
+        land(name, "note STRING")
+        kafka.produce(f"{topic}-{name}", [(None, value)])
+    before(TableWriter, "commit", lambda: land("numbers", "note STRING, code INT"))
+    with pytest.raises(SchemaMismatchError, match="the column code is int in the table and string in the batch"):
+        land("texts", "note STRING, code STRING")
+    assert landed.values(table, "code") == [7]
+
+
+def test_rows_with_and_without_a_key_are_not_mixed_in_a_table_that_gets_both_at_once(
+    kafka, spark, connection, spark_of, topic, table, before
+):
+    columns = "kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, {columns}) USING delta")
+
+    def land(name, mode):
+        kafka.create(f"{topic}-{name}")
+        kafka.produce(f"{topic}-{name}", [(None, f'{{"id": {len(name)}}}')])
+        return ingest(
+            KafkaSource(topics=(f"{topic}-{name}",)),
+            DeltaTarget(table=table, stream=name, mode=mode),
+            spark=spark_of,
+            connection=connection,
+            value_format=JsonFormat("id INT NOT NULL"),
+            columns=KafkaColumns(fields=("topic", "partition", "offset")),
+        )
+
+    before(TableWriter, "commit", lambda: land("appended", Append()))
+    with pytest.raises(
+        TableModeError, match=r"the stream 'appended' writes to .* with Append\(\) \(version 1\), and the"
+    ):
+        land("keyed", Upsert(key=("id",)))
+    assert landed.values(table, "kafka_topic") == [f"{topic}-appended"]
 
 
 @pytest.fixture
