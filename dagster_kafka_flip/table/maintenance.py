@@ -72,6 +72,7 @@ def maintain(
         TableError: OPTIMIZE or VACUUM failed.
     """
     table = DeltaTable(spark, target)
+    target = table.target
     if not _is_there(spark, target):
         return None
     found: dict[str, Any] = {}

@@ -146,10 +146,10 @@ class WindowedTable:
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str) -> None:
         properties = {**target.properties, WINDOWS_PROPERTY: definition, MODE_PROPERTY: EXACT}
-        self._target = target.model_copy(update={"properties": properties})
         self._spark = spark
         self._definition = definition
-        self.delta = DeltaTable(spark, self._target)
+        self.delta = DeltaTable(spark, target.model_copy(update={"properties": properties}))
+        self._target = self.delta.target
 
     def look(self) -> WindowsLook | None:
         """Reads the table's windows; None if there is no table yet.
