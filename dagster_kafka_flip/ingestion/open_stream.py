@@ -294,10 +294,7 @@ class OpenStream:
         self._spec.decoder.close()
 
     def _plan_of_the_run(self) -> ReadPlan:
-        """The logs as of the last planning, with the run's first start offsets.
-
-        After planning again, a run reads other offsets than first planned, and maybe other logs with the same names.
-        """
+        """The last plan, with the run's first start offsets of the same logs."""
         plan = self._planned.plan
         starts = dict(plan.starting_position)
         for batch in reversed(self._batches):
