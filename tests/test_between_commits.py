@@ -8,7 +8,14 @@ from datetime import timedelta
 import pytest
 from pyspark.errors import PySparkException
 
-from dagster_kafka_flip.errors import StreamOverlapError, TopicRecreatedError, WriteFailedError
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    SchemaMismatchError,
+    StreamOverlapError,
+    TableModeError,
+    TopicRecreatedError,
+    WriteFailedError,
+)
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -17,6 +24,8 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
+from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
+from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -24,6 +33,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -91,6 +101,95 @@ def test_a_change_by_another_writer_before_each_batch_does_not_end_the_run_but_r
         land()
     assert met() == 2
     assert offsets() == list(range(batches))
+
+
+@pytest.fixture
+def before(monkeypatch):
+    """Lets others do something once, just before a method is called."""
+
+    def do(owner, method, something):
+        original, left = getattr(owner, method), [something]
+
+        def call(self, *args):
+            if left:
+                left.pop()()
+            return original(self, *args)
+
+        monkeypatch.setattr(owner, method, call)
+
+    return do
+
+
+def test_a_start_that_an_earlier_try_has_committed_from_by_the_time_of_plan_or_write_is_not_used_again(
+    kafka, connection, spark_of, offsets, topic, table, before
+):
+    def run(run_id, start=None):
+        spec = RunSpec(
+            source=KafkaSource(topics=(topic,)).connected(connection),
+            target=DeltaTarget(table=table),
+            spark=spark_of,
+            decoder=Decoder.of(None, None, None),
+            limits=Limits(),
+            log=logging.getLogger(__name__),
+            tolerated=frozenset({ConcurrentIngestionError}),
+            run_id=run_id,
+            tries=frozenset({f"{run_id[:5]} try", run_id}),
+        )
+        return run_stream(spec, known=None, verify_after=timedelta(0), starting_offsets=start)
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 3)
+    run("before")
+    # As a server does that lost the first try's client, and goes on writing.
+    start = OffsetsInitializer.earliest()
+    for number, (owner, method) in enumerate([(TableWriter, "commit"), (StreamPlanner, "plan")], 2):
+        before(owner, method, lambda number=number: run(f"run {number} try", start))
+        run(f"run {number} again", start)
+        assert offsets() == sorted([0, 1, 2] * number)
+
+
+def test_values_are_not_converted_to_a_type_that_another_stream_gave_the_column_before_the_write(
+    kafka, connection, spark_of, topic, table, before
+):
+    def land(name, schema):
+        target = DeltaTarget(table=table, stream=name, schema_evolution=True)
+        source, values = KafkaSource(topics=(f"{topic}-{name}",)), JsonFormat(schema)
+        return ingest(source, target, spark=spark_of, connection=connection, value_format=values)
+
+    for name, value in (("numbers", '{"code": 7}'), ("texts", '{"code": "007"}')):
+        kafka.create(f"{topic}-{name}")
+        land(name, "note STRING")
+        kafka.produce(f"{topic}-{name}", [(None, value)])
+    before(TableWriter, "commit", lambda: land("numbers", "note STRING, code INT"))
+    with pytest.raises(SchemaMismatchError, match="the column code is int in the table and string in the batch"):
+        land("texts", "note STRING, code STRING")
+    assert landed.values(table, "code") == [7]
+
+
+def test_rows_with_and_without_a_key_are_not_mixed_in_a_table_that_gets_both_at_once(
+    kafka, spark, connection, spark_of, topic, table, before
+):
+    columns = "kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, {columns}) USING delta")
+
+    def land(name, mode):
+        kafka.create(f"{topic}-{name}")
+        kafka.produce(f"{topic}-{name}", [(None, f'{{"id": {len(name)}}}')])
+        return ingest(
+            KafkaSource(topics=(f"{topic}-{name}",)),
+            DeltaTarget(table=table, stream=name, mode=mode),
+            spark=spark_of,
+            connection=connection,
+            value_format=JsonFormat("id INT NOT NULL"),
+            columns=KafkaColumns(fields=("topic", "partition", "offset")),
+        )
+
+    before(TableWriter, "commit", lambda: land("appended", Append()))
+    with pytest.raises(
+        TableModeError, match=r"the stream 'appended' writes to .* with Append\(\) \(version 1\), and the"
+    ):
+        land("keyed", Upsert(key=("id",)))
+    assert landed.values(table, "kafka_topic") == [f"{topic}-appended"]
 
 
 @pytest.fixture

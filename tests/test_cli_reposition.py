@@ -198,6 +198,23 @@ def test_a_recreated_topic_is_read_from_its_beginning(kafka, spark, land, where,
     assert (result.rows, dict(result.state.position)) == (2, {TopicPartition(topic, 0): 2})
 
 
+def test_a_stream_is_not_moved_to_a_recreated_topic_that_another_one_of_the_table_reads_by_now(
+    kafka, land, source, where, topic, table, connection, spark_of
+):
+    land()
+    kafka.delete(topic)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "new")] * 2)
+    other = DeltaTarget(table=table, stream="other")
+    assert ingest(source, other, spark=spark_of, connection=connection).rows == 2
+    # What the error of `main` advises.
+    to = "offsets:" + json.dumps({topic: {"0": 0}})
+    assert "reads it already" in run("set", "--to", to, *where, "--topic", topic, "--yes", code=1)
+    with pytest.raises(TopicRecreatedError):
+        land()
+    assert landed.count(table) == 10
+
+
 def test_moving_the_position_makes_dagsters_record_void(
     kafka, broker, spark, source, topic, table, tmp_path, monkeypatch
 ):

@@ -192,3 +192,35 @@ def test_a_setting_that_would_change_rows_is_refused_by_its_name(spark, setting)
             check_settings(spark)
         spark.conf.unset(name)
     check_settings(spark)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_table_named_without_a_schema_stays_the_same_one_whatever_a_transform_does_to_the_name(
+    kafka, spark, land, topic, tmp_path
+):
+    spark.sql("CREATE SCHEMA elsewhere")
+    places = {schema: str(tmp_path / schema) for schema in ("default", "elsewhere")}
+    for schema, place in places.items():
+        spark.sql(f"CREATE TABLE {schema}.numbers (n INT) USING delta LOCATION '{place}'")
+
+    def moves(rows):
+        spark.sql("USE elsewhere")
+        return rows.select("n")
+
+    def views(rows):
+        rows.select("n").createOrReplaceTempView("numbers")
+        return spark.sql("SELECT n FROM numbers")
+
+    kafka.create(topic)
+    try:
+        for transform in (moves, views):
+            kafka.produce(topic, [(None, '{"n": 1}')])
+            land("numbers", transform=transform)
+            spark.sql("USE default")
+    finally:
+        spark.sql("USE default")
+        spark.catalog.dropTempView("numbers")
+        spark.sql("DROP SCHEMA elsewhere CASCADE")
+        spark.sql("DROP TABLE numbers")
+    assert [landed.values(place, "n") for place in places.values()] == [[1, 1], []]

@@ -71,19 +71,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Letters:
-    """Dead letters to write in one commit.
-
-    Attributes:
-        batch: The batch with the rejected records.
-        splits: The splits to read.
-        settles: The version of the stream's own table that is settled.
-        moves_on: Whether it is the stream's next batch, and not a repaired range.
-        select: Selects the rejected records to write; None for all.
-    """
+    """Dead letters to write in one commit."""
 
     batch: RoutedBatch
     splits: tuple[KafkaPartitionSplit, ...]
+    # Of the stream's own table.
     settles: int
+    # Whether it is the stream's next batch, and not a repaired range.
     moves_on: bool = True
     select: Callable[[DataFrame], DataFrame] | None = None
 
@@ -305,13 +299,7 @@ class DeadLetterTable:
         )
 
     def _settle(self, batch: RoutedBatch, *, reads: bool, notes: bool = True) -> None:
-        """Writes the pending dead letters of a batch.
-
-        Args:
-            batch: The batch.
-            reads: Whether anything may be pending.
-            notes: Whether to record that nothing is pending.
-        """
+        """Writes the dead letters of a batch, if any may be pending, and notes that there are none."""
 
         def letters(anchor: Anchor) -> _Letters | None:
             settles = settlement(anchor)
@@ -385,11 +373,7 @@ class DeadLetterTable:
         return self._table.anchor() is not None and self._table.table_id() == route.table_id
 
     def _look(self, batch: RoutedBatch | None) -> Anchor:
-        """Reads the dead-letter table's state; creates the table if neither it nor a record of it exists.
-
-        Args:
-            batch: The batch to settle; None before the first one.
-        """
+        """Reads the dead-letter table's state; creates the table if neither it nor a record of it exists."""
         anchor = self._table.anchor()
         if anchor is None:
             self._tolerate_missing(batch, None)

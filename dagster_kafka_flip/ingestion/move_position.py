@@ -153,11 +153,10 @@ def plan_move(
     topics = {tp.topic for tp in position}
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
-    known = {} if before is None else before.position
     last = table.last_document(history)
     mode = _APPEND if last is None else last[1].mode
     check_same_offsets(target, key_of(mode), before, plan)
-    table.check_taken_up(history, [tp for tp in plan.end_offsets if tp not in known], after)
+    table.check_taken_up(history, taken_up(before, after), after)
     unread: Position | None = None
     if before is not None and is_same_cluster:
         unread = plan.begun_without(before.position)

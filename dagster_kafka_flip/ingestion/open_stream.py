@@ -92,6 +92,9 @@ class OpenStream:
             self._continue_earlier_try()
             spec.log.info("looking up the position of the stream %r in %s", spec.target.stream, spec.target)
             self._planned = self._planner.plan(reads.first)
+            # It may have committed since; what it commits after the plan is a conflict.
+            if self._continue_earlier_try():
+                self._planned = self._planner.plan(reads.source)
             self._unreported = None
             if reported is not None:
                 self._unreported = find_unreported(self._table, spec.target, self._planned.anchor, reported, spec.log)
@@ -104,10 +107,10 @@ class OpenStream:
         self._batches: list[BatchResult] = []
         self._group_commit_failures = 0
 
-    def _continue_earlier_try(self) -> None:
+    def _continue_earlier_try(self) -> bool:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
         if self._reads.overriding is None or not self._spec.tries:
-            return
+            return False
         for commit, document in documented(self._table.history() or (), self._spec.target.stream):
             if document.overrides_start and document.run_id in self._spec.tries:
                 self._reads.continue_from_position()
@@ -118,7 +121,8 @@ class OpenStream:
                     commit.version,
                     self._spec.target,
                 )
-                return
+                return True
+        return False
 
     @property
     def position(self) -> Position:
@@ -165,6 +169,10 @@ class OpenStream:
             self._conflicts.met(conflict, "the batch")
             if isinstance(conflict, ConcurrentIngestionError):
                 self._incidents.add((incident_of(conflict, "The run planned again from there."),))
+            # What wrote for an earlier try may only now have ended.
+            if not self._batches and self._continue_earlier_try():
+                self._planned = self._planner.plan(self._reads.source)
+                return
             planned.enumerator.add_splits_back(assignment.plan.splits)
             source = self._reads.source if self._batches else self._reads.first
             self._planned = self._planner.plan_again(planned, source)
@@ -286,10 +294,7 @@ class OpenStream:
         self._spec.decoder.close()
 
     def _plan_of_the_run(self) -> ReadPlan:
-        """The logs as of the last planning, with the run's first start offsets.
-
-        After planning again, a run reads other offsets than first planned, and maybe other logs with the same names.
-        """
+        """The last plan, with the run's first start offsets of the same logs."""
         plan = self._planned.plan
         starts = dict(plan.starting_position)
         for batch in reversed(self._batches):

@@ -188,11 +188,7 @@ def _reason(beside: DeltaTarget, made: DeltaTable) -> str:
 
 
 def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> dict[str, str]:
-    """The properties of the other table.
-
-    Raises:
-        ConfigurationError: It is there and used. Or it was created for another table: the rows of both would be mixed.
-    """
+    """The properties of the other table, unless it is used or was created for another one."""
     table_id = target.table_id()
     if made.history() is None:
         return {_REBUILDS: table_id, _REBUILD: uuid.uuid4().hex[:8]}

@@ -18,9 +18,11 @@ from dagster_kafka_flip.ingestion.incidents import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate
+from dagster_kafka_flip.table.change_errors import OTHER_TIME, unless
+from dagster_kafka_flip.table.change_errors import place as record_place
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, Scope
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.window_predicates import repair_predicate, windows_predicate
+from dagster_kafka_flip.table.window_predicates import records_predicate, repair_predicate, windows_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -40,6 +42,9 @@ _MAY_LOSE = {
     error.__name__
     for error in (ClusterChangedError, EndBeforePositionError, TopicRecreatedError, WindowBeyondRetentionError)
 }
+
+_BEFORE = "_dagster_kafka_flip_before_"
+_ALL_INSIDE, _SOME_INSIDE = f"{_BEFORE}all", f"{_BEFORE}some"
 
 # Types that Spark compares with a timestamp.
 _TIMES = frozenset({"timestamp", "timestamp_ntz", "date", "string"})
@@ -73,6 +78,7 @@ class RowsToReplace:
         topics: tuple[str, ...] | None,
     ) -> None:
         self._target, self._names, self._log = spec.target, spec.decoder.columns, spec.log
+        self._transforms = spec.transform is not None
         self._context = context
         self._table = table
         self._rules = rules
@@ -222,6 +228,30 @@ class RowsToReplace:
         incident = tolerate(error, self._context.tolerated, "The run wrote the remaining records.", lost_offsets=number)
         log_tolerated(self._log, incident)
         return (incident,)
+
+    def repaired(self, rows: DataFrame, plan: WindowPlan, predicate: str) -> DataFrame:
+        """The rows of a repair. Their query fails on one with another time than before: it would be lost or doubled."""
+        from pyspark.sql import functions as f
+
+        is_inside = f.coalesce(f.expr(predicate), f.lit(False))
+        columns = self.repaired_columns()
+        is_the_records = not self._transforms and columns["time"] == self._names.name("timestamp")
+        # Tolerated: as in `lost`.
+        if is_the_records or _MAY_LOSE & {incident.error for incident in plan.incidents}:
+            return rows.where(is_inside)
+        place = {_BEFORE + field: quoted(columns[field]) for field in LOG_FIELDS}
+        there = (
+            self._table.rows(records_predicate(plan.splits, columns))
+            .groupBy(*(f.col(name).alias(before) for before, name in place.items()))
+            .agg(f.every(is_inside).alias(_ALL_INSIDE), f.some(is_inside).alias(_SOME_INSIDE))
+        )
+        moves = f.when(is_inside, ~f.col(_SOME_INSIDE)).otherwise(f.col(_ALL_INSIDE))
+        record = record_place(*map(f.col, place.values()))
+        return (
+            rows.join(there, [rows[name] == there[before] for before, name in place.items()], "left")
+            .where(unless(moves, OTHER_TIME, record, is_inside))
+            .drop(*there.columns)
+        )
 
     def _repair_predicate(self, plan: WindowPlan) -> str:
         columns = self.repaired_columns()

@@ -218,10 +218,8 @@ class Landing:
             return Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
 
     def _has_no_record(self, batch: ReadPlan) -> bool:
-        """Whether there is no record in a batch's offsets, as compaction leaves them.
-
-        Spark reports nothing then if rows are merged by key: it drops what observes them from its adaptive plan.
-        """
+        """Whether there is no record in a batch's offsets, as compaction leaves them."""
+        # If rows are merged by key, Spark then drops what observes them from its adaptive plan.
         try:
             return self._records(self._context.assignment(batch)).isEmpty()
         except Exception:  # noqa: BLE001 - the batch is committed, and what can't be read stays unknown

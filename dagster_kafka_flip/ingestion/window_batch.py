@@ -416,8 +416,6 @@ class WindowLanding:
         return self._to_replace.lost(batch.plan, batch.scoped, of_the_windows)
 
     def _write_rows(self, records: DataFrame, batch: _Batch, attempt: str) -> Committed | None:
-        from pyspark.sql import functions as f
-
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         batch.whole = WholeBatch(batch.plan.splits)
         scope, predicate = batch.scoped.scope, batch.scoped.predicate
@@ -425,13 +423,13 @@ class WindowLanding:
             rows = self._decoded(records, batch) if scope is None else self._windowed(records, batch)
         rows = self._transformed(rows)
         with dead_spark_as_error():
-            if scope is None:
-                self._check_keeps(rows, list(self._to_replace.repaired_columns().values()))
-                rows = rows.where(f.expr(predicate))
-            else:
-                self._check_keeps(rows, self._to_replace.needed_columns(scope))
             if self._spec.transform is not None and batch.reads:
                 batch.whole.transformed(rows)
+            if scope is None:
+                self._check_keeps(rows, list(self._to_replace.repaired_columns().values()))
+                rows = self._to_replace.repaired(rows, batch.plan, predicate)
+            else:
+                self._check_keeps(rows, self._to_replace.needed_columns(scope))
             batch.columns = self._table.delta.check_schema(rows.schema)
         if scope is not None:
             landed = batch.look.landed.landing(

@@ -340,7 +340,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
 def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> frozenset[TopicPartition]:
     """The topic partitions whose start is overridden for this run."""
     partitions = frozenset({*change.initial, *change.new, *change.known})
-    if starting_offsets.kind is OffsetsKind.SPECIFIC and change.known:
+    # Of a stream with a position, also where every topic was recreated, what is not named begins as without a start.
+    if starting_offsets.kind is OffsetsKind.SPECIFIC and not change.initial:
         return partitions & (starting_offsets.offsets or {}).keys()
     return partitions
 

@@ -101,11 +101,7 @@ def _read(consumer: confluent_kafka.Consumer, logs: Mapping[TopicPartition, _Log
 
 
 class _LogSearch:
-    """The searches in one log, which is read in offset order.
-
-    Args:
-        searches: At least one search.
-    """
+    """The searches in one log, at least one, which is read in offset order."""
 
     def __init__(self, searches: Collection[RecordSearch]) -> None:
         self.found: Found = {}

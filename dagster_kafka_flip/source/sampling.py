@@ -92,11 +92,7 @@ def _read(
     seen: Mapping[TopicPartition, _Seen],
     deadline: float,
 ) -> set[TopicPartition]:
-    """Reads ranges of offsets until each is passed, its log ends, or time is up.
-
-    Returns:
-        The topic partitions that were not finished in time.
-    """
+    """Reads ranges of offsets until each is passed or its log ends; returns those not finished in time."""
     left = dict(ranges)
     for tp, message in _messages(consumer, {tp: start for tp, (start, _) in ranges.items()}, left, deadline):
         stop = left[tp][1]
@@ -114,14 +110,7 @@ def _read(
 def _messages(
     consumer: confluent_kafka.Consumer, starts: Position, left: Collection[TopicPartition], deadline: float
 ) -> Iterator[tuple[TopicPartition, confluent_kafka.Message | None]]:
-    """Yields the messages from given offsets on, for the remaining topic partitions; None for the end of a log.
-
-    Args:
-        consumer: The consumer.
-        starts: Starting offsets.
-        left: Remaining topic partitions. The caller removes a topic partition when it has enough.
-        deadline: Time limit.
-    """
+    """Yields messages, None for a log's end, of the topic partitions that the caller has not removed from `left`."""
     consumer.assign([at(tp, start) for tp, start in starts.items()])
     while left and (remaining := deadline - time.monotonic()) > 0:
         # One by one: a request for several messages waits for all of them.

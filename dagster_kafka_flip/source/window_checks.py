@@ -131,11 +131,8 @@ def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolera
 
 
 def _waiting(planned: Sequence[PlannedWindow], logs: WindowLogs) -> dict[tuple[TopicPartition, str], PlannedWindow]:
-    """The windows of topic partitions whose range reaches into an open transaction.
-
-    A window that ends at a record before the transaction does not. A record of the transaction can't end a window:
-    if the transaction is aborted, the record disappears, and later records may be in the window.
-    """
+    """The windows of topic partitions whose range reaches into an open transaction: it has no end before that."""
+    # A record of the transaction can't end a window: if that is aborted, later records may be in the window.
     held_back = [tp for tp, end in logs.end.items() if logs.high_watermarks[tp] > end]
 
     def is_held_back(tp: TopicPartition, window: PlannedWindow) -> bool:

@@ -1,4 +1,4 @@
-"""Errors about a change that can't be applied: a query fails with a mark, and the failure names the change."""
+"""Errors about a row that can't be written: a query fails with a mark, and the failure names the row's record."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ NULL_TIME = "null time"
 TWO_PARTITIONS = "key in two topic partitions"
 SAME_ORDER = "same order in two topic partitions"
 UNAVAILABLE = "unavailable value"
+OTHER_TIME = "other time"
 
 # The error and message of each mark. No message shows the key: more people read logs than tables.
 _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
@@ -122,16 +123,24 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
             "IDENTITY FULL in PostgreSQL"
         ),
     ),
+    OTHER_TIME: (
+        ConfigurationError,
+        (
+            "the row of {where} has another time than in {table}, and only one of the two is in the range to replace: "
+            "the row would be lost, or be there twice. Nothing was written. Repair a range that has both times"
+        ),
+    ),
 }
 _MARKED_MESSAGE = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([^\n]*?) \[end\]")
 
 
-def unless(is_wrong: Column, mark: str, description: Column) -> Column:
-    """A condition that always holds; it fails the query on a row that is wrong."""
+def unless(is_wrong: Column, mark: str, description: Column, condition: Column | None = None) -> Column:
+    """A condition, by default one that always holds; it fails the query on a row that is wrong."""
     from pyspark.sql import functions as f
 
     message = f.concat(f.lit(f"[dagster-kafka-flip: {mark}] "), description, f.lit(" [end]"))
-    return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
+    holds = f.lit(True) if condition is None else condition
+    return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(holds)
 
 
 def raising(kind: str, mark: str, *description: str) -> str:

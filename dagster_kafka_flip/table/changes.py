@@ -408,10 +408,8 @@ def same_key(column: Column, field: StructField, wanted: DataType, where: str) -
 
 
 def _means_the_same(kind: DataType, wanted: DataType) -> bool:
-    """Whether Spark converts a value of one type to the same one in another, or to null if there is none.
-
-    It converts the fields of a STRUCT by their order, and takes every number for seconds.
-    """
+    """Whether Spark converts a value of one type to the same one in another, or to null if there is none."""
+    # It converts the fields of a STRUCT by their order, and takes every number for seconds.
     from pyspark.sql.types import ArrayType, NumericType, StringType, StructType
 
     if isinstance(kind, StructType) and isinstance(wanted, StructType):

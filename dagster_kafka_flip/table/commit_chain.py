@@ -91,18 +91,14 @@ class Continuity:
 
 @dataclass(frozen=True)
 class _State:
-    """State of the comparison at a version of the table.
+    """State of the comparison at a version of the table."""
 
-    Attributes:
-        version: The version of the stream's last commit before it.
-        document: The document of that commit; None if unknown.
-        doubt: A later commit of another writer that may have removed its rows.
-        breaks: Gaps up to this version that no RESTORE has undone.
-    """
-
+    # Of the stream's last commit.
     version: int = -1
     document: CommitDocument | None = None
+    # A later commit of another writer that may have removed its rows.
     doubt: Commit | None = None
+    # Those that no RESTORE has undone.
     breaks: tuple[Break, ...] = ()
 
 

@@ -109,7 +109,7 @@ class DeltaTable:
         check_settings(spark)
         check_place(spark, target)
         self.spark = spark
-        self.target = target
+        self.target = _in_its_schema(spark, target)
         self._tolerated = tolerated
         self._record = record
         self.checked: StructType | None = None
@@ -602,6 +602,14 @@ class DeltaTable:
     def is_remote(self) -> bool:
         """Whether a Spark Connect server does the work."""
         return is_remote(self.spark)
+
+
+def _in_its_schema(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:
+    """The target, with a name that stays the table's after a transform has made a view of that name, or said USE."""
+    if target.is_path or len(target.name_parts) > 1:
+        return target
+    name = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}.{target.table}"
+    return target.model_copy(update={"table": name})
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:

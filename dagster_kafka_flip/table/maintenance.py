@@ -72,6 +72,7 @@ def maintain(
         TableError: OPTIMIZE or VACUUM failed.
     """
     table = DeltaTable(spark, target)
+    target = table.target
     if not _is_there(spark, target):
         return None
     found: dict[str, Any] = {}
@@ -128,11 +129,7 @@ def _is_there(spark: SparkSession, target: DeltaTarget) -> bool:
 
 
 def _check_position_is_kept(table: DeltaTable, anchor: Anchor, target: DeltaTarget) -> None:
-    """Checks that Delta keeps the commit with the position: new commits make it clean up old ones.
-
-    Raises:
-        PositionTooOldError: The commit is older than half of the log's retention.
-    """
+    """Checks that Delta keeps the commit with the position: new commits make it clean up old ones."""
     until = table.kept_until(anchor)
     if until is not None and until <= datetime.now(tz=timezone.utc):
         msg = (

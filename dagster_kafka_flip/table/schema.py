@@ -126,19 +126,12 @@ def check_schema(
 
 @dataclass(frozen=True)
 class _Difference:
-    """A column, or a field in one, that differs.
-
-    Attributes:
-        path: Where it is.
-        table: Its type in the table; None if the table has none.
-        batch: Its type in the batch.
-        is_wider: Whether Delta can widen the table's type to the batch's.
-        added: The column, if the table has none.
-    """
+    """A column, or a field in one, and its type in the table and in the batch; `added` if the table has none."""
 
     path: str
     table: str | None
     batch: str
+    # Whether Delta can widen the table's type to the batch's.
     is_wider: bool = False
     added: StructField | None = None
 
@@ -341,13 +334,7 @@ def _check_can_be_added(
 
 
 def _not_storable(kind: DataType, path: str, allow_any_name: str | None) -> Iterator[str]:
-    """What Delta can't store.
-
-    Args:
-        kind: The type of a column.
-        path: Where it is.
-        allow_any_name: How to allow any name of a column; None if any name is allowed.
-    """
+    """What Delta can't store of a column; `allow_any_name` says how to allow any name, None if it is allowed."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):

@@ -26,6 +26,7 @@ from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded
 from dagster_kafka_flip.table.history import back_to, check_between, documented, is_anchor, takes_back
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
+from dagster_kafka_flip.table.keyed_table import check_only_stream
 from dagster_kafka_flip.table.local_log import is_newest
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.merge import LatestChanges
 
 _T = TypeVar("_T")
+
+_OTHER_COLUMNS = "its columns are not those of before the write"
 
 
 class TableWriter:
@@ -80,6 +83,7 @@ class TableWriter:
         Raises:
             ConcurrentIngestionError: Another run of the stream committed first.
             StreamOverlapError: Another stream began to land the same meanwhile; nothing was written.
+            TableModeError: A stream with another mode began to write meanwhile; nothing was written.
             WindowsChangedError: The table became one of windows meanwhile; nothing was written.
             TableChangedError: The table was restored or replaced meanwhile, or the fence did not hold, or another
                 stream landed the same in between.
@@ -215,6 +219,7 @@ class TableWriter:
         self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> None:
         """Refuses to write if what the plan rests on has changed since, or another writer began to write the same."""
+        check_only_stream(self._table.target, since)
         for commit in since:
             other = commit.document()
             if other is None:
@@ -287,7 +292,8 @@ class TableWriter:
             if is_other or found[0].version < base_version:
                 msg = "it was created again, or another one was put in its place"
                 raise ForeignConflictError(msg)
-            precheck([each for each in found if each.version > base_version])
+            precheck(since := [each for each in found if each.version > base_version])
+            self._check_same_columns(since, continues)
 
         def outcome(failure: Exception | None) -> Written:
             begin = time.monotonic()
@@ -309,6 +315,13 @@ class TableWriter:
         return guarded(
             session or table.spark, table.location(), precheck=check, write=write, look_back=outcome, attempt=attempt
         )
+
+    def _check_same_columns(self, since: Sequence[Commit], document: CommitDocument | None) -> None:
+        """Refuses rows if another writer changed the columns since they were checked: Spark would convert values."""
+        if since and (document is None or document.splits) and self._has_other_columns():
+            # The dead letters' columns are checked once, and the table may have got others beside them.
+            self._table.checked = None
+            raise ForeignConflictError(_OTHER_COLUMNS)
 
     def _append(self, rows: DataFrame, document: CommitDocument) -> None:
         self._writer(rows, document).append()
@@ -363,9 +376,10 @@ class TableWriter:
         """Returns the error for a write that failed and committed nothing."""
         if is_conflict(failure):
             return ForeignConflictError(error_summary(failure))
-        if self._has_other_columns():
-            # Delta has an error for each kind of statement then, and none that says so. The next plan's check does.
-            return ForeignConflictError("its columns are not those of before the write")
+        with contextlib.suppress(Exception):
+            if self._has_other_columns():
+                # Delta has an error for each kind of statement then, and none that says so. The next plan's check does.
+                return ForeignConflictError(_OTHER_COLUMNS)
         if (found := error_of(failure, str(self._table.target), self._table.target.key)) is not None:
             return found
         return WriteFailedError(
@@ -373,19 +387,12 @@ class TableWriter:
         )
 
     def _has_other_columns(self) -> bool:
-        """Whether another writer changed the table's columns since they were checked; no, if they can't be read."""
-        with contextlib.suppress(Exception):
-            return self._table.checked is not None and self._table.schema() != self._table.checked
-        return False
+        """Whether another writer changed the table's columns since they were checked."""
+        return self._table.checked is not None and self._table.schema() != self._table.checked
 
 
 def _reason(failure: Exception | None, error: Exception) -> str:
-    """Why a write's outcome is unknown, and what to do.
-
-    Args:
-        failure: What the write ended with, if it failed.
-        error: What the look at the table's history ended with.
-    """
+    """Why a write's outcome is unknown, and what to do: the write's failure, or the error of the look at history."""
     if failure is None and isinstance(error, TableError):
         return str(error)
     # Where the history ends with a TableError, Spark has answered.

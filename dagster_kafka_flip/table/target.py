@@ -277,12 +277,7 @@ def _has_password(rest: str) -> bool:
 
 
 def _check_scheme(place: str) -> None:
-    """Rejects invalid table URIs. The error does not show them, because they may contain passwords.
-
-    Raises:
-        ValueError: The URI has a password or parameters, is a web address or on another machine, or has no slash after
-            its scheme.
-    """
+    """Rejects invalid table URIs. The error does not show them, because they may contain passwords."""
     scheme, _, rest = place.partition(":")
     if not _SCHEME.match(place):
         return

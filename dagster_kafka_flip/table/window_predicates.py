@@ -59,7 +59,7 @@ def repair_predicate(
         splits: The splits to read, at least one.
         columns: The table's columns for `topic`, `partition`, `offset` and `time`.
     """
-    return f"{time_predicate(windows, columns['time'])} AND ({_offsets_predicate(splits, columns)})"
+    return f"{time_predicate(windows, columns['time'])} AND ({records_predicate(splits, columns)})"
 
 
 def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
@@ -71,7 +71,7 @@ def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSpl
         columns: As for `repair_predicate`.
     """
     within = time_predicate(windows, columns["time"])
-    return f"NOT coalesce({within}, false) AND ({_offsets_predicate(splits, columns)})"
+    return f"NOT coalesce({within}, false) AND ({records_predicate(splits, columns)})"
 
 
 def time_predicate(windows: Sequence[Window], column: str) -> str:
@@ -97,6 +97,7 @@ def _timestamp(milliseconds: int) -> str:
     return f"TIMESTAMP {literal(instant(milliseconds))}"
 
 
-def _offsets_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
+def records_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
+    """Condition for the rows of a repair's offsets, whatever their timestamps; see `repair_predicate`."""
     named = RecordColumns(*(columns[name] for name in RecordColumns._fields))
     return offsets_predicate(map(OffsetRange.of, splits), named)

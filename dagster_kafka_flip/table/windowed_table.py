@@ -146,10 +146,10 @@ class WindowedTable:
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str) -> None:
         properties = {**target.properties, WINDOWS_PROPERTY: definition, MODE_PROPERTY: EXACT}
-        self._target = target.model_copy(update={"properties": properties})
         self._spark = spark
         self._definition = definition
-        self.delta = DeltaTable(spark, self._target)
+        self.delta = DeltaTable(spark, target.model_copy(update={"properties": properties}))
+        self._target = self.delta.target
 
     def look(self) -> WindowsLook | None:
         """Reads the table's windows; None if there is no table yet.
@@ -206,13 +206,7 @@ class WindowedTable:
         known = properties.get(WINDOWS_PROPERTY)
         if known is not None and MODE_PROPERTY not in properties and _DEFINED_AS.format(EXACT) not in known:
             self._check_are_exact(known, walked)
-        if known is not None and known != self._definition:
-            msg = (
-                f"the table {self._target} has other windows: it was created for {known}, but this run has "
-                f"{self._definition}. A row would be in two windows, or in none. Nothing was written. Use another "
-                "table, or change the windows back"
-            )
-            raise WindowsChangedError(msg)
+        self._check_are_ours(known)
         if known is None and self.delta.count_rows() > 0:
             msg = (
                 f"the table {self._target} has rows and is not written in windows: replacing a window could remove "
@@ -224,16 +218,25 @@ class WindowedTable:
             raise self._fed_by_a_stream(*walked.stream, has_windows=known is not None)
         if known is None:
             properties = {WINDOWS_PROPERTY: self._definition, MODE_PROPERTY: EXACT}
-            self.delta.set_properties(properties, lambda _: self.delta.check_takes_windows())
+            self.delta.set_properties(properties, self._check_may_be_ours)
             # A stream that checked before the property was set may have committed meanwhile.
             self.delta.check_takes_windows()
 
-    def _check_are_exact(self, known: str, walked: _Walked) -> None:
-        """Refuses a table of an earlier version with windows by offset.
+    def _check_are_ours(self, known: str | None) -> None:
+        if known not in {None, self._definition}:
+            msg = (
+                f"the table {self._target} has other windows: it was created for {known}, but this run has "
+                f"{self._definition}. A row would be in two windows, or in none. Nothing was written. Use another "
+                "table, or change the windows back"
+            )
+            raise WindowsChangedError(msg)
 
-        Such a window also has late records of other times: beside exact windows these would be there twice, and go when
-        the window is landed again.
-        """
+    def _check_may_be_ours(self, properties: Mapping[str, str]) -> None:
+        self._check_are_ours(properties.get(WINDOWS_PROPERTY))
+        self.delta.check_takes_windows()
+
+    def _check_are_exact(self, known: str, walked: _Walked) -> None:
+        """Refuses a table of an earlier version with windows by offset, which have late records of other times, too."""
         by_offset = (
             _DEFINED_AS.format("offset") in known
             or (walked.last is not None and walked.last.mode != EXACT)
@@ -355,7 +358,9 @@ class WindowedTable:
         if not replacement.predicate.strip():
             msg = "a rewrite without a predicate would replace the whole table; this is a bug"
             raise TableError(msg)
-        writer = self.delta.storable(rows).writeTo(self._target.identifier).option("userMetadata", document.to_text())
+        writer = (
+            self.delta.storable(rows).writeTo(self.delta.target.identifier).option("userMetadata", document.to_text())
+        )
         if self._target.schema_evolution:
             writer = writer.option("mergeSchema", "true")
         written = TableWriter(self.delta).written(

@@ -67,10 +67,13 @@ class WindowsDocument:
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
 
     def overlaps(self, other: WindowsDocument) -> bool:
-        """Whether both replace rows of the same window."""
+        """Whether both replace rows of the same window, or have windows of the same time."""
         if self.topics is not None and other.topics is not None and not set(self.topics) & set(other.topics):
             return False
-        return bool({window.key for window in self.windows} & {window.key for window in other.windows})
+        both = self.windows, other.windows
+        begin = max(min((window.start_ms for window in each), default=0) for each in both)
+        end = min(max((window.stop_ms for window in each), default=0) for each in both)
+        return begin < end or bool({window.key for window in self.windows} & {window.key for window in other.windows})
 
     def to_text(self) -> str:
         """The document as compact JSON."""

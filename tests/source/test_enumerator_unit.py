@@ -288,6 +288,16 @@ def test_an_override_with_specific_offsets_moves_only_what_it_names():
     assert [str(split) for split in fresh.splits] == ["t-0 [4, 10)", "t-1 [8, 9)", "t-2 [1, 4)"]
 
 
+def test_an_override_with_specific_offsets_moves_only_what_it_names_of_a_recreated_topic():
+    state = EnumeratorState({T0: 9, T1: 9}, "cluster", {"t": "another-id"})
+    # Somebody else's consumer of the group has gone on with the new topic.
+    cluster = ClusterModel({T0: _log(10), T1: _log(9)}, committed={T1: 8})
+    source = _source().with_overrides(starting_offsets=OffsetsInitializer.specific_offsets({T0: 4}))
+    context = SplitEnumeratorContext(tolerated=frozenset({TopicRecreatedError}))
+    plan = KafkaSourceEnumerator(source, cluster, context, state).start()
+    assert [str(split) for split in plan.splits] == ["t-0 [4, 10)", "t-1 [0, 9)"]
+
+
 def test_an_override_does_not_hide_what_it_does_not_name():
     cluster = ClusterModel({T0: _log(10), T1: _log(9, beginning=7)})
     state = EnumeratorState({T0: 1, T1: 5}, "cluster", {})

@@ -139,6 +139,7 @@ def test_an_inconsistent_document_is_reported_as_damaged(changes):
     [
         ((_B, _C), None, None, True),
         ((_C,), None, None, False),
+        ((Window("half of b", 15, 20), _C), None, None, True),
         ((_B,), ("t",), None, True),
         ((_B,), None, ("t",), True),
         ((_B,), ("t",), ("u",), False),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
+from datetime import timedelta
 
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError, TableChangedError
+from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
@@ -154,6 +157,38 @@ def test_a_transform_of_a_repair_keeps_the_columns_that_find_its_rows(write, app
     with pytest.raises(ConfigurationError, match="the transform dropped the column kafka_timestamp"):
         rewrite([DAY], rules=REPAIR, transform=lambda records: records.drop("kafka_timestamp"))
     assert offsets() == all_offsets(1)
+
+
+def test_a_corrected_time_moves_no_row_into_or_out_of_the_range_unless_the_range_has_both_times(
+    kafka, connection, spark_of, rewrite, topic, table
+):
+    kafka.create(topic)
+    for hour in range(4):
+        value = json.dumps({"at": f"2013-03-01T{hour:02}:30:00Z"})
+        kafka.produce(topic, [(None, value)], timestamp=START + hour * HOUR)
+    values = JsonFormat("at TIMESTAMP")
+
+    def later(hours):
+        names = ("kafka_topic", "kafka_partition", "kafka_offset")
+        return lambda rows: rows.selectExpr(*names, f"at + INTERVAL {hours} HOURS AS at")
+
+    def repair(first, last):
+        window = Window("repaired", START + first * HOUR, START + last * HOUR)
+        rules = Windows(repair=True, event_time="at", max_lateness=timedelta(hours=6))
+        return rewrite([window], rules=rules, value_format=values, transform=later(0))
+
+    def hours():
+        return landed.rows(table, "kafka_offset", "extract(hour FROM at)")
+
+    source = KafkaSource(topics=(topic,))
+    ingest(source, table, spark=spark_of, connection=connection, value_format=values, transform=later(2))
+    # Offsets 0 and 1 would be there twice, and offset 3 no more.
+    for first, last in ((0, 2), (5, 6)):
+        with pytest.raises(ConfigurationError, match=r"has another time than in .* Repair a range that has both times"):
+            repair(first, last)
+    assert hours() == [(0, 2), (1, 3), (2, 4), (3, 5)]
+    repair(0, 6)
+    assert hours() == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
 def test_records_that_the_stream_has_not_landed_are_left_to_it(write, append, rewrite, offsets):

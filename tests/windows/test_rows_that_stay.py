@@ -23,8 +23,10 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
+from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 from tests import landed
 from tests.windows.conftest import HOUR, START, hours
 
@@ -127,6 +129,34 @@ def test_runs_at_once_both_record_their_topic_partitions(write, rewrite, topic, 
     # Whoever does not know of the rows of 2 removes them.
     only(0, 1)
     assert Counter(landed.values(table, "kafka_partition")) == {0: 2, 1: 2, 2: 2}
+
+
+def test_windows_with_other_keys_or_another_definition_that_come_just_before_a_write_are_refused(
+    kafka, rewrite, spark, topic, table, monkeypatch
+):
+    def after(owner, method, something):
+        original, left = getattr(owner, method), [something]
+
+        def wait(*args, **options):
+            if left:
+                left.pop()()
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, method, wait)
+
+    kafka.create(topic)
+    rewrite(hours(0, 1))
+    spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('{WINDOWS_PROPERTY}')")
+    after(DeltaTable, "set_properties", lambda: rewrite(hours(0, 1), definition="days"))
+    with pytest.raises(WindowsChangedError, match=r"it was created for days, but this run has hours"):
+        rewrite(hours(0, 1))
+
+    kafka.produce(topic, [(None, "x")], timestamp=START + 1)
+    (hour,) = hours(0, 1)
+    after(WindowedTable, "rewrite", lambda: rewrite([Window("half", START, START + HOUR // 2)], definition="days"))
+    with pytest.raises(WindowsChangedError, match=r"the window h000 .* overlaps the landed window half"):
+        rewrite([hour], definition="days")
+    assert landed.values(table, "kafka_window") == ["half"]
 
 
 def test_without_a_column_that_distinguishes_topics_nothing_is_replaced(write, rewrite, rows, spark, table, topic):
