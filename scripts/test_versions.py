@@ -11,12 +11,13 @@ import os
 import re
 import shutil
 import subprocess
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import tomllib  # pyright: ignore[reportMissingImports] - from Python 3.11 on, as this script
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 from dagster_kafka_flip.runtime.engines import ENGINES, Engine
 
@@ -61,12 +62,14 @@ def _requirements(name: str, engine: Engine) -> Iterator[str]:
     """What pip is asked for: the lowest versions have no formats with a registry, which need newer ones."""
     is_oldest = name == _OLDEST
     yield f"-e.[{'connect' if is_oldest else 'connect,protobuf,registry'},core-tests]"
-    for requirement in map(Requirement, metadata.requires("dagster-kafka-flip") or ()):
-        if is_oldest and requirement.marker is None:
-            lowest = [each.version for each in requirement.specifier if each.operator == ">="]
-            yield f"{requirement.name}=={lowest[0]}"
-    yield f"pyspark=={engine.spark}.*"
-    yield f"delta-spark=={engine.delta}.*"
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for requirement in map(Requirement, project["dependencies"] if is_oldest else ()):
+        lowest = [each.version for each in requirement.specifier if each.operator == ">="]
+        yield f"{requirement.name}=={lowest[0]}"
+    above = [each.spark for each in ENGINES if Version(each.spark) > Version(engine.spark)]
+    # With the extra: pip would else download other versions of it, to see what they need.
+    yield ",<".join([f"pyspark[connect]~={engine.spark}", *above[:1]])
+    yield f"delta-spark~={engine.delta}"
     if engine.java != _OLDEST_JAVA:
         yield _JDK.format(engine.java)
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import tomllib  # pyright: ignore[reportMissingImports] - from Python 3.11 on
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -30,24 +32,23 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
 
 def test_the_pinned_engine_is_the_newest_and_the_one_of_all_tests():
     pins = dict(line.split("==") for line in (_ROOT / "constraints.txt").read_text().split())
-    minors = [".".join(pins[package].split(".")[:2]) for package in ("pyspark", "delta-spark")]
-    assert minors == [_PINNED.spark, _PINNED.delta] == [ENGINES[-1].spark, ENGINES[-1].delta]
+    minors = [Version(pins[package]).release[:2] for package in ("pyspark", "delta-spark")]
+    for engine in (_PINNED, ENGINES[-1]):
+        assert [Version(each).release[:2] for each in (engine.spark, engine.delta)] == minors
 
 
 def test_the_engines_of_the_table_are_those_that_pip_may_install():
-    needed = {
-        each.name: each.specifier for each in map(Requirement, importlib.metadata.requires("dagster-kafka-flip") or ())
-    }
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    needed = [Requirement(each) for each in (*project["dependencies"], *project["optional-dependencies"]["connect"])]
     for package, versions in (("pyspark", [e.spark for e in ENGINES]), ("delta-spark", [e.delta for e in ENGINES])):
-        (lowest,) = (each.version for each in needed[package] if each.operator == ">=")
-        (above,) = (each.version for each in needed[package] if each.operator == "<")
-        assert min(map(Version, versions)) == Version(lowest)
         newest = max(map(Version, versions))
-        assert Version(above) == Version(f"{newest.major}.{newest.minor + 1}")
+        bounds = SpecifierSet(f">={min(map(Version, versions))},<{newest.major}.{newest.minor + 1}")
+        assert {each.specifier for each in needed if each.name == package} == {bounds}
 
 
 @pytest.mark.parametrize(
-    ("spark", "delta"), [("4.0.0", "4.0.0"), ("4.0.5", "4.4.1"), ("4.1.1", "4.2.0"), ("4.2.0", "4.4.0")]
+    ("spark", "delta"),
+    [("4.0.1", "4.0.1"), ("4.0.5", "4.4.1"), ("4.1.1", "4.1.0"), ("4.1.4", "4.4.0"), ("4.2.0", "4.4.0")],
 )
 def test_a_pair_that_goes_together_is_taken(installed, spark: str, delta: str):
     installed(spark, delta)
@@ -55,13 +56,24 @@ def test_a_pair_that_goes_together_is_taken(installed, spark: str, delta: str):
 
 
 @pytest.mark.parametrize(
-    ("spark", "delta"), [("4.1.1", "4.0.0"), ("4.2.0", "4.3.1"), ("4.3.0", "4.4.0"), ("3.5.6", "3.3.0")]
+    ("spark", "delta"),
+    [
+        ("4.0.0", "4.0.1"),
+        ("4.0.5", "4.0.0"),
+        ("4.1.1", "4.0.1"),
+        ("4.1.2", "4.1.0"),
+        ("4.1.4", "4.3.1"),
+        ("4.2.0", "4.3.1"),
+        ("4.3.0", "4.4.0"),
+        ("3.5.6", "3.3.0"),
+    ],
 )
 def test_a_pair_that_does_not_go_together_is_refused_with_the_pairs_that_do(installed, spark: str, delta: str):
     installed(spark, delta)
     found = rf"pyspark {re.escape(spark)} does not go with delta-spark {re.escape(delta)}, so Spark is not started"
     pairs = ", ".join(
-        rf"pyspark {pair} or newer" for pair in (r"4\.0 with \S+ 4\.0", r"4\.1 with \S+ 4\.1", r"4\.2 with \S+ 4\.4")
+        rf"pyspark {re.escape(first)} with delta-spark {re.escape(oldest)} or newer"
+        for first, oldest in (("4.0.1", "4.0.1"), ("4.1.0", "4.1.0"), ("4.1.2", "4.4.0"), ("4.2.0", "4.4.0"))
     )
     with pytest.raises(ConfigurationError, match=f"{found}.*{pairs}.*Install one"):
         installed_engine()
@@ -69,6 +81,6 @@ def test_a_pair_that_does_not_go_together_is_refused_with_the_pairs_that_do(inst
 
 def test_the_documents_name_the_engines():
     rows = re.findall(
-        r"^\| (4\.\d) \| (4\.\d) \| (3\.\d+) \| (\d+) \| `(.+)` \|$", (_ROOT / "docs/faq.md").read_text(), re.MULTILINE
+        r"^\| (4\S+) \| (4\S+) \| (3\.\d+) \| (\d+) \| `(.+)` \|$", (_ROOT / "docs/faq.md").read_text(), re.MULTILINE
     )
     assert rows == [(e.spark, e.delta, e.python, str(e.java), e.target) for e in ENGINES]
