@@ -253,7 +253,7 @@ class TopicComparison:
         there = cluster.describe_topics([topic.name], skip_missing=True)
 
         def progress() -> tuple[Progress, ...]:
-            found = topic.read(is_owner=False) if there else {}
+            found = topic.read(settled=False) if there else {}
             return tuple(found[number] for number in sorted(found))
 
         first = progress()

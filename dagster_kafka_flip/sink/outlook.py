@@ -76,7 +76,7 @@ def outlook(
     with contextlib.closing(KafkaCluster(connection)) as cluster:
         topic = ProgressTopic(cluster, sink)
         there = cluster.describe_topics([topic.name, sink.topic], skip_missing=True)
-        found = topic.read(is_owner=False) if topic.name in there else {}
+        found = topic.read(settled=False) if topic.name in there else {}
     topic_id = there[sink.topic].topic_id if sink.topic in there else None
     check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
     local = local_version(source)

@@ -16,8 +16,8 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.dead_letter_records import DeadLetter, dead_letters_of
-from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import shown, unseen
+from dagster_kafka_flip.sink.lanes import Lanes
 from dagster_kafka_flip.sink.progress import (
     Progress,
     Segment,
@@ -82,9 +82,6 @@ class Publication:
         self._folds = source.content == "changes" and sink.deletes == "tombstone"
         # Half of the time is left for the commit.
         self._longest = sink.transaction_timeout.total_seconds() / 2
-        self._lanes: list[Lane] = []
-        # The limits of their batches.
-        self._batch_bytes: int | None = None
         self._committed: list[Progress] = []
         # For each lane: the rows of its open transaction, and the progress of a commit without an answer.
         self._open: list[_Tally] = []
@@ -105,8 +102,10 @@ class Publication:
             KafkaFlipError: Something failed; what is committed stays.
         """
         places = RecordPlaces(cluster, self._sink, self._log)
+        self._lanes = Lanes(
+            self._connection, self._sink, self._topic, lambda: places.batch_bytes, places.unready, self._log
+        )
         try:
-            self._open_lanes(places)
             self._committed = self._owned_progress()
             self._settle()
             origin = self._committed[0].origin
@@ -120,7 +119,8 @@ class Publication:
                 if not self._publish(segment, places, tag):
                     return
         finally:
-            self._close_lanes()
+            self._lanes.close()
+            self._undelivered += sum(lane.undelivered for lane in self._lanes)
 
     @property
     def published(self) -> tuple[int, int]:
@@ -175,25 +175,10 @@ class Publication:
             now,
         )
 
-    def _open_lanes(self, places: RecordPlaces) -> None:
-        size = self._batch_bytes = places.batch_bytes
-        self._lanes = [
-            Lane(self._connection, self._sink, number, size, places.unready, self._log)
-            for number in range(self._sink.lanes)
-        ]
-        for lane in self._lanes:
-            lane.open()
-
-    def _close_lanes(self) -> None:
-        for lane in self._lanes:
-            self._undelivered += lane.undelivered
-            lane.close()
-        self._lanes = []
-
     def _owned_progress(self) -> list[Progress]:
         """The progress of all lanes, which only this run can change now; lanes without one get it."""
         sink, versions = self._sink, self._versions
-        found = self._topic.read(is_owner=sink.delivery_guarantee == "exactly_once")
+        found = self._lanes.own()
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, self._topic_id)
         # Only now: what a run has just committed may not be visible to one that does not own the lanes.
         check_known(found, sink.transactional_id_prefix, self._topic.name, self._known)
@@ -242,7 +227,7 @@ class Publication:
                 self._done = self._done.plus(self._open[number])
                 self._batches += 1
         self._tried.clear()
-        self._open = [_Tally() for _ in self._lanes]
+        self._open = [_Tally() for _ in range(self._sink.lanes)]
 
     def _check(self, segments: list[Segment]) -> None:
         changes = [segment for segment in segments if not segment.is_snapshot]
@@ -287,13 +272,12 @@ class Publication:
 
     def _meet(self, topic: str | None, step: _Step) -> bool:
         """Begins smaller batches if the topic of a row takes no larger ones; returns whether the run continues."""
-        if not step.places.is_new(topic) or step.places.batch_bytes == self._batch_bytes:
+        before = step.places.batch_bytes
+        if not step.places.is_new(topic) or step.places.batch_bytes == before:
             return True
-        if not self._commit(step):
-            return False
-        self._close_lanes()
-        self._open_lanes(step.places)
-        return True
+        goes_on = self._commit(step)
+        self._lanes.close()
+        return goes_on
 
     def _is_full(self, share: float) -> bool:
         most, size = self._limits.max_records_per_batch, self._limits.max_bytes_per_batch
@@ -318,6 +302,8 @@ class Publication:
         key = None if row.key is None else key_frame + bytes(row.key)
         value = None if row.value is None else value_frame + bytes(row.value)
         lane = self._lanes[row.lane]
+        if not lane.is_open:
+            self._lanes.own_again(self._committed)
         where = _Where(row.version, self._table, key)
         try:
             self._publish_row(row, key, value, step.places, where)
@@ -398,27 +384,30 @@ class Publication:
 
     def _commit(self, step: _Step) -> bool:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
-        now = [
-            replace(progress, topic_partitions=step.places.keyed_partitions)
-            for progress in step.batches.progress(
-                step.read.columns, self._settings, step.read.schema_ids, step.read.types
+        read, before = step.read, self._committed
+        now = step.batches.progress(read.columns, self._settings, read.schema_ids, read.types)
+        moved = [
+            # Left out: for those of runs that fail, which report nothing to Dagster.
+            replace(
+                each,
+                topic_partitions=step.places.keyed_partitions,
+                left_out=before[each.lane].left_out + sum(self._open[each.lane].left_out.values()),
             )
+            for each in now
+            if (each.version, each.rows) != (before[each.lane].version, before[each.lane].rows)
         ]
-        moved = False
-        for lane, reached in zip(self._lanes, now, strict=True):
-            before = self._committed[lane.number]
-            if (reached.version, reached.rows) != (before.version, before.rows):
-                self._check_same_table()
-                # For those of runs that fail: they report nothing to Dagster.
-                left_out = before.left_out + sum(self._open[lane.number].left_out.values())
-                progress = replace(reached, left_out=left_out)
-                self._tried[lane.number] = progress
-                lane.commit(progress)
-                del self._tried[lane.number]
-                self._committed[lane.number] = progress
-                self._done, self._open[lane.number] = self._done.plus(self._open[lane.number]), _Tally()
-                moved = True
-        self._batches += moved
+        if moved:
+            self._check_same_table()
+        if not all(self._lanes[progress.lane].is_open for progress in moved):
+            # They have no rows, but progress.
+            self._lanes.own_again(self._committed)
+        for progress in moved:
+            lane = progress.lane
+            self._tried[lane] = progress
+            self._lanes[lane].commit(progress)
+            self._committed[lane] = self._tried.pop(lane)
+            self._done, self._open[lane] = self._done.plus(self._open[lane]), _Tally()
+        self._batches += bool(moved)
         self._log.info("committed: version %d", min(progress.version for progress in self._committed))
         return self._limits.max_batches is None or self._batches < self._limits.max_batches
 

@@ -134,7 +134,7 @@ class _Run:
         self._topic.prepare(described[sink.topic].replicas, self._log)
         # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes
         # back.
-        found = self._topic.read(is_owner=False)
+        found = self._topic.read(settled=False)
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
         idle = None if lanes_behind(found, known) else self._idle(found)
         if idle is not None:
