@@ -231,3 +231,24 @@ def committed_records(connection: KafkaConnection, topic: str, *, settled: bool 
         splits = [KafkaPartitionSplit(tp, begins[tp], ends[tp]) for tp in partitions if begins[tp] < ends[tp]]
         found = list(cluster.records(splits, READ_COMMITTED))
     return sorted(found, key=lambda record: (record.topic_partition, record.offset))
+
+
+def consumed(bootstrap_servers: str, topic: str, partitions: int = 1) -> list[tuple[int, int, Any, Any]]:
+    """What a consumer of committed records finds that knows nothing of the product: topic partition to value."""
+    wanted = {"enable.partition.eof": True, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "reader", **wanted, **QUIET})
+    found: list[tuple[int, int, Any, Any]] = []
+    ended: set[int] = set()
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        while len(ended) < partitions:
+            for message in consumer.consume(1000, 0.1):
+                error, partition = message.error(), message.partition() or 0
+                if error is None:
+                    found.append((partition, message.offset() or 0, message.key(), message.value()))
+                else:
+                    assert error.name() == "_PARTITION_EOF"
+                    ended.add(partition)
+    finally:
+        consumer.close()
+    return sorted(found)

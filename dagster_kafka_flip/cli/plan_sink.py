@@ -12,13 +12,13 @@ from dagster_kafka_flip.cli.output import console, print_fields, print_table, wa
 from dagster_kafka_flip.cli.position_sink import facts_of, fields_of, next_run
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.names import counted
-from dagster_kafka_flip.sink.outlook import PlannedVersion, outlook, planned_versions
+from dagster_kafka_flip.sink.sink_status import PlannedVersion, planned_versions, sink_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.cli.asset import PublishedAsset
-    from dagster_kafka_flip.sink.outlook import Outlook
+    from dagster_kafka_flip.sink.sink_status import SinkStatus
 
 
 def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_json: bool) -> None:
@@ -51,7 +51,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
             return started[0]
 
         connection = found.connection_of(publishing.kafka, publishing.cluster)
-        seen = outlook(source, sink, connection, spark)
+        seen = sink_status(source, sink, connection, spark)
         versions: list[PlannedVersion] = []
         if seen.first is not None:
             after = seen.first
@@ -99,7 +99,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     print_fields(out, {"versions": f"{len(versions):,}", "rows": text})
 
 
-def _published(seen: Outlook) -> str:
+def _published(seen: SinkStatus) -> str:
     if seen.published_version is None:
         return "nothing yet"
     if seen.snapshot:

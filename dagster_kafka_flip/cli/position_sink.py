@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.cli.asset import PublishedAsset
     from dagster_kafka_flip.sink.delta_source import DeltaSource
-    from dagster_kafka_flip.sink.outlook import Outlook
+    from dagster_kafka_flip.sink.sink_status import SinkStatus
 
 
 @click.command("sink")
@@ -41,13 +41,13 @@ def position_of_sink(
 
     from dagster_kafka_flip.cli.definitions import find_published
     from dagster_kafka_flip.cli.output import console, print_fields, print_table, waiting
-    from dagster_kafka_flip.sink.outlook import outlook
+    from dagster_kafka_flip.sink.sink_status import sink_status
 
     found = find_published(asset, module_name=module_name, python_file=python_file)
     publishing = found.publishing
     source, sink = publishing.source, publishing.sink
     with waiting("Reading the progress ..."), contextlib.ExitStack() as stack:
-        seen = outlook(
+        seen = sink_status(
             source,
             sink,
             found.connection_of(publishing.kafka, publishing.cluster),
@@ -70,7 +70,7 @@ def position_of_sink(
         print_table(out, ("lane", "published version", "rows of the next"), rows)
 
 
-def facts_of(found: PublishedAsset, seen: Outlook) -> dict[str, Any]:
+def facts_of(found: PublishedAsset, seen: SinkStatus) -> dict[str, Any]:
     """The sink's progress, as JSON."""
     source, sink = found.publishing.source, found.publishing.sink
     return {
@@ -83,7 +83,7 @@ def facts_of(found: PublishedAsset, seen: Outlook) -> dict[str, Any]:
     }
 
 
-def fields_of(found: PublishedAsset, seen: Outlook) -> dict[str, object]:
+def fields_of(found: PublishedAsset, seen: SinkStatus) -> dict[str, object]:
     """What is published, and where to, for people."""
     source, sink = found.publishing.source, found.publishing.sink
     return {
@@ -93,7 +93,7 @@ def fields_of(found: PublishedAsset, seen: Outlook) -> dict[str, object]:
     }
 
 
-def next_run(seen: Outlook, source: DeltaSource) -> str:
+def next_run(seen: SinkStatus, source: DeltaSource) -> str:
     """What the next run would publish, for people."""
     from dagster_kafka_flip.sink.progress import Segment
 

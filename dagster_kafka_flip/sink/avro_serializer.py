@@ -14,7 +14,16 @@ from pydantic import field_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, no_spark_avro, resolved
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.nested import (
+    INSTEAD,
+    Conversion,
+    SchemaPath,
+    check_name,
+    of_array,
+    of_map,
+    of_struct,
+    of_text,
+)
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 
@@ -88,11 +97,11 @@ class AvroSerializer(RegistrySerializer):
         except ConfigurationError as error:
             msg = f"{what}: {error}"
             raise ConfigurationError(msg) from None
-        step = step_of(columns, parsed, what)
+        conversion = conversion_of(columns, parsed, what)
         whole = struct_of(columns.names)
         value = whole if parsed.fields is not None else whole.getField(columns.names[0])
-        problem = None if step.wrong is None else step.wrong(value)
-        return serialized(_to_avro(step.changed(value), parsed), problem), b""
+        problem = None if conversion.wrong is None else conversion.wrong(value)
+        return serialized(_to_avro(conversion.changed(value), parsed), problem), b""
 
 
 def _to_avro(value: Column, schema: AvroSchema) -> Column:
@@ -174,13 +183,13 @@ def _type(found: DataType, name: str, path: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place(Place):
-    """A place in a schema with these named types."""
+class _AvroPath(SchemaPath):
+    """A path in a schema with these named types."""
 
     named: Mapping[str, dict[str, Any]]
 
 
-def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
+def conversion_of(columns: StructType, schema: AvroSchema, what: str) -> Conversion:
     """Returns how columns are written with a schema: by the names of fields, without the loss of a digit.
 
     Args:
@@ -188,9 +197,9 @@ def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
         schema: A schema whose root is a record; or another one, for a single column.
         what: The schema's name in an error.
     """
-    at = _Place(what=what, named=schema.named())
+    at = _AvroPath(what=what, named=schema.named())
     if schema.fields is not None:
-        return _record_step(columns, schema.fields, at)
+        return _record_conversion(columns, schema.fields, at)
     if len(columns.fields) != 1:
         msg = (
             f"{what} is not a record, but there are {len(columns.fields)} columns ({', '.join(columns.names)}). Name "
@@ -199,119 +208,123 @@ def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
         raise ConfigurationError(msg)
     (field,) = columns.fields
     # A null is a null key or value.
-    return _step(field.dataType, schema.root, at.deeper(field.name), is_null=False)
+    return _conversion(field.dataType, schema.root, at.deeper(field.name), is_null=False)
 
 
-def _record_step(struct: StructType, fields: list[dict[str, Any]], at: _Place) -> Step:
+def _record_conversion(struct: StructType, fields: list[dict[str, Any]], at: _AvroPath) -> Conversion:
     by_name = {field["name"]: field for field in fields}
     for name, field in by_name.items():
         if name not in struct.names and "null" not in _branches(field["type"], at):
             raise at.deeper(f".{name}").misfit("is a field that can't be null, and the table has no such column")
-    steps: list[tuple[str, Step]] = []
+    conversions: list[tuple[str, Conversion]] = []
     for column in struct.fields:
         inside = at.deeper(f".{column.name}")
         if column.name not in by_name:
             raise inside.misfit(f"is a column, but the schema has no such field; its fields are {', '.join(by_name)}")
-        steps.append(
-            (column.name, _step(column.dataType, by_name[column.name]["type"], inside, is_null=column.nullable))
+        conversions.append(
+            (column.name, _conversion(column.dataType, by_name[column.name]["type"], inside, is_null=column.nullable))
         )
-    return of_struct(steps)
+    return of_struct(conversions)
 
 
-def _branches(avro_type: AvroType, at: _Place) -> list[AvroType]:
+def _branches(avro_type: AvroType, at: _AvroPath) -> list[AvroType]:
     found = resolved(avro_type, at.named)
     return found if isinstance(found, list) else [found]
 
 
-def _step(column: DataType, avro_type: AvroType, at: _Place, *, is_null: bool) -> Step:
+def _conversion(column: DataType, avro_type: AvroType, at: _AvroPath, *, is_null: bool) -> Conversion:
     branches = _branches(avro_type, at)
     others = [each for each in branches if each != "null"]
     if len(others) != 1:
         raise at.misfit(f"is a union of {len(others)} types, but a column has only one type")
-    step = _value_step(column, resolved(others[0], at.named), at)
-    return step.required(at.path) if is_null and "null" not in branches else step
+    conversion = _value_conversion(column, resolved(others[0], at.named), at)
+    return conversion.required(at.path) if is_null and "null" not in branches else conversion
 
 
-def _value_step(column: DataType, avro_type: Any, at: _Place) -> Step:
+def _value_conversion(column: DataType, avro_type: Any, at: _AvroPath) -> Conversion:
     from pyspark.sql import types as t
 
     of = kind(avro_type)
     if isinstance(column, t.StructType) and of == "record":
-        return _record_step(column, avro_type["fields"], at)
+        return _record_conversion(column, avro_type["fields"], at)
     if isinstance(column, t.ArrayType) and of == "array":
-        return of_array(_step(column.elementType, avro_type["items"], at.deeper("[]"), is_null=column.containsNull))
+        return of_array(
+            _conversion(column.elementType, avro_type["items"], at.deeper("[]"), is_null=column.containsNull)
+        )
     if isinstance(column, t.MapType) and of == "map" and isinstance(column.keyType, t.StringType):
         values = at.deeper("{}")
-        value = _step(column.valueType, avro_type["values"], values, is_null=column.valueContainsNull)
+        value = _conversion(column.valueType, avro_type["values"], values, is_null=column.valueContainsNull)
         return of_map(value, of_text(values.path))
-    step = _scalar_step(column, of, avro_type if isinstance(avro_type, dict) else {}, at)
-    if step is None:
+    conversion = _scalar_conversion(column, of, avro_type if isinstance(avro_type, dict) else {}, at)
+    if conversion is None:
         logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
         name = of if logical is None else f"{of} ({logical})"
         raise at.misfit(f"is {column.simpleString()}, but {name} in the schema")
-    return step
+    return conversion
 
 
-def _scalar_step(column: DataType, of: str, avro_type: Mapping[str, Any], at: _Place) -> Step | None:
-    """The step of a value that holds no others; None if the schema has another type."""
+def _scalar_conversion(column: DataType, of: str, avro_type: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
+    """The conversion of a value that holds no others; None if the schema has another type."""
     from pyspark.sql import types as t
 
     logical = avro_type.get("logicalType")
     if isinstance(column, t.DecimalType):
-        return _decimal_step(column, of, avro_type)
+        return _decimal_conversion(column, of, avro_type)
     if isinstance(column, (t.TimestampType, t.TimestampNTZType)):
-        return _time_step("timestamp-" if isinstance(column, t.TimestampType) else "local-timestamp-", logical, at)
+        return _time_conversion(
+            "timestamp-" if isinstance(column, t.TimestampType) else "local-timestamp-", logical, at
+        )
     if isinstance(column, t.StringType) and of == "enum":
-        return _enum_step([*avro_type["symbols"]], at)
+        return _enum_conversion([*avro_type["symbols"]], at)
     if isinstance(column, t.BinaryType) and of == "fixed" and logical is None:
-        return _fixed_step(avro_type["size"], at)
+        return _fixed_conversion(avro_type["size"], at)
     plain = {t.DateType: "int", t.StringType: "string", t.BinaryType: "bytes", t.BooleanType: "boolean"}
     name = next((name for each, name in plain.items() if isinstance(column, each)), None)
     # A text may be a uuid; of other types a logical type is another type.
     if name != "string" and logical != ("date" if name == "int" else None):
         return None
-    plain_step = (of_text(at.path) if name == "string" else Step()) if of == name else None
-    return _number_step(column, of) if name is None else plain_step
+    plain_conversion = (of_text(at.path) if name == "string" else Conversion()) if of == name else None
+    return _number_conversion(column, of) if name is None else plain_conversion
 
 
-def _time_step(begin: str, logical: str | None, at: _Place) -> Step | None:
+def _time_conversion(begin: str, logical: str | None, at: _AvroPath) -> Conversion | None:
     from pyspark.sql import functions as f
 
     if logical == f"{begin}micros":
-        return Step()
+        return Conversion()
     if logical != f"{begin}millis":
         return None
     wrong = f"{at.path} has microseconds, but its schema has milliseconds"
-    return Step(wrong=lambda value: f.when(f.date_trunc("millisecond", value) != value, f.lit(wrong)))
+    return Conversion(wrong=lambda value: f.when(f.date_trunc("millisecond", value) != value, f.lit(wrong)))
 
 
-def _enum_step(symbols: list[str], at: _Place) -> Step:
+def _enum_conversion(symbols: list[str], at: _AvroPath) -> Conversion:
     from pyspark.sql import functions as f
 
     # The value is not shown: it may be a secret.
     wrong = f"{at.path} is none of the {len(symbols)} symbols of its enum"
-    return Step(wrong=lambda value: f.when(value.isNotNull() & ~value.isin(symbols), f.lit(wrong)))
+    return Conversion(wrong=lambda value: f.when(value.isNotNull() & ~value.isin(symbols), f.lit(wrong)))
 
 
-def _fixed_step(size: int, at: _Place) -> Step:
+def _fixed_conversion(size: int, at: _AvroPath) -> Conversion:
     from pyspark.sql import functions as f
 
     wrong = f"{at.path} does not have the {size} bytes of its fixed type"
-    return Step(wrong=lambda value: f.when(f.octet_length(value) != size, f.lit(wrong)))
+    return Conversion(wrong=lambda value: f.when(f.octet_length(value) != size, f.lit(wrong)))
 
 
-def _decimal_step(column: Any, of: str, avro_type: Mapping[str, Any]) -> Step | None:
+def _decimal_conversion(column: Any, of: str, avro_type: Mapping[str, Any]) -> Conversion | None:
     if avro_type.get("logicalType") != "decimal" or of not in {"bytes", "fixed"}:
         return None
     precision, scale = avro_type["precision"], avro_type.get("scale", 0)
     if scale < column.scale or precision - scale < column.precision - column.scale:
         return None
     if (precision, scale) == (column.precision, column.scale):
-        return Step()
-    return Step(lambda value: value.cast(f"decimal({precision}, {scale})"))
+        return Conversion()
+    return Conversion(lambda value: value.cast(f"decimal({precision}, {scale})"))
 
 
-def _number_step(column: DataType, of: str) -> Step | None:
+def _number_conversion(column: DataType, of: str) -> Conversion | None:
     from pyspark.sql import types as t
 
     small = (t.ByteType, t.ShortType, t.IntegerType)
@@ -324,4 +337,4 @@ def _number_step(column: DataType, of: str) -> Step | None:
     if of not in wide or not isinstance(column, wide[of][0]):
         return None
     name = wide[of][1]
-    return Step() if column.simpleString() == name else Step(lambda value: value.cast(name))
+    return Conversion() if column.simpleString() == name else Conversion(lambda value: value.cast(name))

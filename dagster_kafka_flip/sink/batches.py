@@ -1,4 +1,4 @@
-"""Batches: assigns each row to its lane, and tracks each lane's place in the table's versions. No Kafka, no Spark."""
+"""Batches: gives each row to its lane, and tracks the position of each in the versions. No Kafka, no Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Place:
+class _LanePosition:
     """Where a lane is.
 
     Attributes:
@@ -52,7 +52,7 @@ class Batches:
     """
 
     def __init__(self, found: Sequence[Progress], *, folds: bool) -> None:
-        self._places = [_Place(progress) for progress in found]
+        self._positions = [_LanePosition(progress) for progress in found]
         self._folds = folds
         self.version: int | None = None
         # A tombstone whose key may follow with a value.
@@ -71,11 +71,11 @@ class Batches:
         if is_followed and (row.rank in _VALUES or row.value is None):
             held = None
         before = () if held is None else (held,)
-        place = self._places[row.lane]
-        place.see(row)
-        progress = place.progress
-        if progress.version >= row.version or place.seen <= progress.rows:
-            if place.seen == progress.rows and progress.version < row.version and place.digest != progress.digest:
+        position = self._positions[row.lane]
+        position.see(row)
+        progress = position.progress
+        if progress.version >= row.version or position.seen <= progress.rows:
+            if position.seen == progress.rows and progress.version < row.version and position.digest != progress.digest:
                 raise SinkProgressError(_other_rows(progress))
             return before
         if row.rank == LEFT or (self._folds and row.rank not in _VALUES):
@@ -92,10 +92,10 @@ class Batches:
         held, self._held = self._held, None
         if held is not None:
             yield held
-        for place in self._places:
-            progress = place.progress
+        for position in self._positions:
+            progress = position.progress
             if progress.version < version - 1:
-                rows = place.seen if self.version == progress.version + 1 else 0
+                rows = position.seen if self.version == progress.version + 1 else 0
                 if rows < progress.rows:
                     msg = (
                         f"lane {progress.lane}: {counted(progress.rows, 'row')} of table version "
@@ -104,8 +104,8 @@ class Batches:
                         "published. Publish the table under another transactional_id_prefix"
                     )
                     raise SinkProgressError(msg)
-                place.progress = replace(progress, version=version - 1, rows=0, digest=0)
-            place.seen = place.digest = place.before = 0
+                position.progress = replace(progress, version=version - 1, rows=0, digest=0)
+            position.seen = position.digest = position.before = 0
         self.version = version
 
     def progress(
@@ -120,19 +120,19 @@ class Batches:
             types: The types of the columns.
         """
         return [
-            replace(self._reached(place), columns=columns, settings=settings, schema_ids=schema_ids, types=types)
-            for place in self._places
+            replace(self._reached(position), columns=columns, settings=settings, schema_ids=schema_ids, types=types)
+            for position in self._positions
         ]
 
-    def _reached(self, place: _Place) -> Progress:
-        progress = place.progress
+    def _reached(self, position: _LanePosition) -> Progress:
+        progress = position.progress
         if self.version != progress.version + 1:
             return progress
         is_held = self._held is not None and self._held.lane == progress.lane
-        rows = place.seen - is_held
+        rows = position.seen - is_held
         if rows <= progress.rows:
             return progress
-        return replace(progress, rows=rows, digest=place.before if is_held else place.digest)
+        return replace(progress, rows=rows, digest=position.before if is_held else position.digest)
 
 
 def _other_rows(progress: Progress) -> str:

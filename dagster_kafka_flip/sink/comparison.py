@@ -12,12 +12,12 @@ from dagster_kafka_flip.errors import ConfigurationError, VersionsGoneError
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import shown
-from dagster_kafka_flip.sink.outlook import outlook
 from dagster_kafka_flip.sink.progress import Progress, Segment, are_even
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer, frame_of
 from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.serializers import JsonSerializer
+from dagster_kafka_flip.sink.sink_status import sink_status
 from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
 from dagster_kafka_flip.sink.table_versions import TableVersions, reading
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -227,7 +227,7 @@ class TopicComparison:
         Raises:
             KafkaFlipError: Table or topic can't be read, or the progress does not fit the sink.
         """
-        outlook(self._source, self._sink, self._connection, lambda: self._spark)
+        sink_status(self._source, self._sink, self._connection, lambda: self._spark)
         with contextlib.closing(KafkaCluster(self._connection)) as cluster:
             before = self._state(cluster)
             found = Comparison(offsets=sum(before.ends.values()), may_be_left_out=self._sink.may_leave_out)
@@ -253,7 +253,7 @@ class TopicComparison:
         there = cluster.describe_topics([topic.name], skip_missing=True)
 
         def progress() -> tuple[Progress, ...]:
-            found = topic.read(is_owner=False) if there else {}
+            found = topic.read(settled=False) if there else {}
             return tuple(found[number] for number in sorted(found))
 
         first = progress()

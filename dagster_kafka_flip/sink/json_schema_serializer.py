@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION, members_of
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.nested import Place, Step, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, of_array, of_map, of_struct, of_text
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 from dagster_kafka_flip.sink.serializers import check_json, json_of
@@ -93,9 +93,9 @@ class JsonSchemaSerializer(RegistrySerializer):
         """The struct of content and problem."""
         members = members_of(schema.text, schema.references, what=what)
         leaves_out = leaves_out_nulls(columns, members)
-        step = step_of(columns, members, what, leaves_out=leaves_out)
+        conversion = conversion_of(columns, members, what, leaves_out=leaves_out)
         value = struct_of(columns.names)
-        problem = None if step.wrong is None else step.wrong(value)
+        problem = None if conversion.wrong is None else conversion.wrong(value)
         options = {"ignoreNullFields": "true"} if leaves_out else {}
         return serialized(json_of(value, options), problem), b""
 
@@ -168,8 +168,8 @@ def _of(kind: DataType, *, is_null: bool) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place(Place):
-    """A place in a schema, and whether fields that are null are left out."""
+class _JsonPath(SchemaPath):
+    """A path in a schema, and whether fields that are null are left out."""
 
     leaves_out: bool
 
@@ -194,7 +194,7 @@ def _left_out(struct: StructType, members: Members) -> Iterator[bool]:
             yield from _left_out(kind, inner)
 
 
-def step_of(columns: StructType, members: Members, what: str, *, leaves_out: bool) -> Step:
+def conversion_of(columns: StructType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
     """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at.
 
     Args:
@@ -208,59 +208,59 @@ def step_of(columns: StructType, members: Members, what: str, *, leaves_out: boo
     """
     for field in columns.fields:
         check_json(field.name, field.dataType)
-    return _object_step(columns, members, _Place(what=what, leaves_out=leaves_out))
+    return _object_conversion(columns, members, _JsonPath(what=what, leaves_out=leaves_out))
 
 
-def _object_step(struct: StructType, members: Members, at: _Place) -> Step:
+def _object_conversion(struct: StructType, members: Members, at: _JsonPath) -> Conversion:
     for name in sorted(members.required):
         if name not in struct.names:
             raise at.deeper(f".{name}").misfit("is required, but the table has no such column")
-    steps: list[tuple[str, Step]] = []
+    conversions: list[tuple[str, Conversion]] = []
     for column in struct.fields:
         inside, shape = at.deeper(f".{column.name}"), members.fields.get(column.name, members.values)
         if shape is None and members.is_closed:
             properties = ", ".join(members.fields)
             raise inside.misfit(f"is a column, but the schema has no such property; its properties are {properties}")
         if shape is None:
-            step = _value_step(column.dataType, ANY_KIND, inside)
+            conversion = _value_conversion(column.dataType, ANY_KIND, inside)
         else:
-            step = _value_step(column.dataType, shape.kind, inside)
+            conversion = _value_conversion(column.dataType, shape.kind, inside)
             is_left_out = at.leaves_out and column.name not in members.required
             # A field that must be there is left out with the others if it is null.
             if column.nullable and not is_left_out and (at.leaves_out or not shape.is_null):
-                step = step.required(inside.path)
-        steps.append((column.name, step))
-    return of_struct(steps)
+                conversion = conversion.required(inside.path)
+        conversions.append((column.name, conversion))
+    return of_struct(conversions)
 
 
-def _inner_step(kind: DataType, shape: Shape | None, at: _Place, *, is_null: bool) -> Step:
+def _inner_conversion(kind: DataType, shape: Shape | None, at: _JsonPath, *, is_null: bool) -> Conversion:
     if shape is None:
-        return _value_step(kind, ANY_KIND, at)
-    step = _value_step(kind, shape.kind, at)
-    return step.required(at.path) if is_null and not shape.is_null else step
+        return _value_conversion(kind, ANY_KIND, at)
+    conversion = _value_conversion(kind, shape.kind, at)
+    return conversion.required(at.path) if is_null and not shape.is_null else conversion
 
 
-def _value_step(kind: DataType, shape: Kind | None, at: _Place) -> Step:
+def _value_conversion(kind: DataType, shape: Kind | None, at: _JsonPath) -> Conversion:
     from pyspark.sql import types as t
 
     is_any = shape == ANY_KIND
     if isinstance(kind, t.StructType) and (
         is_any or (isinstance(shape, Members) and (shape.fields or not shape.values))
     ):
-        return _object_step(kind, shape if isinstance(shape, Members) else Members(), at)
+        return _object_conversion(kind, shape if isinstance(shape, Members) else Members(), at)
     if isinstance(kind, t.ArrayType) and (is_any or isinstance(shape, ArrayOf)):
         element = shape.element if isinstance(shape, ArrayOf) else None
-        return of_array(_inner_step(kind.elementType, element, at.deeper("[]"), is_null=kind.containsNull))
+        return of_array(_inner_conversion(kind.elementType, element, at.deeper("[]"), is_null=kind.containsNull))
     if isinstance(kind, t.MapType) and (is_any or (isinstance(shape, Members) and not shape.fields)):
         values, inside = shape.values if isinstance(shape, Members) else None, at.deeper("{}")
-        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Step()
-        return of_map(_inner_step(kind.valueType, values, inside, is_null=kind.valueContainsNull), key)
+        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Conversion()
+        return of_map(_inner_conversion(kind.valueType, values, inside, is_null=kind.valueContainsNull), key)
     if not is_any and (not isinstance(shape, str) or shape.partition("(")[0] not in _fitting(kind)):
         name = shape if isinstance(shape, str) else "an array" if isinstance(shape, ArrayOf) else "an object"
         raise at.misfit(f"is {kind.simpleString()}, but {name if shape else 'always null'} in the schema")
     if isinstance(kind, t.StringType):
         return of_text(at.path)
-    return _number_step(at) if isinstance(kind, (t.FloatType, t.DoubleType)) else Step()
+    return _number_conversion(at) if isinstance(kind, (t.FloatType, t.DoubleType)) else Conversion()
 
 
 def _fitting(kind: DataType) -> tuple[str, ...]:
@@ -285,8 +285,10 @@ def _fitting(kind: DataType) -> tuple[str, ...]:
     return found.get(type(kind), ("STRING",))
 
 
-def _number_step(at: _Place) -> Step:
+def _number_conversion(at: _JsonPath) -> Conversion:
     from pyspark.sql import functions as f
 
     wrong, infinite = f"{at.path} is NaN or infinite, which is not a number in JSON", float("inf")
-    return Step(wrong=lambda value: f.when(f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)), f.lit(wrong)))
+    return Conversion(
+        wrong=lambda value: f.when(f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)), f.lit(wrong))
+    )

@@ -1,4 +1,4 @@
-"""Lane: one producer of a sink, with its transactional id, its transactions and its progress."""
+"""Lane: one transactional id of a sink, and its transactions, each with a producer of its own."""
 
 from __future__ import annotations
 
@@ -44,11 +44,14 @@ _ANY_PARTITION = -1
 class Lane:
     """One lane of a sink. Call `open` before the progress is read: only then no earlier producer can write.
 
+    Under exactly once, a commit is the end of the producer. With the next one comes another epoch, so brokers refuse
+    each request of the earlier transaction that the network held back.
+
     Args:
         connection: How to reach the brokers.
         sink: The sink.
         number: The lane's number.
-        batch_bytes: The largest batch that each topic takes; None if unknown.
+        batch_bytes: Returns the largest batch that each topic takes now; None if unknown.
         unready: Says which topic partitions take no records, and why; empty if all do.
         log: Logger for waits. Default: this module's.
     """
@@ -58,7 +61,7 @@ class Lane:
         connection: KafkaConnection,
         sink: KafkaSink,
         number: int,
-        batch_bytes: int | None = None,
+        batch_bytes: Callable[[], int | None] = lambda: None,
         unready: Callable[[], str] = str,
         log: Log | None = None,
     ) -> None:
@@ -69,23 +72,34 @@ class Lane:
         self._failures = LaneFailures(connection, sink, number, self._broker_errors, unready)
         self._failed: confluent_kafka.KafkaError | None = None
         self._begun: float | None = None
+        self._connected = 0.0
         self._producer: Any = None
         self.undelivered = 0
 
-    def open(self) -> None:
-        """Creates the producer. Under exactly once it fences earlier producers of this lane, and ends what they left.
+    def connect(self) -> None:
+        """Creates the producer, which connects meanwhile.
 
         Raises:
-            ConfigurationError: librdkafka or the brokers reject a setting.
-            ClusterAccessError: This client may not use the transactional id.
-            ClusterUnreachableError: No broker answered.
+            ConfigurationError: librdkafka rejects a setting.
         """
         try:
             self._producer = confluent_kafka.Producer(self._config(), logger=_librdkafka)
         except confluent_kafka.KafkaException as error:
             raise self._failures.rejected(error.args[0]) from None
+        self._connected = time.monotonic() + _CONNECT_SECONDS
+
+    def open(self) -> None:
+        """Under exactly once, fences earlier producers of this lane, and ends what they left.
+
+        Raises:
+            ConfigurationError: The brokers reject a setting.
+            ClusterAccessError: This client may not use the transactional id.
+            ClusterUnreachableError: No broker answered.
+        """
+        if not self.is_open:
+            self.connect()
         if self._is_exact:
-            self._poll(_CONNECT_SECONDS)
+            self._poll(max(0.0, self._connected - time.monotonic()))
             self._until(self._connection.request_timeout, "init_transactions", self._producer.init_transactions)
 
     def _config(self) -> dict[str, Any]:
@@ -106,9 +120,10 @@ class Lane:
             "delivery.report.only.error": True,
         }
         wanted = int(config.get("batch.size", _BATCH_BYTES))
-        if self._batch_bytes is not None and self._batch_bytes < wanted:
+        allowed = self._batch_bytes()
+        if allowed is not None and allowed < wanted:
             # Otherwise the topic would refuse batches of many small records.
-            config["batch.size"] = self._batch_bytes
+            config["batch.size"] = allowed
         if self._is_exact:
             return config | {
                 "transactional.id": sink.transactional_id(self.number),
@@ -119,6 +134,11 @@ class Lane:
         if sink.delivery_guarantee == "at_least_once":
             return config | {"enable.idempotence": True, "message.timeout.ms": timeout_ms}
         return config | {"message.timeout.ms": timeout_ms}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a producer, for one transaction under exactly once."""
+        return self._producer is not None
 
     @property
     def age(self) -> float:
@@ -180,11 +200,12 @@ class Lane:
         Raises:
             KafkaFlipError: A record was not delivered.
         """
-        self._poll(0)
-        self._check("records")
+        if self.is_open:
+            self._poll(0)
+            self._check("records")
 
     def commit(self, progress: Progress) -> None:
-        """Commits the open transaction together with the progress; both are there, or neither is.
+        """Commits the open transaction together with the progress: both are there, or neither is.
 
         With a weaker guarantee than exactly once, the records are delivered before the progress.
 
@@ -199,6 +220,7 @@ class Lane:
             left = self._sink.transaction_timeout.total_seconds() - self.age
             self._until(max(_STEP_SECONDS, left), "commit_transaction", self._producer.commit_transaction)
             self._check("records")
+            self._producer = None
         else:
             # Whatever the guarantee: without it the next run would not know what is published, and refuse to continue.
             self._flush(forgives=False)
@@ -250,30 +272,27 @@ class Lane:
         except confluent_kafka.KafkaException as error:
             self._failed = error.args[0]
 
-    def _until(self, seconds: float, what: str, call: Callable[[float], None]) -> None:
-        """Repeats a call of the transactional client until it has ended; each continues the one before."""
-        with self._said(what):
-            self._repeat(time.monotonic() + seconds, what, call)
-
     def _said(self, what: str) -> AbstractContextManager[None]:
         """Says in the log what the block waits for, if it takes long."""
         return said_while_waiting(self._log, lambda: self._failures.awaited(what))
 
-    def _repeat(self, deadline: float, what: str, call: Callable[[float], None]) -> None:
-        while True:
-            try:
-                call(_STEP_SECONDS)
-            except confluent_kafka.KafkaException as error:  # noqa: PERF203 - each call waits
-                failed = error.args[0]
-                self._poll(0)
-                if what == "init_transactions":
-                    self._broker_errors.raise_if_permanent()
-                if failed.retriable() and not failed.txn_requires_abort() and time.monotonic() < deadline:
-                    continue
-                raise self._failure(failed, what) from None
-            else:
-                self._broker_errors.forget()
-                return
+    def _until(self, seconds: float, what: str, call: Callable[[float], None]) -> None:
+        """Repeats a call of the transactional client until it has ended; each continues the one before."""
+        deadline = time.monotonic() + seconds
+        with self._said(what):
+            while True:
+                try:
+                    call(_STEP_SECONDS)
+                except confluent_kafka.KafkaException as error:  # noqa: PERF203 - each call waits
+                    failed = error.args[0]
+                    self._poll(0)
+                    if what == "init_transactions":
+                        self._broker_errors.raise_if_permanent()
+                    if not failed.retriable() or failed.txn_requires_abort() or time.monotonic() >= deadline:
+                        raise self._failure(failed, what) from None
+                else:
+                    self._broker_errors.forget()
+                    return
 
     def _check(self, what: str, *, forgives: bool = True) -> None:
         if self._failed is None:

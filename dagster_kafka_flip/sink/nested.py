@@ -1,4 +1,4 @@
-"""Steps: what is done with a value before it is serialized, at any depth, as Spark expressions."""
+"""Conversions: what is done with a value before it is serialized, at any depth, as Spark expressions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_name(name: str, path: str, language: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SchemaPath:
     """Path of a part of a schema.
 
     Attributes:
@@ -43,7 +43,7 @@ class Place:
     path: str = ""
 
     def deeper(self, path: str) -> Self:
-        """The place of a part of this one."""
+        """The path of a part of this one."""
         return replace(self, path=f"{self.path}{path}".lstrip("."))
 
     def misfit(self, why: str) -> ConfigurationError:
@@ -52,7 +52,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Step:
+class Conversion:
     """What is done with the values of one type.
 
     Attributes:
@@ -67,8 +67,8 @@ class Step:
         """Returns the value to serialize."""
         return value if self.change is None else self.change(value)
 
-    def required(self, path: str) -> Step:
-        """The step for a value that must not be null.
+    def required(self, path: str) -> Conversion:
+        """The conversion for a value that must not be null.
 
         Args:
             path: Where it is, for the reason.
@@ -81,60 +81,64 @@ class Step:
             found = f.when(value.isNull(), f.lit(f"{path} is null, which its schema does not allow"))
             return found if wrong is None else found.otherwise(wrong(value))
 
-        return Step(self.change, missing)
+        return Conversion(self.change, missing)
 
 
-def of_struct(fields: Sequence[tuple[str, Step]]) -> Step:
-    """The step of a struct.
+def of_struct(fields: Sequence[tuple[str, Conversion]]) -> Conversion:
+    """The conversion of a struct.
 
     Args:
-        fields: Name and step of each field that is serialized.
+        fields: Name and conversion of each field that is serialized.
     """
     from pyspark.sql import functions as f
 
     def change(value: Column) -> Column:
-        made = f.struct(*(step.changed(value.getField(name)).alias(name) for name, step in fields))
+        made = f.struct(*(conversion.changed(value.getField(name)).alias(name) for name, conversion in fields))
         return f.when(value.isNotNull(), made)
 
-    doubtful = [(name, step.wrong) for name, step in fields if step.wrong is not None]
+    doubtful = [(name, conversion.wrong) for name, conversion in fields if conversion.wrong is not None]
 
     def wrong(value: Column) -> Column:
         return f.when(value.isNotNull(), f.coalesce(*(test(value.getField(name)) for name, test in doubtful)))
 
-    return Step(change if any(step.change for _, step in fields) else None, wrong if doubtful else None)
+    return Conversion(
+        change if any(conversion.change for _, conversion in fields) else None, wrong if doubtful else None
+    )
 
 
-def of_array(element: Step) -> Step:
-    """The step of an array."""
+def of_array(element: Conversion) -> Conversion:
+    """The conversion of an array."""
     from pyspark.sql import functions as f
 
     change, wrong = element.change, element.wrong
-    return Step(
+    return Conversion(
         None if change is None else lambda value: f.transform(value, change),
         None if wrong is None else lambda value: _first(f.transform(value, wrong)),
     )
 
 
-def of_map(value: Step, key: Step = Step()) -> Step:
-    """The step of a map; keys stay as they are."""
+def of_map(value: Conversion, key: Conversion = Conversion()) -> Conversion:
+    """The conversion of a map; keys stay as they are."""
     from pyspark.sql import functions as f
 
     change = value.change
     tests = [
-        (entries, step.wrong) for entries, step in ((f.map_keys, key), (f.map_values, value)) if step.wrong is not None
+        (entries, conversion.wrong)
+        for entries, conversion in ((f.map_keys, key), (f.map_values, value))
+        if conversion.wrong is not None
     ]
 
     def wrong(each: Column) -> Column:
         return f.coalesce(*(_first(f.transform(entries(each), test)) for entries, test in tests))
 
-    return Step(
+    return Conversion(
         None if change is None else lambda each: f.transform_values(each, lambda _, inner: change(inner)),
         wrong if tests else None,
     )
 
 
-def of_text(path: str) -> Step:
-    """The step of a text: Spark takes any bytes as one, and would put other characters in their place.
+def of_text(path: str) -> Conversion:
+    """The conversion of a text: Spark takes any bytes as one, and would put other characters in their place.
 
     Args:
         path: Where it is, for the reason.
@@ -142,7 +146,7 @@ def of_text(path: str) -> Step:
     from pyspark.sql import functions as f
 
     reason = f"{path} is not valid UTF-8"
-    return Step(wrong=lambda value: f.when(~f.is_valid_utf8(value), f.lit(reason)))
+    return Conversion(wrong=lambda value: f.when(~f.is_valid_utf8(value), f.lit(reason)))
 
 
 def _first(reasons: Column) -> Column:

@@ -13,10 +13,10 @@ from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-    from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.source.cluster import KafkaCluster, LogEnd
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # Compacted soon, because each run reads it: closed segments of a day, and a hundredth of stale records.
@@ -26,6 +26,7 @@ _SETTINGS = {"cleanup.policy": "compact", "segment.ms": "86400000", "min.cleanab
 _NEAR_THE_END = 20
 
 _MARKER_SECONDS = 5.0
+_LOOK_SECONDS = 0.02
 
 
 class ProgressTopic:
@@ -38,6 +39,8 @@ class ProgressTopic:
     def __init__(self, cluster: KafkaCluster, sink: KafkaSink) -> None:
         self._cluster, self._sink = cluster, sink
         self.name = sink.progress_name
+        self._read_up_to: dict[TopicPartition, LogEnd] = {}
+        self._found: dict[int, Progress] = {}
 
     def prepare(self, replicas: int, log: Log) -> None:
         """Creates the topic if it is missing, and checks it.
@@ -82,20 +85,26 @@ class ProgressTopic:
             )
             raise SinkProgressError(msg)
 
-    def read(self, *, is_owner: bool) -> dict[int, Progress]:
+    def read(self, *, settled: bool) -> dict[int, Progress]:
         """Returns the progress of each lane that has some.
 
         Args:
-            is_owner: Whether `init_transactions` ended all that was open before, so nothing can be open now.
+            settled: Whether no transaction may be open now; else what is open does not count.
 
         Raises:
             SinkProgressError: A record is not of this sink, progress was deleted, or another producer has a transaction
                 open here.
         """
         partitions = [TopicPartition(self.name, lane) for lane in range(self._sink.lanes)]
-        if is_owner:
-            self._check_closed()
-        ends = self._cluster.end_offsets(partitions, READ_COMMITTED)
+        log_ends = self._settled_ends(partitions) if settled else self._cluster.log_ends(partitions, READ_COMMITTED)
+        if log_ends != self._read_up_to:
+            self._found = self._last_records(partitions, {tp: end.offset for tp, end in log_ends.items()})
+            self._read_up_to = log_ends
+        return dict(self._found)
+
+    def _last_records(
+        self, partitions: Collection[TopicPartition], ends: Mapping[TopicPartition, int]
+    ) -> dict[int, Progress]:
         beginnings = self._cluster.beginning_offsets(partitions)
         found: dict[int, Progress] = {}
         near = {tp: max(beginnings[tp], ends[tp] - _NEAR_THE_END) for tp in partitions}
@@ -131,24 +140,24 @@ class ProgressTopic:
             found[lane] = Progress.from_bytes(record.value, where)
         return found
 
-    def _check_closed(self) -> None:
-        partitions = [TopicPartition(self.name, lane) for lane in range(self._sink.lanes)]
+    def _settled_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnd]:
         # Brokers may need a moment between the end of a transaction and its marker.
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(SinkProgressError),
-            wait=tenacity.wait_fixed(0.1),
+            wait=tenacity.wait_fixed(_LOOK_SECONDS),
             stop=tenacity.stop_after_delay(_MARKER_SECONDS),
             reraise=True,
         )
-        retrying(self._compare_ends, partitions)
+        return retrying(self._compared_ends, partitions)
 
-    def _compare_ends(self, partitions: Collection[TopicPartition]) -> None:
-        stable = self._cluster.end_offsets(partitions, READ_COMMITTED)
+    def _compared_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnd]:
+        stable = self._cluster.log_ends(partitions, READ_COMMITTED)
         for tp, end in self._cluster.end_offsets(partitions, READ_UNCOMMITTED).items():
-            if stable[tp] < end:
+            if stable[tp].offset < end:
                 msg = (
-                    f"{tp}: a transaction of another producer is open at offset {stable[tp]} (the log ends at {end}), "
-                    "so the progress is unknown. Nothing was published. If another run of this sink has just started, "
-                    "leave it to that run; otherwise find the producer that writes to this topic"
+                    f"{tp}: a transaction of another producer is open at offset {stable[tp].offset} (the log ends at "
+                    f"{end}), so the progress is unknown. Nothing was published. If another run of this sink has just "
+                    "started, leave it to that run; otherwise find the producer that writes to this topic"
                 )
                 raise SinkProgressError(msg)
+        return stable

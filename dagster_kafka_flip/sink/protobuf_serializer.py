@@ -15,7 +15,16 @@ from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
 from dagster_kafka_flip.formats.protobuf_types import entry_of, kind_of, message_of, shape_of
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.nested import INSTEAD, Place, Step, check_name, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.nested import (
+    INSTEAD,
+    Conversion,
+    SchemaPath,
+    check_name,
+    of_array,
+    of_map,
+    of_struct,
+    of_text,
+)
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 
@@ -119,7 +128,7 @@ class ProtobufSerializer(RegistrySerializer):
         except ValueError as error:
             msg = f"{what}: {error}"
             raise ConfigurationError(msg) from None
-        plan, step = plan_of(columns, message, what)
+        plan, conversion = plan_of(columns, message, what)
         # Executors don't have this package.
         cloudpickle.register_pickle_by_value(protobuf_encoding)
         # For decoding, enums are numbers, which are written alike.
@@ -127,10 +136,10 @@ class ProtobufSerializer(RegistrySerializer):
         # Not with Arrow: in Spark 4.0 it turns NaN into null. And Spark would encode a row twice if it might.
         encoded = f.udf(encode, "content binary, problem string", useArrow=False).asNondeterministic()
         value = struct_of(columns.names)
-        whole = encoded(step.changed(value))
-        if step.wrong is not None:
+        whole = encoded(conversion.changed(value))
+        if conversion.wrong is not None:
             # Known only here: on its way to Python a text gets other characters.
-            wrong = step.wrong(value)
+            wrong = conversion.wrong(value)
             whole = f.when(wrong.isNull(), whole).otherwise(serialized(f.lit(None).cast("binary"), wrong))
         return whole, _indexes(parsed, message.full_name, what)
 
@@ -296,7 +305,7 @@ def _key_name(kind: DataType, path: str) -> str:
     raise ConfigurationError(msg)
 
 
-def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Step]:
+def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Conversion]:
     """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name.
 
     Args:
@@ -307,59 +316,59 @@ def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[F
     Raises:
         ConfigurationError: The columns don't fit. The message names one.
     """
-    return _message_plan(columns, message, Place(what=what))
+    return _message_plan(columns, message, SchemaPath(what=what))
 
 
-def _message_plan(struct: StructType, message: Descriptor, at: Place) -> tuple[list[FieldPlan], Step]:
+def _message_plan(struct: StructType, message: Descriptor, at: SchemaPath) -> tuple[list[FieldPlan], Conversion]:
     plans: list[FieldPlan] = []
-    steps: list[tuple[str, Step]] = []
+    conversions: list[tuple[str, Conversion]] = []
     for column in struct.fields:
         inside = at.deeper(f".{column.name}")
         field = message.fields_by_name.get(column.name)
         if field is None:
             names = ", ".join(each.name for each in message.fields)
             raise inside.misfit(f"is a column, but {message.full_name} has no such field; its fields are {names}")
-        plan, step = _field_plan(column.dataType, field, inside)
+        plan, conversion = _field_plan(column.dataType, field, inside)
         plans.append(plan)
-        steps.append((column.name, step))
-    return plans, of_struct(steps)
+        conversions.append((column.name, conversion))
+    return plans, of_struct(conversions)
 
 
-def _field_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[FieldPlan, Step]:
+def _field_plan(kind: DataType, field: FieldDescriptor, at: SchemaPath) -> tuple[FieldPlan, Conversion]:
     from pyspark.sql import types as t
 
     shape = shape_of(field)
     if shape == "map" and isinstance(kind, t.MapType):
         _check_key(kind.keyType, entry_of(field, "key"), at)
         inside = at.deeper("{}")
-        value, step = _value_plan(kind.valueType, entry_of(field, "value"), inside)
-        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Step()
-        return (field.name, "map", value), of_map(step, key)
+        value, conversion = _value_plan(kind.valueType, entry_of(field, "value"), inside)
+        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Conversion()
+        return (field.name, "map", value), of_map(conversion, key)
     if shape == "repeated" and isinstance(kind, t.ArrayType):
-        value, step = _value_plan(kind.elementType, field, at.deeper("[]"))
-        return (field.name, "repeated", value), of_array(step)
+        value, conversion = _value_plan(kind.elementType, field, at.deeper("[]"))
+        return (field.name, "repeated", value), of_array(conversion)
     if shape != "single" or isinstance(kind, (t.ArrayType, t.MapType)):
         raise at.misfit(f"is {kind.simpleString()}, but a {shape} field in the schema")
-    value, step = _value_plan(kind, field, at)
-    return (field.name, "optional" if field.has_presence else "always", value), step
+    value, conversion = _value_plan(kind, field, at)
+    return (field.name, "optional" if field.has_presence else "always", value), conversion
 
 
-def _check_key(kind: DataType, field: FieldDescriptor, at: Place) -> None:
+def _check_key(kind: DataType, field: FieldDescriptor, at: SchemaPath) -> None:
     value, _ = _value_plan(kind, field, at)
     if value[0] not in {"plain", "integer"}:
         raise at.misfit(f"has keys of type {kind.simpleString()}, but the schema has different ones")
 
 
-def _value_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[Value, Step]:
+def _value_plan(kind: DataType, field: FieldDescriptor, at: SchemaPath) -> tuple[Value, Conversion]:
     from pyspark.sql import types as t
 
     wanted = kind_of(field)
     if wanted == "message" and isinstance(kind, t.StructType):
-        plans, step = _message_plan(kind, message_of(field), at)
-        return ("message", plans), step
+        plans, conversion = _message_plan(kind, message_of(field), at)
+        return ("message", plans), conversion
     if wanted == "wrapper":
-        (inner, _), step = _value_plan(kind, entry_of(field, "value"), at)
-        return ("wrapper", inner), step
+        (inner, _), conversion = _value_plan(kind, entry_of(field, "value"), at)
+        return ("wrapper", inner), conversion
     found = _scalar_plan(kind, wanted, field)
     if found is not None and wanted == "string" and isinstance(kind, t.StringType):
         return found[0], of_text(at.path)
@@ -369,19 +378,19 @@ def _value_plan(kind: DataType, field: FieldDescriptor, at: Place) -> tuple[Valu
     return found
 
 
-def _scalar_plan(kind: DataType, wanted: str, field: FieldDescriptor) -> tuple[Value, Step] | None:
+def _scalar_plan(kind: DataType, wanted: str, field: FieldDescriptor) -> tuple[Value, Conversion] | None:
     """How a value that holds no others is written; None if the schema has another type."""
     from pyspark.sql import types as t
 
     if wanted == "enum" and isinstance(kind, t.StringType) and field.enum_type is not None:
-        return ("enum", {value.name: value.number for value in field.enum_type.values}), Step()
+        return ("enum", {value.name: value.number for value in field.enum_type.values}), Conversion()
     if wanted == "string" and not isinstance(kind, t.StringType):
         return _text_plan(kind)
     if wanted == "decimal":
         is_whole = isinstance(kind, t.IntegralType) or (isinstance(kind, t.DecimalType) and kind.scale == 0)
-        return (("integer", None), Step()) if is_whole else None
+        return (("integer", None), Conversion()) if is_whole else None
     if wanted == "timestamp":
-        return (("timestamp", None), Step(_micros)) if isinstance(kind, t.TimestampType) else None
+        return (("timestamp", None), Conversion(_micros)) if isinstance(kind, t.TimestampType) else None
     small = (t.ByteType, t.ShortType, t.IntegerType)
     fitting: dict[str, tuple[type[DataType], ...]] = {
         "boolean": (t.BooleanType,),
@@ -393,20 +402,20 @@ def _scalar_plan(kind: DataType, wanted: str, field: FieldDescriptor) -> tuple[V
         "binary": (t.BinaryType,),
     }
     fits = isinstance(kind, fitting.get(wanted, ()))
-    return (("bytes" if wanted == "binary" else "plain", None), Step()) if fits else None
+    return (("bytes" if wanted == "binary" else "plain", None), Conversion()) if fits else None
 
 
-def _text_plan(kind: DataType) -> tuple[Value, Step] | None:
+def _text_plan(kind: DataType) -> tuple[Value, Conversion] | None:
     """How a value is written for which Protobuf has no type."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
     if isinstance(kind, t.DecimalType):
-        return ("digits", None), Step()
+        return ("digits", None), Conversion()
     if isinstance(kind, t.DateType):
-        return ("plain", None), Step(lambda value: value.cast("string"))
+        return ("plain", None), Conversion(lambda value: value.cast("string"))
     if isinstance(kind, t.TimestampNTZType):
-        return ("plain", None), Step(lambda value: f.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"))
+        return ("plain", None), Conversion(lambda value: f.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"))
     return None
 
 

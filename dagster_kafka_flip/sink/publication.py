@@ -16,8 +16,8 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.dead_letter_records import DeadLetter, dead_letters_of
-from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import shown, unseen
+from dagster_kafka_flip.sink.lanes import Lanes
 from dagster_kafka_flip.sink.progress import (
     Progress,
     Segment,
@@ -29,7 +29,7 @@ from dagster_kafka_flip.sink.progress import (
     check_table,
     plan_segments,
 )
-from dagster_kafka_flip.sink.record_places import RecordPlaces
+from dagster_kafka_flip.sink.record_router import RecordRouter
 from dagster_kafka_flip.sink.result import PublishResult
 from dagster_kafka_flip.sink.table_rows import RowStream, SegmentRows, TableRow, settings_text
 from dagster_kafka_flip.sink.table_versions import reading
@@ -82,9 +82,6 @@ class Publication:
         self._folds = source.content == "changes" and sink.deletes == "tombstone"
         # Half of the time is left for the commit.
         self._longest = sink.transaction_timeout.total_seconds() / 2
-        self._lanes: list[Lane] = []
-        # The limits of their batches.
-        self._batch_bytes: int | None = None
         self._committed: list[Progress] = []
         # For each lane: the rows of its open transaction, and the progress of a commit without an answer.
         self._open: list[_Tally] = []
@@ -104,9 +101,11 @@ class Publication:
         Raises:
             KafkaFlipError: Something failed; what is committed stays.
         """
-        places = RecordPlaces(cluster, self._sink, self._log)
+        router = RecordRouter(cluster, self._sink, self._log)
+        self._lanes = Lanes(
+            self._connection, self._sink, self._topic, lambda: router.batch_bytes, router.unready, self._log
+        )
         try:
-            self._open_lanes(places)
             self._committed = self._owned_progress()
             self._settle()
             origin = self._committed[0].origin
@@ -114,13 +113,14 @@ class Publication:
             self._check(segments)
             if segments:
                 # A commit remembers the number, so that the warning comes once.
-                self._look_for_growth(places)
+                self._look_for_growth(router)
             for segment in segments:
                 self._log.info("publishing %s of %s", segment, self._source)
-                if not self._publish(segment, places, tag):
+                if not self._publish(segment, router, tag):
                     return
         finally:
-            self._close_lanes()
+            self._lanes.close()
+            self._undelivered += sum(lane.undelivered for lane in self._lanes)
 
     @property
     def published(self) -> tuple[int, int]:
@@ -157,9 +157,9 @@ class Publication:
             progress=tuple(self._committed),
         )
 
-    def _look_for_growth(self, places: RecordPlaces) -> None:
+    def _look_for_growth(self, router: RecordRouter) -> None:
         """Warns if the topic has more topic partitions than when the sink last published."""
-        now = places.keyed_partitions
+        now = router.keyed_partitions
         before = max((lane.topic_partitions or 0 for lane in self._committed), default=0)
         if now is None or not 0 < before < now or self._partitions_added:
             return
@@ -175,25 +175,10 @@ class Publication:
             now,
         )
 
-    def _open_lanes(self, places: RecordPlaces) -> None:
-        size = self._batch_bytes = places.batch_bytes
-        self._lanes = [
-            Lane(self._connection, self._sink, number, size, places.unready, self._log)
-            for number in range(self._sink.lanes)
-        ]
-        for lane in self._lanes:
-            lane.open()
-
-    def _close_lanes(self) -> None:
-        for lane in self._lanes:
-            self._undelivered += lane.undelivered
-            lane.close()
-        self._lanes = []
-
     def _owned_progress(self) -> list[Progress]:
         """The progress of all lanes, which only this run can change now; lanes without one get it."""
         sink, versions = self._sink, self._versions
-        found = self._topic.read(is_owner=sink.delivery_guarantee == "exactly_once")
+        found = self._lanes.own()
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, self._topic_id)
         # Only now: what a run has just committed may not be visible to one that does not own the lanes.
         check_known(found, sink.transactional_id_prefix, self._topic.name, self._known)
@@ -242,7 +227,7 @@ class Publication:
                 self._done = self._done.plus(self._open[number])
                 self._batches += 1
         self._tried.clear()
-        self._open = [_Tally() for _ in self._lanes]
+        self._open = [_Tally() for _ in range(self._sink.lanes)]
 
     def _check(self, segments: list[Segment]) -> None:
         changes = [segment for segment in segments if not segment.is_snapshot]
@@ -257,43 +242,42 @@ class Publication:
                 self._versions.lacks_feed,
             )
 
-    def _publish(self, segment: Segment, places: RecordPlaces, tag: str) -> bool:
+    def _publish(self, segment: Segment, router: RecordRouter, tag: str) -> bool:
         """Publishes a segment; returns whether the run continues."""
         self._is_same_table = False
         with reading(self._versions, segment):
             with dead_spark_as_error():
                 read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
             batches = Batches(self._committed, folds=self._folds)
-            step = _Step(batches, read, places)
+            run = _SegmentRun(batches, read, router)
             with RowStream(self._spark, read.rows, tag) as stream:
                 for chunk in stream.chunks(_LOOK_SECONDS):
-                    if not all(self._take(row, step) for row in map(TableRow._make, chunk)) or not self._look(step):
+                    if not all(self._take(row, run) for row in map(TableRow._make, chunk)) or not self._look(run):
                         return False
-        self._end_version(segment.last + 1, step)
-        return self._commit(step)
+        self._end_version(segment.last + 1, run)
+        return self._commit(run)
 
-    def _take(self, row: TableRow, step: _Step) -> bool:
+    def _take(self, row: TableRow, run: _SegmentRun) -> bool:
         """Publishes a row; returns whether the run continues."""
-        if row.version != step.batches.version:
-            self._end_version(row.version, step)
+        if row.version != run.batches.version:
+            self._end_version(row.version, run)
             # A small version is not torn apart: it waits for the next batch if this one is half full.
-            if self._is_full(0.5) and not self._commit(step):
+            if self._is_full(0.5) and not self._commit(run):
                 return False
-        if self._sink.topic_column is not None and not self._meet(row.topic, step):
+        if self._sink.topic_column is not None and not self._meet(row.topic, run):
             return False
-        for taken in step.batches.take(row):
-            self._write(taken, step)
-        return not self._is_full(1.0) or self._commit(step)
+        for taken in run.batches.take(row):
+            self._write(taken, run)
+        return not self._is_full(1.0) or self._commit(run)
 
-    def _meet(self, topic: str | None, step: _Step) -> bool:
+    def _meet(self, topic: str | None, run: _SegmentRun) -> bool:
         """Begins smaller batches if the topic of a row takes no larger ones; returns whether the run continues."""
-        if not step.places.is_new(topic) or step.places.batch_bytes == self._batch_bytes:
+        before = run.router.batch_bytes
+        if not run.router.is_new(topic) or run.router.batch_bytes == before:
             return True
-        if not self._commit(step):
-            return False
-        self._close_lanes()
-        self._open_lanes(step.places)
-        return True
+        goes_on = self._commit(run)
+        self._lanes.close()
+        return goes_on
 
     def _is_full(self, share: float) -> bool:
         most, size = self._limits.max_records_per_batch, self._limits.max_bytes_per_batch
@@ -303,24 +287,26 @@ class Publication:
             size is not None and sum(each.bytes for each in self._open) >= size * share
         )
 
-    def _end_version(self, following: int, step: _Step) -> None:
-        for held in step.batches.turn_to(following):
-            self._write(held, step)
+    def _end_version(self, following: int, run: _SegmentRun) -> None:
+        for held in run.batches.turn_to(following):
+            self._write(held, run)
 
-    def _look(self, step: _Step) -> bool:
+    def _look(self, run: _SegmentRun) -> bool:
         """Handles answers, and commits what was open long enough; returns whether the run continues."""
         for lane in self._lanes:
             lane.serve()
-        return max(lane.age for lane in self._lanes) < self._longest or self._commit(step)
+        return max(lane.age for lane in self._lanes) < self._longest or self._commit(run)
 
-    def _write(self, row: TableRow, step: _Step) -> None:
-        key_frame, value_frame = step.read.frames
+    def _write(self, row: TableRow, run: _SegmentRun) -> None:
+        key_frame, value_frame = run.read.frames
         key = None if row.key is None else key_frame + bytes(row.key)
         value = None if row.value is None else value_frame + bytes(row.value)
         lane = self._lanes[row.lane]
-        where = _Where(row.version, self._table, key)
+        if not lane.is_open:
+            self._lanes.own_again(self._committed)
+        label = _RowLabel(row.version, self._table, key)
         try:
-            self._publish_row(row, key, value, step.places, where)
+            self._publish_row(row, key, value, run.router, label)
             self._open[row.lane].add(key, value)
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
@@ -330,32 +316,32 @@ class Publication:
                 # Not true for a row that is left out: its transaction continues.
                 msg = f"{error}. {unseen(self._sink)}"
                 raise type(error)(msg) from None
-            self._leave_out(row, key, value, step.places, error)
+            self._leave_out(row, key, value, run.router, error)
         if self._first is None or row.version < self._first:
             self._first = row.version
 
     def _publish_row(
-        self, row: TableRow, key: bytes | None, value: bytes | None, places: RecordPlaces, where: object
+        self, row: TableRow, key: bytes | None, value: bytes | None, router: RecordRouter, label: object
     ) -> None:
         if row.problem is not None:
             msg = (
-                f"{where}: it can't be serialized: {row.problem}. Correct the row, or use another schema or serializer"
+                f"{label}: it can't be serialized: {row.problem}. Correct the row, or use another schema or serializer"
             )
             raise RowNotSerializableError(msg)
         if row.value is None and self._sink.deletes == "tombstone" and key is None:
             msg = (
-                f"{where}: key and value are null, because the row was deleted or its value column is null. Kafka "
+                f"{label}: key and value are null, because the row was deleted or its value column is null. Kafka "
                 "can't delete a record without a key. Use a key that is never null, a value that is never null, or "
                 'deletes="row"'
             )
             raise RowWithoutKeyError(msg)
-        topic, partition = places.of(row, key, value, where)
-        headers = places.headers(row, where)
-        places.check(topic, key, value, headers, where)
-        self._lanes[row.lane].write(topic, key, value, partition, places.time(topic, row, where), headers, row=where)
+        topic, partition = router.of(row, key, value, label)
+        headers = router.headers(row, label)
+        router.check(topic, key, value, headers, label)
+        self._lanes[row.lane].write(topic, key, value, partition, router.time(topic, row, label), headers, row=label)
 
     def _leave_out(
-        self, row: TableRow, key: bytes | None, value: bytes | None, places: RecordPlaces, error: UnpublishableRowError
+        self, row: TableRow, key: bytes | None, value: bytes | None, router: RecordRouter, error: UnpublishableRowError
     ) -> None:
         """Leaves a row out, and sends it to the dead-letter topic, if there is one, in the same transaction."""
         self._warnings += 1
@@ -364,7 +350,7 @@ class Publication:
         size = None
         topic = self._sink.dead_letter_topic
         if topic is not None:
-            size = self._dead_letter(topic, row, key, value, places, error)
+            size = self._dead_letter(topic, row, key, value, router, error)
         self._open[row.lane].leave_out(type(error).__name__, size)
 
     def _dead_letter(
@@ -373,22 +359,22 @@ class Publication:
         row: TableRow,
         key: bytes | None,
         value: bytes | None,
-        places: RecordPlaces,
+        router: RecordRouter,
         error: UnpublishableRowError,
     ) -> int:
         """Writes the most of a row that the dead-letter topic takes; returns its bytes."""
         for letter in dead_letters_of(row, key, value, self._table, self._sink, error):
-            if self._wrote(letter, topic, row.lane, places):
+            if self._wrote(letter, topic, row.lane, router):
                 return letter.bytes
         # Without key and value it is some hundred bytes.
         msg = f"the dead-letter topic {topic} does not even accept the reason for a row: {error}"
         raise RowTooLargeError(msg) from error
 
-    def _wrote(self, letter: DeadLetter, topic: str, number: int, places: RecordPlaces) -> bool:
+    def _wrote(self, letter: DeadLetter, topic: str, number: int, router: RecordRouter) -> bool:
         """Writes a dead letter; whether the topic takes one so large."""
         lane = self._lanes[number]
         try:
-            places.check(topic, letter.key, letter.value, letter.headers, "a dead letter")
+            router.check(topic, letter.key, letter.value, letter.headers, "a dead letter")
             lane.write(topic, letter.key, letter.value, headers=letter.headers, row="a dead letter")
         except RowTooLargeError:
             if lane.has_failed:
@@ -396,29 +382,32 @@ class Publication:
             return False
         return True
 
-    def _commit(self, step: _Step) -> bool:
+    def _commit(self, run: _SegmentRun) -> bool:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
-        now = [
-            replace(progress, topic_partitions=step.places.keyed_partitions)
-            for progress in step.batches.progress(
-                step.read.columns, self._settings, step.read.schema_ids, step.read.types
+        read, before = run.read, self._committed
+        now = run.batches.progress(read.columns, self._settings, read.schema_ids, read.types)
+        moved = [
+            # Left out: for those of runs that fail, which report nothing to Dagster.
+            replace(
+                each,
+                topic_partitions=run.router.keyed_partitions,
+                left_out=before[each.lane].left_out + sum(self._open[each.lane].left_out.values()),
             )
+            for each in now
+            if (each.version, each.rows) != (before[each.lane].version, before[each.lane].rows)
         ]
-        moved = False
-        for lane, reached in zip(self._lanes, now, strict=True):
-            before = self._committed[lane.number]
-            if (reached.version, reached.rows) != (before.version, before.rows):
-                self._check_same_table()
-                # For those of runs that fail: they report nothing to Dagster.
-                left_out = before.left_out + sum(self._open[lane.number].left_out.values())
-                progress = replace(reached, left_out=left_out)
-                self._tried[lane.number] = progress
-                lane.commit(progress)
-                del self._tried[lane.number]
-                self._committed[lane.number] = progress
-                self._done, self._open[lane.number] = self._done.plus(self._open[lane.number]), _Tally()
-                moved = True
-        self._batches += moved
+        if moved:
+            self._check_same_table()
+        if not all(self._lanes[progress.lane].is_open for progress in moved):
+            # They have no rows, but progress.
+            self._lanes.own_again(self._committed)
+        for progress in moved:
+            lane = progress.lane
+            self._tried[lane] = progress
+            self._lanes[lane].commit(progress)
+            self._committed[lane] = self._tried.pop(lane)
+            self._done, self._open[lane] = self._done.plus(self._open[lane]), _Tally()
+        self._batches += bool(moved)
         self._log.info("committed: version %d", min(progress.version for progress in self._committed))
         return self._limits.max_batches is None or self._batches < self._limits.max_batches
 
@@ -433,7 +422,7 @@ class Publication:
             self._is_same_table = True
 
 
-class _Where(NamedTuple):
+class _RowLabel(NamedTuple):
     """A row, for messages: most rows have none, so the text is made only then."""
 
     version: int
@@ -444,12 +433,12 @@ class _Where(NamedTuple):
         return f"version {self.version} of {self.table}, key {shown(self.key)}"
 
 
-class _Step(NamedTuple):
+class _SegmentRun(NamedTuple):
     """What is done with the rows of one segment."""
 
     batches: Batches
     read: SegmentRows
-    places: RecordPlaces
+    router: RecordRouter
 
 
 class _Tally:

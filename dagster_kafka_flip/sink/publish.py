@@ -18,7 +18,7 @@ from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, lanes_behind
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
-from dagster_kafka_flip.sink.record_places import topic_not_found
+from dagster_kafka_flip.sink.record_router import topic_not_found
 from dagster_kafka_flip.sink.result import PublishResult
 from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
@@ -134,7 +134,7 @@ class _Run:
         self._topic.prepare(described[sink.topic].replicas, self._log)
         # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes
         # back.
-        found = self._topic.read(is_owner=False)
+        found = self._topic.read(settled=False)
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
         idle = None if lanes_behind(found, known) else self._idle(found)
         if idle is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.sink.nested import Step, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.nested import Conversion, of_array, of_map, of_struct, of_text
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, serialized, struct_of, type_of
 from dagster_kafka_flip.table.sql import quoted
 
@@ -135,8 +135,8 @@ def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:
     return f.to_json(column, {**_JSON_OPTIONS, **options}).cast("binary")
 
 
-def _texts_in(path: str, kind: DataType) -> Step:
-    """The step of the texts in a value."""
+def _texts_in(path: str, kind: DataType) -> Conversion:
+    """The conversion of the texts in a value."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
@@ -146,7 +146,7 @@ def _texts_in(path: str, kind: DataType) -> Step:
     if isinstance(kind, t.MapType):
         inside = f"{path}{{}}"
         return of_map(_texts_in(inside, kind.valueType), _texts_in(inside, kind.keyType))
-    return of_text(path) if isinstance(kind, t.StringType) else Step()
+    return of_text(path) if isinstance(kind, t.StringType) else Conversion()
 
 
 def check_json(name: str, kind: DataType) -> None:

@@ -26,9 +26,11 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.brokers.release import OLDEST, release
-from tests.kafka_topic import QUIET, Kafka
+from tests.kafka_topic import QUIET, Kafka, consumed
 from tests.processes import wait_until
 from tests.sink.conftest import Published
+from tests.sink.held_requests import HeldRequests
+from tests.sink.numbers import EVERY_SCHEDULE, try_all
 from tests.source.flink.logs import splits_of
 from tests.windows.conftest import HOUR, START, hours
 
@@ -78,26 +80,6 @@ def _create_when_it_is_gone(kafka, topic):
             kafka.create(topic, 2)
 
 
-def _consumed(kafka, topic, partitions=1):
-    """What a consumer of committed records finds: topic partition, offset, key and value."""
-    wanted = {"enable.partition.eof": True, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reader", **wanted, **QUIET})
-    found, ended = [], set()
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-        while len(ended) < partitions:
-            for message in consumer.consume(1000, 0.1):
-                error = message.error()
-                if error is None:
-                    found.append((message.partition(), message.offset(), message.key(), message.value()))
-                else:
-                    assert error.name() == "_PARTITION_EOF"
-                    ended.add(message.partition())
-    finally:
-        consumer.close()
-    return sorted(found)
-
-
 def _landed(table):
     return landed.rows(table, "kafka_partition", "kafka_offset", "kafka_key", "kafka_value")
 
@@ -121,7 +103,7 @@ def test_each_committed_record_is_landed_once_and_a_transactions_when_it_is_over
     assert land(topic).rows == 10 + 5
     assert land(topic).rows == 0
     assert len(_landed(table)) == 135
-    assert _landed(table) == _consumed(kafka, topic, 2)
+    assert _landed(table) == consumed(kafka.bootstrap_servers, topic, 2)
 
     # The topic's id tells a new topic from the old one.
     kafka.delete(topic)
@@ -173,10 +155,10 @@ def test_records_left_by_compaction_are_landed(kafka, land, table, topic):
         kafka.produce(topic, [(key, str(offset))], timestamp=1000 * (offset + 1))
     # A new segment, so that the records before it can be compacted.
     kafka.produce(topic, [("roll", "8")], timestamp=10_000_000)
-    wait_until(lambda: len(_consumed(kafka, topic)) == 5, seconds=60)
+    wait_until(lambda: len(consumed(kafka.bootstrap_servers, topic)) == 5, seconds=60)
     assert land(topic).rows == 5
     assert [offset for _, offset, _, _ in _landed(table)] == [3, 5, 6, 7, 8]
-    assert _landed(table) == _consumed(kafka, topic)
+    assert _landed(table) == consumed(kafka.bootstrap_servers, topic)
 
 
 def test_windows_hold_the_records_of_their_hours(kafka, connection, spark_of, table, topic):
@@ -224,3 +206,15 @@ def test_a_tables_changes_are_published_once_behind_a_transaction_that_a_dead_ru
     assert published.run().records == 2
     assert published.run().records == 0
     assert published.texts() == {1: ["a"], 2: ["b", "B"], 3: ["c", None]}
+
+
+@pytest.mark.parametrize("version", ["3.7.2", "3.9.2"])
+def test_a_request_that_the_network_held_back_reaches_no_later_transaction(version, topic, tmp_path):
+    networks = []
+
+    def between(port):
+        networks.append(HeldRequests(port))
+        return networks[0]
+
+    with release(tmp_path, version, between) as address, closing(Kafka(address)) as kafka:
+        try_all(kafka, KafkaConnection(bootstrap_servers=address), topic, networks[0], EVERY_SCHEDULE)

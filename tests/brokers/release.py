@@ -18,8 +18,10 @@ from tests.kafka_topic import QUIET
 from tests.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from pathlib import Path
+
+    from tests.faults.network import Network
 
 _HOST = "127.0.0.1"
 _CLUSTER_ID = "KAdwYXHvSKuE15ZEhrUCLg"
@@ -55,7 +57,6 @@ def _alone(port: int, other: int) -> dict[str, str]:
         "process.roles": "broker,controller",
         "node.id": "1",
         "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{other}",
-        "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"1@{_HOST}:{other}",
@@ -63,18 +64,21 @@ def _alone(port: int, other: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def release(folder: Path, version: str) -> Generator[str]:
+def release(folder: Path, version: str, network: Callable[[int], Network] | None = None) -> Generator[str]:
     """A broker until the end of the block; gives its address.
 
     Args:
         folder: For its data and logs.
         version: Kafka's.
+        network: What makes the network that is between the broker and all of its clients, given the broker's port.
     """
     class_path = ":".join(map(str, retrieve((f"org.apache.kafka:kafka_2.13:{version}",))))
     port, other = free_ports(2)
     alone = tuple(map(int, version.split(".")[:2])) >= _KRAFT
-    _write(folder / "server.properties", {**_SETTINGS, **(_alone if alone else _with_zookeeper)(port, other)})
     with ExitStack() as stack:
+        found_at = port if network is None else stack.enter_context(network(port)).port
+        settings = {**_SETTINGS, **(_alone if alone else _with_zookeeper)(port, other)}
+        _write(folder / "server.properties", {**settings, "advertised.listeners": f"PLAINTEXT://{_HOST}:{found_at}"})
         if alone:
             subprocess.run(
                 [
@@ -92,8 +96,8 @@ def release(folder: Path, version: str) -> Generator[str]:
             main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
             stack.enter_context(_running(folder, _java(class_path, main), "zookeeper"))
         broker = stack.enter_context(_running(folder, _java(class_path, "kafka.Kafka"), "server"))
-        _wait_for(f"{_HOST}:{port}", broker, folder / "server.log")
-        yield f"{_HOST}:{port}"
+        _wait_for(f"{_HOST}:{found_at}", broker, folder / "server.log")
+        yield f"{_HOST}:{found_at}"
 
 
 def _wait_for(address: str, broker: subprocess.Popen[bytes], log: Path) -> None:

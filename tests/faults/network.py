@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -52,7 +53,7 @@ class Network:
         self._flows = threading.Event()
         self._flows.set()
         self._connections: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept)]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
     def __enter__(self) -> Self:
@@ -112,23 +113,27 @@ class Network:
                     continue
                 self._connections |= {client, broker}
             for source, sink in ((client, broker), (broker, client)):
-                thread = threading.Thread(target=self._forward, args=(source, sink))
+                thread = threading.Thread(target=self._forward, args=(source, sink), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                self._flows.wait()
-                # Clients say who they are in their first request (KIP-511).
-                if self._is_cut_for_java and b"apache-kafka-java" in data:
-                    break
-                sink.sendall(data)
+            self._copy(source, sink)
         with self._lock:
             for connection in (source, sink):
                 if connection in self._connections:
                     self._connections.remove(connection)
                     _reset(connection)
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        """Copies what one end sends to the other; both connections are closed when it ends."""
+        while data := source.recv(65536):
+            self._flows.wait()
+            # Clients say who they are in their first request (KIP-511).
+            if self._is_cut_for_java and b"apache-kafka-java" in data:
+                break
+            sink.sendall(data)
 
 
 class DistantBroker(LocalBroker):
@@ -136,13 +141,14 @@ class DistantBroker(LocalBroker):
 
     Args:
         data_dir: The folder for topics, settings and logs.
+        network: What makes the network, given the port to forward to.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, network: Callable[[int], Network] = Network) -> None:
         with socket.socket() as probe:
             probe.bind((_HOST, 0))
             self._distant_port: int = probe.getsockname()[1]
-        self.network = Network(self._distant_port)
+        self.network = network(self._distant_port)
         super().__init__(data_dir)
 
     @property

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, SinkFencedError, TransactionTimedOutError
 from dagster_kafka_flip.sink.lane import Lane
+from dagster_kafka_flip.sink.lanes import Lanes
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.limits import Limits
 from tests.processes import wait_until
@@ -158,13 +159,15 @@ def test_a_version_and_a_snapshot_larger_than_a_batch_go_on_where_they_ended(pub
 
 
 class _Gate:
-    """A partitioner that holds a run up at its first record, in mid-transaction."""
+    """A partitioner that holds a run up at one of its records, in mid-transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: int = 1) -> None:
         self.is_there, self.may_go = threading.Event(), threading.Event()
+        self._left = record
 
     def __call__(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
-        if not self.is_there.is_set():
+        self._left -= 1
+        if self._left == 0:
             self.is_there.set()
             assert self.may_go.wait(240)
         return 0
@@ -198,6 +201,28 @@ def test_a_run_that_another_one_overtook_is_fenced_and_adds_nothing(published):
     assert f"{published.topic}-0" in str(error)
     assert published.texts() == wanted
     assert result.lag_versions == 0
+
+
+def test_a_run_that_another_one_overtook_between_its_transactions_leaves_it_alone(published, monkeypatch):
+    wanted = _history(published)
+    options: dict[str, Any] = {"start": 0, "limits": Limits(max_records_per_batch=4)}
+    own_again, gate, held_up = Lanes.own_again, _Gate(6), []
+
+    def frozen(lanes: Any, committed: Any) -> None:
+        if not held_up:
+            # Of the other run, whose lanes come here, too.
+            held_up.append(None)
+            held_up[0] = _held_up(published, gate, **options)
+        own_again(lanes, committed)
+
+    monkeypatch.setattr(Lanes, "own_again", frozen)
+    with pytest.raises(SinkFencedError, match=r"this run committed nothing yet, and .* has version 0 and 4 rows of"):
+        published.run(partitioner=lambda *_: 0, **options)
+    gate.may_go.set()
+    thread, errors = held_up[0]
+    thread.join(240)
+    assert errors == []
+    assert published.texts() == wanted
 
 
 @pytest.mark.parametrize("lanes", [1, 2])

@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
-from dagster_kafka_flip.sink.record_places import batch_bytes, is_surely_within
+from dagster_kafka_flip.sink.record_router import batch_bytes, is_surely_within
 from dagster_kafka_flip.sink.serializers import StringSerializer
 from dagster_kafka_flip.source.limits import Limits
 

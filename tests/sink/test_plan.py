@@ -13,7 +13,6 @@ from dagster_kafka_flip.cli.position_sink import next_run
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.delta_source import DeltaSource
-from dagster_kafka_flip.sink.outlook import Outlook
 from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
@@ -25,6 +24,7 @@ from dagster_kafka_flip.sink.progress import (
     check_table,
     plan_segments,
 )
+from dagster_kafka_flip.sink.sink_status import SinkStatus
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
 
@@ -42,7 +42,7 @@ def at(version: int, rows: int = 0, lane: int = 0, lanes: int = 1, columns: tupl
     ],
 )
 def test_what_the_next_run_publishes_has_a_text(first, snapshot, stop, output):
-    assert next_run(Outlook((at(2),), first, snapshot, 5, stop), DeltaSource(table="a/b")) == output
+    assert next_run(SinkStatus((at(2),), first, snapshot, 5, stop), DeltaSource(table="a/b")) == output
 
 
 def test_progress_is_what_was_written():

@@ -100,7 +100,7 @@ def test_fields_keep_their_numbers_and_those_of_columns_that_are_gone_are_reserv
 
 def _avro(struct: t.StructType, *fields: dict[str, object]):
     schema = AvroSchema.of(json.dumps({"type": "record", "name": "R", "fields": fields}))
-    avro_serializer.step_of(struct, schema, "value: schema 7")
+    avro_serializer.conversion_of(struct, schema, "value: schema 7")
 
 
 def _proto(struct: t.StructType, fields: str):
@@ -110,7 +110,7 @@ def _proto(struct: t.StructType, fields: str):
 
 def _json(struct: t.StructType, properties: dict[str, object], **more: object):
     members = members_of(json.dumps({"type": "object", "properties": properties, **more}), what="x")
-    json_schema_serializer.step_of(struct, members, "value: schema 7", leaves_out=False)
+    json_schema_serializer.conversion_of(struct, members, "value: schema 7", leaves_out=False)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_keywords_of_a_json_schema_that_limit_values_are_not_looked_at():
     members = members_of(json.dumps(given), what="it")
     # Bytes, as Base64: of texts it is looked at whether they are UTF-8.
     struct = columns(v=t.BinaryType(), n=INT, a=t.ArrayType(t.BinaryType()))
-    assert json_schema_serializer.step_of(struct, members, "value: schema 7", leaves_out=False).wrong is None
+    assert json_schema_serializer.conversion_of(struct, members, "value: schema 7", leaves_out=False).wrong is None
 
 
 def test_required_and_closed_json_schema_serializer_are_held():

@@ -1,4 +1,4 @@
-"""RecordPlaces: topic, topic partition, time, headers and size of a record, checked before it is written."""
+"""RecordRouter: topic, topic partition, time, headers and size of a record, checked before it is written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Topic(NamedTuple):
     max_ahead_ms: int | None = None
 
 
-class RecordPlaces:
+class RecordRouter:
     """Chooses where records go, and checks that they can. In messages, `where` is the row.
 
     Raises:

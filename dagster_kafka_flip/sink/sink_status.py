@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class SinkStatus:
     """The progress of a sink, and what its next run would publish.
 
     Attributes:
@@ -57,9 +57,9 @@ class Outlook:
         return None if published is None else max(0, self.newest_version - published)
 
 
-def outlook(
+def sink_status(
     source: DeltaSource, sink: KafkaSink, connection: KafkaConnection, spark: Callable[[], SparkSession]
-) -> Outlook:
+) -> SinkStatus:
     """Reads a sink's progress and its table's newest version.
 
     A run that is under way may be further: only the owner of the transactional ids knows the progress for certain.
@@ -76,7 +76,7 @@ def outlook(
     with contextlib.closing(KafkaCluster(connection)) as cluster:
         topic = ProgressTopic(cluster, sink)
         there = cluster.describe_topics([topic.name, sink.topic], skip_missing=True)
-        found = topic.read(is_owner=False) if topic.name in there else {}
+        found = topic.read(settled=False) if topic.name in there else {}
     topic_id = there[sink.topic].topic_id if sink.topic in there else None
     check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
     local = local_version(source)
@@ -90,7 +90,7 @@ def outlook(
     check_table(found, sink.transactional_id_prefix, str(source), table_id)
     stop = newest if source.stop is None else min(newest, source.stop)
     first, snapshot = _first(source, found, newest, stop)
-    return Outlook(tuple(found[number] for number in sorted(found)), first, snapshot, newest, stop)
+    return SinkStatus(tuple(found[number] for number in sorted(found)), first, snapshot, newest, stop)
 
 
 def _first(source: DeltaSource, found: Mapping[int, Progress], newest: int, stop: int) -> tuple[int | None, bool]:

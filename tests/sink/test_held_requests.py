@@ -1,0 +1,82 @@
+"""Requests that the network held back, and let through in a later transaction: that one is neither torn nor ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.limits import Limits
+from tests.faults.network import DistantBroker
+from tests.kafka_topic import Kafka
+from tests.sink.held_requests import END_TXN, PRODUCE, HeldRequests, Place
+from tests.sink.numbers import EVERY_SCHEDULE, try_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantBroker]:
+    """A broker behind such a network."""
+    with DistantBroker(tmp_path_factory.mktemp("held"), HeldRequests) as local:
+        yield local
+
+
+@pytest.fixture
+def network(distant: DistantBroker) -> HeldRequests:
+    """The network."""
+    assert isinstance(distant.network, HeldRequests)
+    return distant.network
+
+
+@pytest.fixture
+def kafka(distant: DistantBroker) -> Iterator[Kafka]:
+    """Makes topics, by a way of its own."""
+    client = Kafka(distant.bootstrap_servers)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def connection(distant: DistantBroker) -> KafkaConnection:
+    """The way to the broker through the network."""
+    return KafkaConnection(bootstrap_servers=distant.distant_servers)
+
+
+@pytest.mark.spark
+def test_a_commit_that_the_network_held_back_does_not_end_the_next_transaction(published, network):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(16)")
+    # The first commit is that of the progress alone. Of the third transaction, some records are there.
+    network.hold(Place(END_TXN, 2), until=Place(PRODUCE, 3))
+    errors: list[KafkaFlipError] = []
+    for _ in range(5):
+        try:
+            published.run(
+                start=0,
+                limits=Limits(max_records_per_batch=8),
+                properties={"linger.ms": "0", "batch.num.messages": "1"},
+            )
+        except KafkaFlipError as error:  # noqa: PERF203 - run again, as its message says
+            errors.append(error)
+        else:
+            break
+    assert network.is_released
+    assert published.texts() == {key: ["a"] for key in range(16)}
+    assert errors == []
+
+
+def test_each_number_is_there_once_wherever_a_request_was_held_back_and_let_through(kafka, connection, topic, network):
+    # Of the transaction after it, some records are there.
+    schedules = [each for each in EVERY_SCHEDULE if each.until == Place(PRODUCE, 3) and each.end != "goes on"]
+    try_all(kafka, connection, topic, network, schedules)
+
+
+@pytest.mark.nightly
+def test_each_number_is_there_once_at_every_place(kafka, connection, topic, network):
+    try_all(kafka, connection, topic, network, EVERY_SCHEDULE)
