@@ -17,6 +17,7 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetSelection,
+    DagsterInstance,
     DagsterInvalidDefinitionError,
     DailyPartitionsDefinition,
     Definitions,
@@ -504,6 +505,24 @@ def test_rejected_records_of_the_last_runs_are_counted(kafka, instance, resource
         "runs_unknown": 0,
     }
     assert check(3)[1].passed
+
+
+def test_what_a_run_rejected_that_died_after_its_commit_is_unknown():
+    landed = build_kafka_delta_asset(
+        name="landed",
+        source=KafkaSource(topics=("orders",)),
+        table="lake/orders",
+        value_format=JsonFormat("n INT", on_error="null"),
+    )
+    resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
+    with DagsterInstance.ephemeral() as instance:
+        # What the next run reports of such a commit; its own number is of its own records.
+        shown = {"kafka/rejected_records": 0, "delta/unreported_commits": 1}
+        instance.report_runless_asset_event(AssetMaterialization("landed", metadata=shown))
+        checked = _Checked(instance, resources, landed, kafka_delta_checks(landed, max_rejected=9))
+        found = checked.one("no_records_rejected_lately")
+    assert (found.passed, found.severity, values(found)["runs_unknown"]) == (False, AssetCheckSeverity.WARN, 1)
+    assert "unknown for 1 more run: see kafka/unknown or delta/unreported_commits" in output(found)
 
 
 @pytest.mark.kafka

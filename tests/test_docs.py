@@ -257,6 +257,28 @@ def test_the_components_in_the_documents_are_a_project_that_loads():
             Definitions.validate_loadable(defs)
 
 
+def test_a_condition_that_a_template_cant_combine_comes_from_the_documents_python_file():
+    from dagster import AssetKey
+    from dagster.components.testing import create_defs_folder_sandbox
+
+    ours = [block for block in BLOCKS if block.document.name == "component.md"]
+    python = next(block for block in ours if "@template_var" in block.code)
+    components = [block.code for block in ours if block.marker == A_COMPONENT]
+    yaml_, resources = components[0], next(code for code in components if "KafkaResourcesComponent" in code)
+    (name,) = re.findall(r"def (\w+)", python.code)
+    yaml_ = re.sub(r"automation_condition: .*", f'automation_condition: "{{{{ {name} }}}}"', yaml_)
+    with create_defs_folder_sandbox() as sandbox:
+        folder = sandbox.defs_folder_path / "orders"
+        folder.mkdir()
+        (sandbox.defs_folder_path / "resources").mkdir()
+        (sandbox.defs_folder_path / "resources" / "defs.yaml").write_text(resources, encoding="utf-8")
+        (folder / "template_vars.py").write_text(python.code, encoding="utf-8")
+        (folder / "defs.yaml").write_text(f"template_vars_module: .template_vars\n{yaml_}", encoding="utf-8")
+        with sandbox.build_all_defs() as defs:
+            spec = defs.resolve_asset_graph().get(AssetKey("orders")).to_asset_spec()
+    assert spec.automation_condition == getattr(_run(python), name)()
+
+
 def test_the_commits_document_is_one():
     from dagster_kafka_flip.table.document import CommitDocument
 

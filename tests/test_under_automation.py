@@ -12,6 +12,7 @@ from dagster import (
     AssetCheckResult,
     AssetCheckSpec,
     AssetKey,
+    AssetMaterialization,
     AssetSelection,
     AutomationCondition,
     DagsterInstance,
@@ -46,7 +47,7 @@ from tests.test_component import DELTA, RESOURCES, load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagster import ExecuteInProcessResult, RunRequest
+    from dagster import AssetsDefinition, ExecuteInProcessResult, RunRequest
 
 LANDED, REPORT = AssetKey("landed"), AssetKey("report")
 MIDNIGHT = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -172,6 +173,34 @@ def test_a_partition_that_a_condition_starts_has_every_check():
         (request,) = daemon.tick(MIDNIGHT + timedelta(hours=1))
     # Without a list, all of them run.
     assert (request.partition_key, request.asset_check_keys) == ("2026-02-28", None)
+
+
+def test_windows_whose_tick_nobody_saw_are_asked_for_at_the_next_one():
+    def windows(name: str, condition: AutomationCondition[Any]) -> AssetsDefinition:
+        return build_kafka_delta_asset(
+            name=name,
+            source=KafkaSource(topics=("orders",)),
+            table=f"lake/{name}",
+            partitions_def=DailyPartitionsDefinition("2026-02-27"),
+            automation_condition=condition,
+        )
+
+    at = "30 1 * * *"
+    missing = windows(
+        "missing",
+        AutomationCondition.in_latest_time_window(timedelta(days=7))
+        & AutomationCondition.missing()
+        & AutomationCondition.cron_tick_passed(at)
+        & ~AutomationCondition.in_progress(),
+    )
+    with DagsterInstance.ephemeral() as instance:
+        resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
+        defs = Definitions(assets=[missing, windows("latest", AutomationCondition.on_cron(at))], resources=resources)
+        daemon = Daemon(defs, instance, MIDNIGHT)
+        instance.report_runless_asset_event(AssetMaterialization("missing", partition="2026-02-28"))
+        requests = daemon.tick(MIDNIGHT + timedelta(days=3, hours=2))
+        asked = [(key.to_user_string(), each.partition_key) for each in requests for key in each.asset_selection or ()]
+    assert sorted(asked) == [("missing", day) for day in ("2026-02-27", "2026-03-01", "2026-03-02", "2026-03-03")]
 
 
 @pytest.mark.kafka

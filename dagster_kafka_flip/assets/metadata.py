@@ -45,6 +45,7 @@ COLUMN_SCHEMA = "dagster/column_schema"
 TABLE_NAME = "dagster/table_name"
 WATERMARK = "kafka/watermark"
 UNKNOWN = "kafka/unknown"
+UNREPORTED = "delta/unreported_commits"
 
 # More names would fill a page without adding information.
 _NAMED_PARTITIONS = 20
@@ -201,7 +202,7 @@ def _unreported(result: IngestResult) -> dict[str, Any]:
     if before is None:
         return {}
     metadata: dict[str, Any] = {
-        "delta/unreported_commits": before.commits,
+        UNREPORTED: before.commits,
         "delta/unreported_versions": f"{before.from_version} to {before.to_version}",
     }
     if before.rows is not None:

@@ -16,7 +16,7 @@ from dagster import (
     TableRecord,
 )
 
-from dagster_kafka_flip.assets.metadata import UNKNOWN, timestamp_value
+from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED, timestamp_value
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
 from dagster_kafka_flip.assets.window_metadata import of_run
 from dagster_kafka_flip.settings.names import counted, first_few
@@ -211,24 +211,27 @@ class LogChecks:
             AssetRecordsFilter(asset_key=self.key, after_timestamp=since), limit=_MOST_MATERIALIZATIONS
         )
         # Each partition of a run has the run's number of rejected records.
-        by_run: dict[str, int] = {}
-        ours: set[str] = set()
+        by_run: dict[str, int | None] = {}
+        # Of a run that died after its commit, only the next run tells, without how much was rejected.
+        untold = 0
         for record in found.records:
             metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
-            if any(name.startswith("kafka/") for name in metadata):
-                ours.add(record.run_id)
+            untold += UNREPORTED in metadata
             recorded = of_run(metadata, "kafka/rejected_records")
-            rejected = None if recorded is None else recorded.value
-            if isinstance(rejected, int):
-                by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
-        rejected, most = sum(by_run.values()), self.max_rejected or 0
-        runs, uncounted = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
+            if recorded is not None and isinstance(recorded.value, int):
+                by_run[record.run_id] = max(by_run.get(record.run_id) or 0, recorded.value)
+            elif any(name.startswith("kafka/") for name in metadata):
+                by_run.setdefault(record.run_id, None)
+        numbers = [number for number in by_run.values() if number is not None]
+        rejected, most, runs = sum(numbers), self.max_rejected or 0, sum(1 for number in numbers if number)
+        uncounted = len(by_run) - len(numbers) + untold
         description = (
             f"Rejected records in the last {self.rejected_within / timedelta(hours=1):g} hours: {rejected:,}, in "
-            f"{runs:,} of {counted(len(by_run), 'run')}; the limit is {most:,}"
+            f"{runs:,} of {counted(len(numbers), 'run')}; the limit is {most:,}"
         )
         if uncounted:
-            description += f". The number is unknown for {uncounted:,} more runs; see {UNKNOWN} in their metadata"
+            unknown = counted(uncounted, "more run")
+            description += f". The number is unknown for {unknown}: see {UNKNOWN} or {UNREPORTED} in the metadata"
         if found.has_more:
             description += f". Only the last {_MOST_MATERIALIZATIONS:,} materializations were counted"
         return self._result(
@@ -238,7 +241,7 @@ class LogChecks:
             metadata={
                 "rejected_records": rejected,
                 "max_rejected": most,
-                "runs": len(by_run),
+                "runs": len(numbers),
                 "runs_with_rejected": runs,
                 "runs_unknown": uncounted,
             },

@@ -42,7 +42,7 @@ from dagster_kafka_flip.ingestion.observation import observed_metrics
 from dagster_kafka_flip.ingestion.pending_dead_letters import UNREADABLE, PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.set_aside import set_aside
-from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.incident import Tolerance, found
 from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
@@ -468,8 +468,8 @@ class DeadLetterTable:
         self.landed = total((self.landed, committed.rows))
         if letters.splits:
             self._spec.log.info(
-                "wrote %s dead letters of version %d of %s in version %d of %s",
-                "an unknown number of" if committed.rows is None else committed.rows,
+                "wrote %s of version %d of %s in version %d of %s",
+                "dead letters" if committed.rows is None else counted(committed.rows, "dead letter"),
                 batch.version,
                 self._spec.target,
                 committed.version,
