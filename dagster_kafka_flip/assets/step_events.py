@@ -19,20 +19,6 @@ _IN_MESSAGE = frozenset({"py4j", "pyspark", "grpc", "confluent_kafka", "cimpl", 
 # Exception: a user's function failed on an executor.
 _OF_USERS = "PythonException"
 
-# What is as it is until somebody changes something. All others, such as a broker that is away, may pass by themselves.
-_LASTING = frozenset(
-    """
-    ChangeDataFeedError ClusterAccessError ClusterChangedError ConfigurationError DeadLetterDecoderError
-    DeadLetterLostError DeadLetterTableMissingError DocumentVersionError EndBeforePositionError ForeignRowsError
-    IncompatibleSchemaError IncompatibleVersionsError JavaNotFoundError KeyOrderUnknownError LogChangedError
-    NotAppendedError NullKeyError OffsetNotFoundError OffsetOutOfRangeError PositionLostError RecordsRejectedError
-    RetentionOvertookPositionError SchemaMismatchError SchemaRegistryLoginError StreamOverlapError TableModeError
-    TableReplacedError TableTruncatedError TimestampOutOfRangeError TimestampTypeChangedError TopicNotFoundError
-    TopicRecreatedError UnavailableValueError UnpublishableRowError UnsafeStoreError VersionsGoneError
-    WindowBeyondRetentionError WindowsChangedError
-    """.split()  # noqa: SIM905 - one on a line would be a page
-)
-
 _logger = logging.getLogger(__name__)
 
 
@@ -60,11 +46,6 @@ def step_events(context: Any, events: Iterator[T]) -> Iterator[T]:
         raise as_failure(error) from cause.with_traceback(None)
 
 
-def is_lasting(kind: type[KafkaFlipError]) -> bool:
-    """Whether no retry can help against errors of a class."""
-    return any(each.__name__ in _LASTING for each in kind.__mro__)
-
-
 def as_failure(error: KafkaFlipError) -> KafkaFlipError:
     """Makes an error one of Dagster's Failures, too: its page begins with the message, and retries are only for some.
 
@@ -75,7 +56,7 @@ def as_failure(error: KafkaFlipError) -> KafkaFlipError:
     failure = made.__new__(made, *error.args)
     # Not by their __init__: each class has its own.
     vars(failure).update(vars(error))
-    vars(failure).update(vars(Failure(str(error), _metadata(vars(error)), allow_retries=not is_lasting(kind))))
+    vars(failure).update(vars(Failure(str(error), _metadata(vars(error)), allow_retries=not kind.is_lasting)))
     return failure
 
 
