@@ -346,8 +346,7 @@ def _tell_of_slots(instance: DagsterInstance, pool: str | None) -> None:
     found = storage.get_concurrency_info(pool)
     for run_id in sorted({slot.run_id for slot in found.claimed_slots}):
         record = instance.get_run_record_by_id(run_id)
-        state = "deleted" if record is None else record.dagster_run.status.value
-        begun = None if record is None else record.start_time
+        state, begun = ("deleted", None) if record is None else (record.dagster_run.status.value, record.start_time)
         since = (
             "" if begun is None else f", begun at {datetime.fromtimestamp(begun, tz=timezone.utc):%Y-%m-%d %H:%M:%SZ}"
         )

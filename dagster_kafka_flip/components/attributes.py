@@ -56,8 +56,7 @@ from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
-from dagster_kafka_flip.runtime.redaction import is_credential
-from dagster_kafka_flip.settings.hidden import hidden_parameters
+from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
