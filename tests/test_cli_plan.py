@@ -276,6 +276,15 @@ def test_an_asset_is_planned_from_dagsters_record(  # noqa: PLR0915 - one landin
     assert "Dagster's record: the table's version 4" in idle
     assert f"by run {event.run_id}" in idle
 
+    with DagsterInstance.get() as instance:
+        pool = namespace["landed"].op.pool
+        instance.event_log_storage.set_concurrency_slots(pool, 1)
+        for claimant in (event.run_id, "a later one"):
+            instance.event_log_storage.claim_concurrency_slot(pool, claimant, "lake__landed")
+    told = " ".join(run(*where, TEST_BROKER=broker).stderr.split())
+    assert f"The run {event.run_id} (SUCCESS, begun at 20" in told
+    assert f"has a slot of the pool {pool}, for which 1 step" in told
+
     kafka.grow(records, 4)
     kafka.produce(records, [(None, "new")], partition=3)
     kafka.produce(records, [(None, "next")], partition=1)

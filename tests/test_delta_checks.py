@@ -17,7 +17,6 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetSelection,
-    DagsterInstance,
     DagsterInvalidDefinitionError,
     DailyPartitionsDefinition,
     Definitions,
@@ -33,6 +32,7 @@ from dagster_kafka_flip import (
     KafkaDeltaTable,
     KafkaResource,
     KafkaSource,
+    Limits,
     OffsetsInitializer,
     SparkResource,
     StringFormat,
@@ -380,7 +380,7 @@ def test_an_asset_downstream_does_not_run_when_a_blocking_check_fails(
 
 @needs_both
 def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spark):
-    checked = landed(max_lag=3)
+    checked = landed(max_lag=3, max_delay=timedelta(hours=1))
     no_spark()
     passed = checked.one("lag_below")
     assert passed.passed
@@ -403,6 +403,8 @@ def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spar
     assert (lost.passed, lost.severity) == (False, AssetCheckSeverity.ERROR)
     assert "Retention deleted 2 unread offsets on 1 topic partition" in output(lost)
     assert (values(lost)["lag"], values(lost)["lost_offsets"]) == (2, 2)
+    stale = checked.one("watermark_fresh")
+    assert (stale.passed, "has lost records that were not read" in output(stale)) == (False, True)
 
 
 @needs_both
@@ -507,22 +509,33 @@ def test_rejected_records_of_the_last_runs_are_counted(kafka, instance, resource
     assert check(3)[1].passed
 
 
-def test_what_a_run_rejected_that_died_after_its_commit_is_unknown():
-    landed = build_kafka_delta_asset(
-        name="landed",
-        source=KafkaSource(topics=("orders",)),
-        table="lake/orders",
+@needs_both
+def test_rejected_records_of_a_run_that_died_are_unknown_and_not_none(kafka, instance, resources, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "no json"), (None, '{"n": 1}')])
+    fails = [True]
+
+    @kafka_delta_asset(
+        source=KafkaSource(topics=(topic,)),
+        table=table,
         value_format=JsonFormat("n INT", on_error="null"),
+        limits=Limits(max_records_per_batch=1),
     )
-    resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
-    with DagsterInstance.ephemeral() as instance:
-        # What the next run reports of such a commit; its own number is of its own records.
-        shown = {"kafka/rejected_records": 0, "delta/unreported_commits": 1}
-        instance.report_runless_asset_event(AssetMaterialization("landed", metadata=shown))
-        checked = _Checked(instance, resources, landed, kafka_delta_checks(landed, max_rejected=9))
-        found = checked.one("no_records_rejected_lately")
-    assert (found.passed, found.severity, values(found)["runs_unknown"]) == (False, AssetCheckSeverity.WARN, 1)
-    assert "unknown for 1 more run: see kafka/unknown or delta/unreported_commits" in output(found)
+    def landed(records):
+        # The table's creation is its first commit.
+        if fails and len(list(Path(table).glob("_delta_log/*.json"))) == 2:
+            fails.clear()
+            msg = "before the second batch"
+            raise ValueError(msg)
+        return records
+
+    checked = _Checked(instance, resources, landed, kafka_delta_checks(landed, max_rejected=9))
+    assert not materialize([landed], instance=instance, resources=resources, raise_on_error=False).success
+    assert not fails
+    checked.land()
+    found = checked.one("no_records_rejected_lately")
+    assert (found.passed, values(found)["runs_unknown"]) == (False, 1)
+    assert "delta/unreported_commits" in output(found)
 
 
 @pytest.mark.kafka

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.redaction import hide_from_logs, is_credential, redaction_regex
+from dagster_kafka_flip.runtime.redaction import hide_from_logs, redaction_regex
 from dagster_kafka_flip.runtime.session import build_session
-from dagster_kafka_flip.settings.hidden import hidden_parameters, marked_as_secret
+from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential, marked_as_secret
 
 # Spark's default of spark.redaction.regex.
 _DEFAULT_REGEX = r"(?i)secret|password|token|access[.]?key"

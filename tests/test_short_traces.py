@@ -8,13 +8,17 @@ import subprocess
 import sys
 import textwrap
 import traceback
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
+from dagster_kafka_flip import errors
+from dagster_kafka_flip.assets import multi_asset
 from dagster_kafka_flip.assets.step_events import step_events
-from dagster_kafka_flip.errors import TopicNotFoundError, WriteFailedError
+from dagster_kafka_flip.errors import KafkaFlipError, TopicNotFoundError, WriteFailedError
 
 
 def _failing(error, cause=None):
@@ -55,6 +59,19 @@ def test_a_cause_that_the_message_repeats_is_dropped_and_a_users_own_stays():
         reported = "".join(_lines(WriteFailedError("the write failed"), cause))
         assert str(cause) in reported
         assert failed in reported
+
+
+def test_each_error_says_whether_a_retry_may_help():
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and KafkaFlipError in each.__bases__]
+    assert [each.__name__ for each in kinds if "is_lasting" not in vars(each)] == []
+
+
+def test_of_the_errors_of_several_tables_one_that_may_pass_is_raised():
+    lasting, passing = TopicNotFoundError("no topic"), WriteFailedError("a full disk")
+    context: Any = SimpleNamespace(log=logging.getLogger(__name__))
+    for failures in ([lasting, passing], [passing, lasting]):
+        with pytest.raises(WriteFailedError):
+            multi_asset._raise(dict(zip("ab", failures, strict=True)), context)
 
 
 def test_other_exceptions_are_left_alone():

@@ -353,8 +353,9 @@ def test_rejected_records_fail_a_check_of_their_own(kafka, spark, broker, topic,
             "schema_fits": True,
         }
         assert checks["no_records_rejected"].metadata["rejected_records"].value == 1
-        found = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
-        assert all(check.passed for check in found)
+        again = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
+        assert {check.check_name: check.passed for check in again} == {each: checks[each].passed for each in checks}
+        assert all(check.metadata["unchanged"].value for check in again), "the run read nothing"
 
 
 def test_the_next_run_reports_errors_that_a_failed_run_tolerated(kafka, spark, broker, topic, table):
@@ -404,6 +405,7 @@ def test_the_next_run_reports_errors_that_a_failed_run_tolerated(kafka, spark, b
     fails["after"] = 100
     metadata, check = shown(run())
     assert (metadata["delta/unreported_commits"], metadata["delta/unreported_rows"]) == (1, 3)
+    assert metadata["delta/unreported_runs"] == failed.run_id
     assert metadata["kafka/lost_offsets"] == 2
     assert not check.passed
     assert check.metadata["lost_offsets"].value == 2

@@ -156,6 +156,58 @@ def test_runs_that_a_condition_starts_evaluate_every_check_of_every_asset_in_the
     assert daemon.tick() == []
 
 
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_an_idle_run_hides_no_failure_of_a_check_and_holds_back_nothing_that_waits_for_one(
+    kafka, instance, resources, topic, table
+):
+    made = build_kafka_delta_asset(
+        name="landed", source=KafkaSource(topics=(topic,)), table=table, value_format=JsonFormat("n INT")
+    )
+    ticks = AutomationCondition.cron_tick_passed("* * * * *")
+
+    @asset(deps=[made], automation_condition=ticks & AutomationCondition.all_deps_blocking_checks_passed())
+    def report() -> None:
+        pass
+
+    @asset_check(asset=made)
+    def of_the_user() -> AssetCheckResult:
+        return AssetCheckResult(passed=False, description="three rows lack a name")
+
+    defs = Definitions(
+        assets=[made, report], asset_checks=[*kafka_delta_checks(made, max_lag=10), of_the_user], resources=resources
+    )
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"m": 1}')])
+    names = ("schema_fits", "no_gap", "no_duplicate", "lag_below", "of_the_user")
+
+    def land() -> dict[str, tuple[str, str | None]]:
+        job = defs.resolve_implicit_global_asset_job_def().get_subset(asset_selection={LANDED})
+        assert job.execute_in_process(instance=instance).success
+        newest = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+            [AssetCheckKey(LANDED, name) for name in names]
+        )
+        return {
+            key.name: (found.status.value, getattr(found.evaluation, "description", None))
+            for key, found in newest.items()
+            if found is not None
+        }
+
+    before = land()
+    assert {name: status for name, (status, _) in before.items()} == {
+        "schema_fits": "FAILED",
+        "no_gap": "SUCCEEDED",
+        "no_duplicate": "SUCCEEDED",
+        "lag_below": "SUCCEEDED",
+        "of_the_user": "FAILED",
+    }
+    daemon = Daemon(defs, instance, MIDNIGHT)
+    assert len(daemon.tick(MIDNIGHT + timedelta(minutes=2))) == 1
+    # What passed at that time may be wrong by now.
+    assert land() == {**before, "lag_below": ("PLANNED", None)}
+    assert len(daemon.tick(MIDNIGHT + timedelta(minutes=4))) == 1, "no check has failed since"
+
+
 def test_a_partition_that_a_condition_starts_has_every_check():
     made = build_kafka_delta_asset(
         name="landed",

@@ -725,9 +725,25 @@ def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, 
             "attributes.spark: SparkResource: packages: invalid Maven coordinate 'hadoop-aws'; write group:name:v",
         ),
         ('bootstrap_servers: "a:1"', "app_name: [a]", "attributes.spark.app_name: expected a string, got a list"),
+        (
+            'bootstrap_servers: "a:1"',
+            'remote: "sc://a:1/;token={{ env.SECRET }}"',
+            'attributes.spark.remote: write all of it as "{{ env.NAME }}": the value of a variable in a longer',
+        ),
+        (
+            'bootstrap_servers: "a:1"',
+            'config: {spark.hadoop.fs.s3a.secret.key: "{{ env.SECRET | trim }}"}',
+            'attributes.spark.config.spark.hadoop.fs.s3a.secret.key: write all of it as "{{ env.NAME }}"',
+        ),
+        (
+            'bootstrap_servers: "a:1", java_properties: {ssl.truststore.password: "{{ env.SECRET }}+"}',
+            "",
+            'attributes.kafka.java_properties.ssl.truststore.password: write all of it as "{{ env.NAME }}"',
+        ),
     ],
 )
-def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kafka, spark, message):
+def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kafka, spark, message, monkeypatch):
+    monkeypatch.setenv("SECRET", "hunter2")
     output = refusal(resources=f"{RESOURCES}  kafka: {{{kafka}}}\n  spark: {{{spark}}}\n")
     assert f"resources/defs.yaml:{4 if 'attributes.spark' in message else 3}: {message}" in output
     assert "hunter2" not in output
@@ -758,6 +774,13 @@ def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kaf
 )
 def test_a_file_that_is_wrong_as_a_whole_says_so(text, message):
     assert message in refusal(landed=text)
+
+
+def test_a_resource_that_is_all_in_a_variable_is_not_shown(monkeypatch):
+    monkeypatch.setenv("WHOLE", '{"bootstrap_servers": "a:1", "sasl_password": "hunter2"}')
+    output = refusal(resources=RESOURCES + '  kafka: "{{ env.WHOLE }}"\n  spark: {}\n')
+    assert "attributes.kafka: invalid KafkaResource; write its fields as a mapping" in output
+    assert "hunter2" not in output
 
 
 def test_each_of_several_wrong_attributes_is_reported():

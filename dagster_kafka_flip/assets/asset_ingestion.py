@@ -186,17 +186,16 @@ class Ingestion:
             record: Dagster's record of the asset at the start of the run.
         """
         metadata = self._with_columns(result_metadata(record.noted_in(result), record.materialization))
+        findings = Findings(result.all_incidents, result.rejected_records, unknown=result.unknown, fields=result.fields)
         if self.on_idle == "skip" and record.has_all_of(result):
             # Also an idle run that read the table records the position: else every later one would read it again.
             yield AssetObservation(key, description="Nothing new.", metadata=metadata)
-        else:
-            yield MaterializeResult(asset_key=key, metadata=metadata, data_version=data_version(result.state))
+            # A check is of the newest materialization, of which a run without records shows nothing better.
+            yield from failed_checks(self.checks, key, findings)
+            return
+        yield MaterializeResult(asset_key=key, metadata=metadata, data_version=data_version(result.state))
         # After the materialization: Dagster attaches a check to the newest one.
-        yield from check_results(
-            self.checks,
-            key,
-            Findings(result.all_incidents, result.rejected_records, unknown=result.unknown, fields=result.fields),
-        )
+        yield from check_results(self.checks, key, findings)
 
     def replace(
         self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig

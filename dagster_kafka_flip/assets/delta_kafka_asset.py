@@ -67,18 +67,7 @@ class PublishOptions(DescriptionOptions, OpOptions, total=False):
 
 @dataclass(frozen=True)
 class Publishing:
-    """What one asset publishes, and with which resources.
-
-    Attributes:
-        key: The asset's key.
-        source: The table.
-        sink: The topic.
-        limits: Limits of transactions and runs.
-        cluster: Name in the KafkaResource's `clusters`; None for its own fields.
-        kafka: Key of the KafkaResource.
-        spark: Key of the SparkResource.
-        transform: From the rows to publish to those that are published; None for all as they are.
-    """
+    """What one asset publishes, and the keys of the resources with which it does."""
 
     key: AssetKey
     source: DeltaSource

@@ -87,8 +87,8 @@ def kafka_delta_asset(
         limits: Limits of batches and runs. Default: everything new in one commit.
         tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: the run continues, its metadata
             has the error and the number of lost records, and an asset check fails. Default: none.
-        on_idle: Result of a run without new records: `skip` (default) records an observation, and downstream assets
-            and other steps' checks of the same run are skipped; `materialize` records a materialization with an
+        on_idle: Result of a run without new records: `skip` (default) records an observation, failures of checks
+            stay, and downstream assets of the same run are skipped; `materialize` records a materialization with an
             unchanged data version.
         verify_after: How long a run trusts Dagster's record of the position if it shows no new records. Default: 24
             hours.

@@ -45,7 +45,7 @@ COLUMN_SCHEMA = "dagster/column_schema"
 TABLE_NAME = "dagster/table_name"
 WATERMARK = "kafka/watermark"
 UNKNOWN = "kafka/unknown"
-UNREPORTED = "delta/unreported_commits"
+UNREPORTED_COMMITS = "delta/unreported_commits"
 
 # More names would fill a page without adding information.
 _NAMED_PARTITIONS = 20
@@ -202,11 +202,13 @@ def _unreported(result: IngestResult) -> dict[str, Any]:
     if before is None:
         return {}
     metadata: dict[str, Any] = {
-        UNREPORTED: before.commits,
+        UNREPORTED_COMMITS: before.commits,
         "delta/unreported_versions": f"{before.from_version} to {before.to_version}",
     }
     if before.rows is not None:
         metadata["delta/unreported_rows"] = before.rows
+    if before.runs:
+        metadata["delta/unreported_runs"] = ", ".join(before.runs)
     return metadata
 
 

@@ -22,7 +22,7 @@ from dagster_kafka_flip.assets.run_config import IngestRunConfig
 from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.assets.transform_arguments import check_transform
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.assets.asset_ingestion import StepEvent
     from dagster_kafka_flip.assets.position_record import Record
-    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 
@@ -239,9 +238,8 @@ def _go_on(
 
 
 def _raise(failures: Mapping[str, Exception], context: AssetExecutionContext) -> None:
-    """Logs all failed tables and raises the first error, if any."""
+    """Logs all failed tables and raises one of the errors, if any: first one that may pass, so that it is retried."""
     for name, failure in failures.items():
         context.log.error("%s is behind the other tables: %s", name, failure)
-    first = next(iter(failures.values()), None)
-    if first is not None:
-        raise first
+    if failures:
+        raise min(failures.values(), key=lambda failure: isinstance(failure, KafkaFlipError) and failure.is_lasting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, AutomationCondition, MetadataValue
 
@@ -18,7 +18,7 @@ from dagster_kafka_flip.ingestion.tolerance import (
 from dagster_kafka_flip.source.incident import lost_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from dagster import AssetKey
 
@@ -83,15 +83,7 @@ def check_specs(names: Collection[str], key: AssetKey) -> list[AssetCheckSpec]:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings of a run for the checks.
-
-    Attributes:
-        incidents: Tolerated errors.
-        rejected_records: Number of undecodable records; None if unknown.
-        stragglers: Number of records in no window, because they were too late or have no timestamp; None if unknown.
-        unknown: Reason for unknown values.
-        fields: Fields of the records; None if unknown.
-    """
+    """Findings of a run for the checks; None is an unknown number, and `unknown` the reason."""
 
     incidents: tuple[Incident, ...]
     rejected_records: int | None
@@ -113,14 +105,9 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
         if name in numbers:
             title, what, number = numbers[name]
             why = findings.unknown or "Spark reported nothing about the records that the write read"
-            yield AssetCheckResult(
-                check_name=name,
-                asset_key=key,
-                passed=number == 0,
-                severity=AssetCheckSeverity.WARN,
-                description=f"The number is unknown: {why}." if number is None else f"{title}: {number:,}.",
-                metadata={} if number is None else {what: number},
-            )
+            description = f"The number is unknown: {why}" if number is None else f"{title}: {number:,}"
+            metadata = {} if number is None else {what: number}
+            yield check_result(key, name, description, passed=number == 0, metadata=metadata)
             continue
         met = [incident for incident in findings.incidents if _check_of(incident.error) == name]
         metadata = {incident.error: MetadataValue.text(incident.message) for incident in met}
@@ -136,8 +123,24 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
 
 
 def failed_checks(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
-    """Returns results of a run that failed later: only failed checks, because the run is incomplete."""
+    """Returns only the results that failed: of a run that failed later, or that landed nothing."""
     yield from (result for result in check_results(names, key, findings) if not result.passed)
+
+
+def check_result(
+    key: AssetKey,
+    name: str,
+    description: str,
+    *,
+    passed: bool,
+    severity: AssetCheckSeverity = AssetCheckSeverity.WARN,
+    metadata: Mapping[str, Any] | None = None,
+) -> AssetCheckResult:
+    """The result of a check; its description ends with one full stop."""
+    text = f"{description.rstrip('.')}."
+    return AssetCheckResult(
+        asset_key=key, check_name=name, description=text, passed=passed, severity=severity, metadata=metadata or {}
+    )
 
 
 def _schema_fits(key: AssetKey, findings: Findings) -> AssetCheckResult:
@@ -151,14 +154,8 @@ def _schema_fits(key: AssetKey, findings: Findings) -> AssetCheckResult:
     names_by_entry = (
         {} if fields is None else {"fields_never_seen": fields.never, "undeclared_fields": fields.undeclared}
     )
-    return AssetCheckResult(
-        check_name=SCHEMA_FITS,
-        asset_key=key,
-        passed=passed,
-        severity=AssetCheckSeverity.WARN,
-        description=description,
-        metadata={name: ", ".join(names) for name, names in names_by_entry.items() if names},
-    )
+    metadata = {name: ", ".join(names) for name, names in names_by_entry.items() if names}
+    return check_result(key, SCHEMA_FITS, description, passed=passed, metadata=metadata)
 
 
 def _check_of(error: str) -> str | None:

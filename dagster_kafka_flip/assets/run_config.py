@@ -62,19 +62,7 @@ class _RunConfig(CheckedModel, Config):
 
 
 class IngestRunConfig(_RunConfig):
-    """Overrides for one run, in Dagster's launchpad or a run's config.
-
-    Attributes:
-        start: Start that overrides the position; records in between are read again or skipped.
-        stop: Stop that overrides the source's stop.
-        max_records_per_batch: Maximum number of offsets in one commit.
-        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit.
-        max_batches: Maximum number of commits.
-        verify: Read the table even if Dagster's record shows nothing new.
-        mode: `append` (default) adds the records and advances the position. `replace` reads a time range again and
-            replaces the table's rows of it; start and stop must be timestamps, and the position does not change.
-        time_column: With `replace`, the table's column with the record's timestamp, if the transform renamed it.
-    """
+    """Overrides for one run, in Dagster's launchpad or a run's config."""
 
     start: str | None = Field(
         default=None,
@@ -169,12 +157,7 @@ class IngestRunConfig(_RunConfig):
 
 
 class WindowsRunConfig(_RunConfig):
-    """Overrides for one run of an asset with time partitions.
-
-    Attributes:
-        max_records_per_batch: Maximum number of offsets in one commit; windows are never split.
-        tolerate: Names of errors that this run tolerates, such as WindowBeyondRetentionError.
-    """
+    """Overrides for one run of an asset with time partitions."""
 
     max_records_per_batch: int | None = Field(
         default=None, description="Maximum number of offsets in one commit; a window is never split."
@@ -185,19 +168,7 @@ class WindowsRunConfig(_RunConfig):
 
 
 class PublishRunConfig(_RunConfig):
-    """Overrides for one run of an asset that publishes a table.
-
-    Attributes:
-        stop: The last table version to publish, instead of the source's.
-        max_records_per_batch: Maximum number of records in one transaction.
-        max_bytes_per_batch: Maximum number of bytes of keys and values in one transaction.
-        max_batches: Maximum number of batches, each a transaction on every lane.
-        again_from: The first of the table versions to publish again; the progress does not change.
-        again_to: The last of them.
-        again_from_time: In place of `again_from`: the first version committed at or after a time with a UTC offset.
-        again_to_time: In place of `again_to`: the last version committed before a time.
-        allow_doubles: Must be true to publish again: readers get these records a second time.
-    """
+    """Overrides for one run of an asset that publishes a table."""
 
     stop: int | None = Field(default=None, description="The last table version to publish. Default: the newest.")
     max_records_per_batch: int | None = Field(default=None, description="Maximum number of records in a transaction.")

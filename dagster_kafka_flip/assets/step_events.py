@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckResult, Failure
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckResult, AssetObservation, Failure
 
+from dagster_kafka_flip.assets.dagster_internals import AssetCheckExecutionRecordStatus
 from dagster_kafka_flip.errors import KafkaFlipError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from dagster import AssetKey
 
 T = TypeVar("T")
 
@@ -19,19 +22,10 @@ _IN_MESSAGE = frozenset({"py4j", "pyspark", "grpc", "confluent_kafka", "cimpl", 
 # Exception: a user's function failed on an executor.
 _OF_USERS = "PythonException"
 
-# What is as it is until somebody changes something. All others, such as a broker that is away, may pass by themselves.
-_LASTING = frozenset(
-    """
-    ChangeDataFeedError ClusterAccessError ClusterChangedError ConfigurationError DeadLetterDecoderError
-    DeadLetterLostError DeadLetterTableMissingError DocumentVersionError EndBeforePositionError ForeignRowsError
-    IncompatibleSchemaError IncompatibleVersionsError JavaNotFoundError KeyOrderUnknownError LogChangedError
-    NotAppendedError NullKeyError OffsetNotFoundError OffsetOutOfRangeError PositionLostError RecordsRejectedError
-    RetentionOvertookPositionError SchemaMismatchError SchemaRegistryLoginError StreamOverlapError TableModeError
-    TableReplacedError TableTruncatedError TimestampOutOfRangeError TimestampTypeChangedError TopicNotFoundError
-    TopicRecreatedError UnavailableValueError UnpublishableRowError UnsafeStoreError VersionsGoneError
-    WindowBeyondRetentionError WindowsChangedError
-    """.split()  # noqa: SIM905 - one on a line would be a page
-)
+# Marks the result of a check that is repeated, because nothing has changed since.
+UNCHANGED = "unchanged"
+
+FINISHED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 
 _logger = logging.getLogger(__name__)
 
@@ -42,27 +36,30 @@ def step_events(context: Any, events: Iterator[T]) -> Iterator[T]:
     The result of a check that the run has not selected goes to Dagster's log of events, because the step has no output
     for it. Whoever starts a run with a list of checks may not know of this one.
 
+    The step observes an asset with nothing new. The last results of its checks then stay, with those that are steps of
+    their own: Dagster skips them, would show that instead of a failure, and hold back what waits for them to pass.
+
     Args:
         context: The context of the run.
         events: The events.
     """
+    idle: list[AssetKey] = []
     try:
         for event in events:
-            if isinstance(event, AssetCheckResult) and not _is_selected(event, context):
+            if isinstance(event, AssetCheckResult) and _key(event) not in context.selected_asset_check_keys:
                 context.log_event(_evaluation(event))
             else:
                 yield event
+            if isinstance(event, AssetObservation):
+                idle.append(event.asset_key)
+        for key in idle:
+            _repeat_results(context, key)
     except KafkaFlipError as error:
         _logger.debug("full traceback of the error that ended the run", exc_info=error)
         cause = error.__cause__
         if cause is None or _is_in_message(cause):
             raise as_failure(error) from None
         raise as_failure(error) from cause.with_traceback(None)
-
-
-def is_lasting(kind: type[KafkaFlipError]) -> bool:
-    """Whether no retry can help against errors of a class."""
-    return any(each.__name__ in _LASTING for each in kind.__mro__)
 
 
 def as_failure(error: KafkaFlipError) -> KafkaFlipError:
@@ -75,8 +72,25 @@ def as_failure(error: KafkaFlipError) -> KafkaFlipError:
     failure = made.__new__(made, *error.args)
     # Not by their __init__: each class has its own.
     vars(failure).update(vars(error))
-    vars(failure).update(vars(Failure(str(error), _metadata(vars(error)), allow_retries=not is_lasting(kind))))
+    vars(failure).update(vars(Failure(str(error), _metadata(vars(error)), allow_retries=not kind.is_lasting)))
     return failure
+
+
+def _repeat_results(context: Any, key: AssetKey) -> None:
+    """Repeats the last result of each check of an asset that the run has planned and not evaluated.
+
+    Not if a check that is a step of its own has passed and blocks nothing: it may be one of the time, such as a lag.
+    """
+    history = context.instance.event_log_storage.get_asset_check_execution_history
+    graph = context.job_def.asset_layer.asset_graph
+    for check in sorted(graph.get_check_keys_for_assets({key})):
+        newest, finished = history(check, limit=1), history(check, limit=1, status=FINISHED)
+        is_left = bool(newest) and newest[0].run_id == context.run_id and newest[0].status not in FINISHED
+        before = finished[0].evaluation if finished else None
+        if not is_left or before is None:
+            continue
+        if not before.passed or graph.get(check).blocking or check in context.selected_asset_check_keys:
+            context.log_event(_evaluation(before, before.target_materialization_data, {UNCHANGED: True}))
 
 
 def _metadata(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,16 +106,17 @@ def _metadata(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _is_selected(result: Any, context: Any) -> bool:
-    return AssetCheckKey(result.asset_key, result.check_name) in context.selected_asset_check_keys
+def _key(result: Any) -> AssetCheckKey:
+    return AssetCheckKey(result.asset_key, result.check_name)
 
 
-def _evaluation(result: Any) -> AssetCheckEvaluation:
+def _evaluation(result: Any, target: Any = None, more: Mapping[str, Any] = {}) -> AssetCheckEvaluation:
     return AssetCheckEvaluation(
         check_name=result.check_name,
         asset_key=result.asset_key,
         passed=result.passed,
-        metadata=result.metadata,
+        metadata={**(result.metadata or {}), **more},
+        target_materialization_data=target,
         severity=result.severity,
         description=result.description,
     )

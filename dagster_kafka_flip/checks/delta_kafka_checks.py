@@ -16,7 +16,7 @@ from dagster import (
 from dagster_kafka_flip.assets.delta_kafka_asset import SINK, SINK_PROGRESS, publishing_of
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, newest_materializations
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
-from dagster_kafka_flip.assets.run_checks import WITH_ITS_ASSET
+from dagster_kafka_flip.assets.run_checks import WITH_ITS_ASSET, check_result
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.settings.names import counted
@@ -157,14 +157,8 @@ def _left_out_so_far(values: Mapping[str, Any]) -> int:
 def _result_of_rows(
     publishing: Publishing, description: str, details: Mapping[str, Any] | None = None
 ) -> AssetCheckResult:
-    return AssetCheckResult(
-        check_name=NO_ROWS_LEFT_OUT,
-        asset_key=publishing.key,
-        passed=details is not None and not details["rows_left_out"],
-        severity=AssetCheckSeverity.WARN,
-        description=f"{description}.",
-        metadata=details or {},
-    )
+    passed = details is not None and not details["rows_left_out"]
+    return check_result(publishing.key, NO_ROWS_LEFT_OUT, description, passed=passed, metadata=details)
 
 
 def _topic_check(publishing: Publishing, max_records: int, *, blocking: bool) -> AssetChecksDefinition:

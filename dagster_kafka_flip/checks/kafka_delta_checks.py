@@ -43,7 +43,9 @@ from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dagster import AssetCheckResult
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
@@ -142,12 +144,20 @@ def kafka_delta_checks(
     ]
     made: list[AssetChecksDefinition] = []
     if of_the_table:
-        made.append(
-            _table_checks(TableChecks(ingestion, asset_key, duplicate_commits), of_the_table, blocking=blocking)
-        )
+        table, spark = TableChecks(ingestion, asset_key, duplicate_commits), ingestion.spark
+
+        def look(context: Any) -> Iterator[AssetCheckResult]:
+            return table.results(_selected(context), spark_of(context, spark), context.instance)
+
+        made.append(_step(table, "table_checks", of_the_table, spark, look, blocking=blocking))
     if of_the_log:
-        checks = LogChecks(ingestion, asset_key, max_lag, max_delay, max_rejected, rejected_within)
-        made.append(_log_checks(checks, of_the_log))
+        log, kafka = LogChecks(ingestion, asset_key, max_lag, max_delay, max_rejected, rejected_within), ingestion.kafka
+
+        def compare(context: Any) -> Iterator[AssetCheckResult]:
+            connection = kafka_of(context, kafka, ingestion.source.cluster)
+            return log.results(_selected(context), context.instance, connection)
+
+        made.append(_step(log, "log_checks", of_the_log, kafka, compare))
     if schema and is_stream:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BetaWarning)
@@ -158,9 +168,17 @@ def kafka_delta_checks(
     return made
 
 
-def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) -> AssetChecksDefinition:
+def _step(
+    checks: TableChecks | LogChecks,
+    kind: str,
+    names: Sequence[str],
+    resource: str,
+    results: Callable[[Any], Iterator[AssetCheckResult]],
+    *,
+    blocking: bool = False,
+) -> AssetChecksDefinition:
     @multi_asset_check(
-        name=checks.key.to_python_identifier("table_checks"),
+        name=checks.key.to_python_identifier(kind),
         specs=[
             AssetCheckSpec(
                 name,
@@ -172,36 +190,13 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
             for name in names
         ],
         can_subset=True,
-        required_resource_keys={checks.ingestion.spark},
+        required_resource_keys={resource},
     )
     # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def check_table(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        spark = spark_of(context, checks.ingestion.spark)
-        yield from step_events(context, checks.results(_selected(context), spark, context.instance))
+    def check(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+        yield from step_events(context, results(context))
 
-    return check_table
-
-
-def _log_checks(checks: LogChecks, names: Sequence[str]) -> AssetChecksDefinition:
-    @multi_asset_check(
-        name=checks.key.to_python_identifier("log_checks"),
-        specs=[
-            AssetCheckSpec(
-                name,
-                asset=checks.key,
-                description=_DESCRIPTIONS[name],
-                automation_condition=_condition(checks.ingestion),
-            )
-            for name in names
-        ],
-        can_subset=True,
-        required_resource_keys={checks.ingestion.kafka},
-    )
-    def check_log(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType] - as above
-        connection = kafka_of(context, checks.ingestion.kafka, checks.ingestion.source.cluster)
-        yield from step_events(context, checks.results(_selected(context), context.instance, connection))
-
-    return check_log
+    return check
 
 
 def _condition(ingestion: Ingestion) -> Any:

@@ -16,8 +16,9 @@ from dagster import (
     TableRecord,
 )
 
-from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED, timestamp_value
+from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED_COMMITS, timestamp_value
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
+from dagster_kafka_flip.assets.run_checks import check_result
 from dagster_kafka_flip.assets.window_metadata import of_run
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -82,7 +83,7 @@ class LogChecks:
         known = last_known_position(instance, self.key)
         if known is None:
             for name in of_the_log:
-                yield self._result(name, passed=False, description=_NO_POSITION)
+                yield check_result(self.key, name, passed=False, description=_NO_POSITION)
             return
         source = self.ingestion.source.connected(connection)
         with contextlib.closing(KafkaCluster(source.required_connection(), source.librdkafka_config())) as cluster:
@@ -97,7 +98,8 @@ class LogChecks:
     def _same_log(self, status: LogStatus, known: KnownPosition) -> AssetCheckResult:
         known_ids = len(known.state.topic_ids)
         if not status.changed and not known_ids and None in (status.cluster_id, known.state.cluster_id):
-            return self._result(
+            return check_result(
+                self.key,
                 SAME_LOG,
                 passed=False,
                 description=(
@@ -112,7 +114,8 @@ class LogChecks:
                 f"The cluster {status.cluster_id or '(without an id)'} and {counted(status.topics, 'topic')} match the "
                 f"position; {known_ids:,} of them by id"
             )
-        return self._result(
+        return check_result(
+            self.key,
             SAME_LOG,
             passed=not status.changed,
             description=description,
@@ -160,7 +163,8 @@ class LogChecks:
         if largest is not None:
             metadata["largest_lag_at"] = str(largest)
             metadata["by_topic_partition"] = _lag_table(status, known)
-        return self._result(
+        return check_result(
+            self.key,
             LAG_BELOW,
             passed=lag <= most and not (lost or beyond or status.changed),
             description=description,
@@ -177,25 +181,29 @@ class LogChecks:
             f", and open transactions hold back {held_back:,} more" if held_back else ""
         )
         metadata: dict[str, Any] = {"lag": lag, "held_back_offsets": held_back, "max_delay_seconds": limit}
-        if status.changed:
-            description = f"The lag is unknown: a log changed or does not exist; see {SAME_LOG}"
-            return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
+        if status.changed or status.lost or status.beyond:
+            description = (
+                "The lag says nothing: a log changed, does not exist, ends before the position, or has lost records "
+                f"that were not read; see {SAME_LOG}, {LAG_BELOW} or the next run"
+            )
+            return check_result(self.key, WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
         if reached is not None:
             metadata["watermark"] = timestamp_value(reached * 1000)
         if lag == 0 and held_back == 0:
             description = "Lag is 0 offsets, so the table is as fresh as the topic"
             metadata["delay_seconds"] = 0.0
-            return self._result(WATERMARK_FRESH, passed=True, description=description, metadata=metadata)
+            return check_result(self.key, WATERMARK_FRESH, passed=True, description=description, metadata=metadata)
         if reached is None:
             description = (
                 f"{left}, and none of the last materializations has a watermark, for example because a run reads more "
                 "than 256 topic partitions in a batch"
             )
-            return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
+            return check_result(self.key, WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         delay = round(max(0.0, time.time() - reached), 3)
         metadata["delay_seconds"] = delay
-        return self._result(
+        return check_result(
+            self.key,
             WATERMARK_FRESH,
             passed=delay <= limit,
             description=(
@@ -211,58 +219,44 @@ class LogChecks:
             AssetRecordsFilter(asset_key=self.key, after_timestamp=since), limit=_MOST_MATERIALIZATIONS
         )
         # Each partition of a run has the run's number of rejected records.
-        by_run: dict[str, int | None] = {}
-        # Of a run that died after its commit, only the next run tells, without how much was rejected.
-        untold = 0
+        by_run: dict[str, int] = {}
+        ours, unknown = set[str](), set[str]()
         for record in found.records:
             metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
-            untold += UNREPORTED in metadata
+            if any(name.startswith("kafka/") for name in metadata):
+                ours.add(record.run_id)
+                # How many records were rejected in the commits of a run that died, the next one can't tell.
+                if UNREPORTED_COMMITS in metadata:
+                    unknown.add(record.run_id)
             recorded = of_run(metadata, "kafka/rejected_records")
-            if recorded is not None and isinstance(recorded.value, int):
-                by_run[record.run_id] = max(by_run.get(record.run_id) or 0, recorded.value)
-            elif any(name.startswith("kafka/") for name in metadata):
-                by_run.setdefault(record.run_id, None)
-        numbers = [number for number in by_run.values() if number is not None]
-        rejected, most, runs = sum(numbers), self.max_rejected or 0, sum(1 for number in numbers if number)
-        uncounted = len(by_run) - len(numbers) + untold
+            rejected = None if recorded is None else recorded.value
+            if isinstance(rejected, int):
+                by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
+        rejected, most = sum(by_run.values()), self.max_rejected or 0
+        runs, uncounted = sum(1 for number in by_run.values() if number), len(unknown | (ours - by_run.keys()))
         description = (
             f"Rejected records in the last {self.rejected_within / timedelta(hours=1):g} hours: {rejected:,}, in "
-            f"{runs:,} of {counted(len(numbers), 'run')}; the limit is {most:,}"
+            f"{runs:,} of {counted(len(by_run), 'run')}; the limit is {most:,}"
         )
         if uncounted:
-            unknown = counted(uncounted, "more run")
-            description += f". The number is unknown for {unknown}: see {UNKNOWN} or {UNREPORTED} in the metadata"
+            description += (
+                f". Others are unknown, of {counted(uncounted, 'run')}; see {UNKNOWN} or {UNREPORTED_COMMITS} in the "
+                "metadata"
+            )
         if found.has_more:
             description += f". Only the last {_MOST_MATERIALIZATIONS:,} materializations were counted"
-        return self._result(
+        return check_result(
+            self.key,
             NO_RECORDS_REJECTED_LATELY,
             passed=rejected <= most and not uncounted,
             description=description,
             metadata={
                 "rejected_records": rejected,
                 "max_rejected": most,
-                "runs": len(numbers),
+                "runs": len(by_run),
                 "runs_with_rejected": runs,
                 "runs_unknown": uncounted,
             },
-        )
-
-    def _result(
-        self,
-        name: str,
-        *,
-        passed: bool,
-        description: str,
-        severity: AssetCheckSeverity = AssetCheckSeverity.WARN,
-        metadata: dict[str, Any] | None = None,
-    ) -> AssetCheckResult:
-        return AssetCheckResult(
-            check_name=name,
-            asset_key=self.key,
-            passed=passed,
-            severity=severity,
-            description=f"{description.rstrip('.')}.",
-            metadata=metadata or {},
         )
 
 

@@ -13,8 +13,9 @@ from dagster import (
     TableRecord,
 )
 
-from dagster_kafka_flip.assets.dagster_internals import AssetCheckExecutionRecordStatus
 from dagster_kafka_flip.assets.position_record import read_record
+from dagster_kafka_flip.assets.run_checks import check_result
+from dagster_kafka_flip.assets.step_events import FINISHED, UNCHANGED
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
@@ -50,23 +51,14 @@ _SHOWN_BREAKS = 20
 _VERSION = "delta/version"
 _COMMITTED_AT = "delta/committed_at"
 _SCOPE = "scope"
+
 # Suffix for a result that is reused, because the table's version has not changed since it passed.
-_UNCHANGED = "unchanged"
-
 _AGAIN = " The table has not changed since; Spark was not started."
-
-_FINISHED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 
 
 @dataclass(frozen=True)
 class TableChecks:
-    """Subject of the checks.
-
-    Attributes:
-        ingestion: The ingestion of the table.
-        key: The asset's key.
-        duplicate_commits: Number of latest commits whose offsets are checked for duplicates; None for all rows.
-    """
+    """The subject of the checks, and the number of latest commits to check for duplicates; None for all rows."""
 
     ingestion: Ingestion
     key: AssetKey
@@ -105,7 +97,7 @@ class TableChecks:
     def _passed_at(self, newest: Commit, name: str, instance: DagsterInstance) -> AssetCheckResult | None:
         """The check's earlier result for this commit and scope; None unless it passed."""
         key = AssetCheckKey(self.key, name)
-        finished = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=_FINISHED)
+        finished = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=FINISHED)
         before = finished[0].evaluation if finished else None
         if before is None or not before.passed:
             return None
@@ -113,12 +105,13 @@ class TableChecks:
         now = {**_commit_metadata(newest), _SCOPE: self._scope(name)}
         if {each: recorded.get(each) for each in now} != now:
             return None
-        return self._result(
+        return check_result(
+            self.key,
             name,
             f"{(before.description or '').removesuffix(_AGAIN)}{_AGAIN}",
             passed=True,
             severity=before.severity,
-            metadata={**before.metadata, _UNCHANGED: True},
+            metadata={**before.metadata, UNCHANGED: True},
         )
 
     def _scope(self, name: str) -> str:
@@ -224,7 +217,9 @@ class TableChecks:
             metadata |= {"from_version": found.from_version, "to_version": found.to_version}
         if found.breaks:
             metadata["breaks"] = _breaks_table(found.breaks)
-        return self._result(NO_GAP, f"{description}.", passed=not wrong, metadata=metadata)
+        return check_result(
+            self.key, NO_GAP, f"{description}.", passed=not wrong, severity=AssetCheckSeverity.ERROR, metadata=metadata
+        )
 
     def _no_duplicate(self, table: DeltaTable, commits: Sequence[Commit]) -> AssetCheckResult:
         target = self.ingestion.target
@@ -279,7 +274,8 @@ class TableChecks:
             description = f"No rows {where}: nothing to compare"
         else:
             description = "The table's history is complete, and no batch was written yet"
-        return self._result(
+        return check_result(
+            self.key,
             NO_DUPLICATE,
             f"{description}. {left_out}." if remade else f"{description}.",
             passed=not found.records and not remade,
@@ -329,7 +325,17 @@ class TableChecks:
                 what = "No key has several rows" if name == NO_DUPLICATE_KEY else "No key is null"
                 description = f"{why if wrong else f'{what} {rows}'}."
                 metadata = {"rows_compared": seen.rows, **numbers}
-                yield name, self._result(name, description, passed=not wrong, metadata=metadata)
+                yield (
+                    name,
+                    check_result(
+                        self.key,
+                        name,
+                        description,
+                        passed=not wrong,
+                        severity=AssetCheckSeverity.ERROR,
+                        metadata=metadata,
+                    ),
+                )
 
     def _no_overlap(self, table: DataFrame) -> AssetCheckResult:
         seen = look_at_history(table, self.ingestion.target.key, self._record_columns)
@@ -340,10 +346,12 @@ class TableChecks:
             "never write such rows: look for another writer in the table's history, and RESTORE the table to the "
             "version before"
         )
-        return self._result(
+        return check_result(
+            self.key,
             NO_OVERLAP,
             f"{why if seen.overlaps else f'No row overlaps with another one of its key {rows}'}.",
             passed=not seen.overlaps,
+            severity=AssetCheckSeverity.ERROR,
             metadata={"rows_compared": seen.rows, "overlaps": seen.overlaps},
         )
 
@@ -351,25 +359,7 @@ class TableChecks:
         self, name: str, why: str, severity: AssetCheckSeverity = AssetCheckSeverity.WARN
     ) -> AssetCheckResult:
         """Result of a check that could not run: it does not pass."""
-        return self._result(name, f"{why}.", passed=False, severity=severity)
-
-    def _result(
-        self,
-        name: str,
-        description: str,
-        *,
-        passed: bool,
-        severity: AssetCheckSeverity = AssetCheckSeverity.ERROR,
-        metadata: dict[str, Any] | None = None,
-    ) -> AssetCheckResult:
-        return AssetCheckResult(
-            check_name=name,
-            asset_key=self.key,
-            passed=passed,
-            severity=severity,
-            description=description,
-            metadata=metadata or {},
-        )
+        return check_result(self.key, name, f"{why}.", passed=False, severity=severity)
 
 
 def _commit_metadata(commit: Commit) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import click
 from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
 
 from dagster_kafka_flip.assets.dagster_internals import (
@@ -22,6 +23,7 @@ from dagster_kafka_flip.assets.resources import connection_of, session_of
 from dagster_kafka_flip.cli.options import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.ingestion.result import KnownPosition
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import next_step
 
 if TYPE_CHECKING:
@@ -229,6 +231,7 @@ class LandingAsset(DefinedAsset):
         try:
             with DagsterInstance.get() as instance:
                 record = read_record(instance, self.key)
+                _tell_of_slots(instance, self.repository.assets_defs_by_key[self.key].op.pool)
         except Exception as error:
             raise ConfigurationError(_why_no_instance(error)) from error
         # Replacing a range does not move the position, so an older record is still valid.
@@ -333,6 +336,26 @@ def _why_unknown(record: Record) -> str:
     if record.materialization is None:
         return "Dagster has no position of this asset"
     return f"none of the last {MOST_MATERIALIZATIONS:,} materializations has a position"
+
+
+def _tell_of_slots(instance: DagsterInstance, pool: str | None) -> None:
+    """Tells which runs have slots of a pool. One whose process was killed keeps its slot, and others wait for it."""
+    storage = instance.event_log_storage
+    if pool is None or not storage.supports_global_concurrency_limits:
+        return
+    found = storage.get_concurrency_info(pool)
+    for run_id in sorted({slot.run_id for slot in found.claimed_slots}):
+        record = instance.get_run_record_by_id(run_id)
+        state, begun = ("deleted", None) if record is None else (record.dagster_run.status.value, record.start_time)
+        since = (
+            "" if begun is None else f", begun at {datetime.fromtimestamp(begun, tz=timezone.utc):%Y-%m-%d %H:%M:%SZ}"
+        )
+        click.echo(
+            f"The run {run_id} ({state}{since}) has a slot of the pool {pool}, for which "
+            f"{counted(found.pending_step_count, 'step')} of other runs wait. If its process is gone, end it in "
+            "Dagster's UI: Force termination immediately, then Free concurrency slots.",
+            err=True,
+        )
 
 
 def _own_error(error: BaseException | None) -> KafkaFlipError | None:

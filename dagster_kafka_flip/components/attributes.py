@@ -56,6 +56,7 @@ from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
+from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
@@ -418,7 +419,8 @@ def _resource(kind: type[T]) -> Callable[[ResolutionContext, Any], T]:
         if isinstance(found, kind):
             return found
         if not isinstance(found, BaseModel):
-            raise refused(context, f"invalid {kind.__name__} {found!r}")
+            # Omits the value, which may be from the environment, with a password.
+            raise refused(context, f"invalid {kind.__name__}; write its fields as a mapping")
         values = {
             name: _resource_value(context.at_path(name), name, getattr(found, name)) for name in found.model_fields_set
         }
@@ -444,6 +446,12 @@ def _resource_value(context: ResolutionContext, name: str, value: Any) -> Any:
     if name in _SECRETS and value is not None:
         # Omits the value, which may be the password.
         raise refused(context, 'write a password as "{{ env.NAME }}", to keep it out of files and definitions')
+    if isinstance(value, str) and "{{" in value and (is_credential(name) or hidden_parameters(value) != value):
+        raise refused(
+            context,
+            'write all of it as "{{ env.NAME }}": the value of a variable in a longer text gets into definitions, and '
+            "Dagster shows it",
+        )
     return rendered(context, value)
 
 

@@ -122,11 +122,7 @@ class SchemaBook:
             )
             raise SchemaNotFoundError(
                 msg,
-                status=error.status,
-                code=error.code,
-                schema_id=error.schema_id,
-                guid=error.guid,
-                subject=error.subject,
+                **vars(error),
             )
         self._known.update(dict.fromkeys(missing))
         return sorted(self._known.keys() - before)

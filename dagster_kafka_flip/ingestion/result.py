@@ -96,6 +96,7 @@ class Unreported:
         from_version: The first commit's version.
         to_version: The last commit's version.
         incidents: Errors that they tolerated.
+        runs: Ids of the runs, those that are known.
     """
 
     commits: int
@@ -103,6 +104,7 @@ class Unreported:
     from_version: int
     to_version: int
     incidents: tuple[Incident, ...]
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,13 @@ def find_unreported(
         # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
         one = found.commits == 1
         log.warning(
-            "no earlier run reported %s of %s: a run died after %s, the asset was renamed, or something else "
+            "no earlier run reported %s of %s: the run %s died after %s, the asset was renamed, or something else "
             "writes to the stream. This run reports %s%s",
             f"1 commit (version {found.to_version})"
             if one
             else f"{found.commits} commits (versions {found.from_version} to {found.to_version})",
             target,
+            ", ".join(found.runs) or "of an unknown id",
             "it" if one else "them",
             "it" if one else "them",
             "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in found.incidents),
@@ -73,4 +74,5 @@ def unreported_commits(
         from_version=own[-1][0].version,
         to_version=own[0][0].version,
         incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),
+        runs=tuple(dict.fromkeys(document.run_id for _, document in reversed(own) if document.run_id)),
     )

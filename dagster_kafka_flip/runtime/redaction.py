@@ -10,31 +10,22 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.settings.hidden import CREDENTIALS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REDACTION = "spark.redaction.regex"
 
-# Spark's default words, and names of the stores' and Kafka's credential settings without any of these words.
-_CREDENTIALS = (
-    r"(?i:secret|password|token|access[.]?key|(?:account|private|encryption)[.]key\b|ssl[.]keystore[.]key|jaas"
-    r"|credential|user[.]info)"
-)
-
 _PY4J_LOGGERS = ("py4j", "py4j.clientserver", "py4j.java_gateway")
 _CONNECT_LOGGER = "pyspark.sql.connect.client.logging"
-_MAY_HOLD_SECRETS = re.compile(r"kafka\.|" + _CREDENTIALS)
+_MAY_HOLD_SECRETS = re.compile(r"kafka\.|" + CREDENTIALS)
 
 
 def redaction_regex(config: Mapping[str, str]) -> str:
     """A Spark session's redaction regex: from its configuration, plus the credentials of Kafka's clients."""
     own = config.get(REDACTION)
-    return _CREDENTIALS if own is None else f"(?:{own})|{_CREDENTIALS}"
-
-
-def is_credential(name: str) -> bool:
-    """Whether a setting's name says that its value is a credential."""
-    return re.search(_CREDENTIALS, name) is not None
+    return CREDENTIALS if own is None else f"(?:{own})|{CREDENTIALS}"
 
 
 def hide_from_logs() -> None:

@@ -19,7 +19,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.local_settings import local_settings
-from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, is_credential, redaction_regex
+from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
 from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.session_settings import (
     DELTA_CATALOG,
@@ -29,7 +29,7 @@ from dagster_kafka_flip.runtime.session_settings import (
     session_settings,
 )
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages
-from dagster_kafka_flip.settings.hidden import hidden_parameters, without_parameters
+from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential, without_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

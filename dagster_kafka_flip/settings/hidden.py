@@ -16,7 +16,18 @@ _MARK = "This is a secret.\n"
 HIDDEN = "**********"
 """Replaces a value that may be a secret, as in pydantic."""
 
+# Spark's default words, and names of the stores' and Kafka's credential settings without any of these words.
+CREDENTIALS = (
+    r"(?i:secret|password|token|access[.]?key|(?:account|private|encryption)[.]key\b|ssl[.]keystore[.]key|jaas"
+    r"|credential|user[.]info)"
+)
+
 _LOGIN = re.compile(r"//[^/@]*@")
+
+
+def is_credential(name: str) -> bool:
+    """Whether a setting's name says that its value is a credential."""
+    return re.search(CREDENTIALS, name) is not None
 
 
 def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
