@@ -38,14 +38,20 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field, parameter and option with its type and default. The [reference](reference.md) shows how they work together.
+Every field, parameter and option with its type and default. What is required says so; all else may be left out. The
+[reference](reference.md) shows how they work together.
 """
 
-# An option that this many commands or formats have is listed once.
+# An option that this many formats or serializers have is listed once, and one of two commands.
 _SHARED_BY = 3
+_SHARED_BY_TWO = 2
 _SHARED_BY_COMMANDS = "Options of several commands"
 _SHARED_BY_FORMATS = "Options of several formats"
+_SHARED_BY_SERIALIZERS = "Options of several serializers"
 _FORMATS = "Formats and columns"
+_SINKS = "Back to Kafka"
+# Whose options others have, too, with the same texts.
+_ASSETS = ("kafka_delta_asset", "delta_kafka_asset", "AssetOptions")
 
 # What a page section is made of: a heading, and the public names below it.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -83,7 +89,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "KafkaColumns",
     ),
     "Tables": ("DeltaTarget", "Append", "Upsert", "Scd2", "DeadLetters", "Limits", "Windows"),
-    "Back to Kafka": (
+    _SINKS: (
         "DeltaSource",
         "KafkaSink",
         "JsonSerializer",
@@ -120,13 +126,21 @@ class _Row:
     text: str
 
     def __str__(self) -> str:
-        return f"| `{self.name}` | {self.type} | {self.default} | {_without_default(self.text, self.default)} |"
+        kind = self.type.removesuffix(" or none") if self.default == "none" else self.type
+        return f"| `{self.name}` | {kind} | {' | '.join(_once(self.default, self.text))} |"
+
+
+def _once(default: str, text: str) -> tuple[str, str]:
+    """A default and a text, neither of which says what the other one does."""
+    if default in {"none", "empty"} and (found := re.search(r" Default: ((?:[^.`]|`[^`]*`)+)\.$", text)):
+        return found[1], text[: found.start()]
+    if default in {_REQUIRED, "none", "empty"}:
+        return default, text
+    return default, _without_default(text, default)
 
 
 def _without_default(text: str, default: str) -> str:
     """A text without the sentence that repeats the column of defaults."""
-    if default in {_REQUIRED, "none", "empty"}:
-        return text.removesuffix(" Default: none.")
     plain = {default, default.strip('`"'), {"`True`": "yes", "`False`": "no"}.get(default, default)}
     return re.sub(r" Default:? ([^.;]+)\.$", lambda found: "" if found[1].strip("`") in plain else found[0], text)
 
@@ -144,14 +158,19 @@ def _section(title: str, names: tuple[str, ...]) -> str:
         pieces.append("What each format rejects: [formats](formats.md), [schema registry](schema-registry.md).\n")
         shared = _shared([_rows(getattr(dagster_kafka_flip, name))[1] for name in names])
         pieces += [f"### {_SHARED_BY_FORMATS}\n", _table("Option", shared)]
-    pieces += [piece for name in names for piece in _piece(name, getattr(dagster_kafka_flip, name), shared)]
+    of = _SHARED_BY_FORMATS
+    if title == _SINKS:
+        of = _SHARED_BY_SERIALIZERS
+        shared = _shared([_rows(getattr(dagster_kafka_flip, name))[1] for name in names])
+        pieces += [f"### {of}\n", _table("Option", shared)]
+    pieces += [piece for name in names for piece in _piece(name, getattr(dagster_kafka_flip, name), shared, of)]
     return "\n".join(pieces)
 
 
-def _shared(tables: list[list[_Row]]) -> list[_Row]:
+def _shared(tables: list[list[_Row]], by: int = _SHARED_BY) -> list[_Row]:
     """The rows that several tables have, in one form each."""
     counts = Counter(row for rows in tables for row in rows)
-    rows = [row for row, count in counts.items() if count >= _SHARED_BY]
+    rows = [row for row, count in counts.items() if count >= by]
     names = Counter(row.name for row in rows)
     return [row for row in rows if names[row.name] == 1]
 
@@ -169,27 +188,39 @@ def _with_shared(heading: str, rows: list[_Row], shared: list[_Row], title: str)
     own = [row for row in rows if row not in shared]
     if own:
         yield _table(heading, own)
-    names = ", ".join(f"`{row.name}`" for row in rows if row in shared)
-    if names:
+    if names := _named([row for row in rows if row in shared]):
         yield f"Also {names}: see [{title.lower()}](#{title.lower().replace(' ', '-')}).\n"
 
 
-def _piece(name: str, what: Any, shared: list[_Row]) -> Iterator[str]:
+def _named(rows: list[_Row]) -> str:
+    return ", ".join(f"`{row.name}`" for row in rows)
+
+
+def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     summary = _documented(what)[0]
     # Of formats, formats.md and schema-registry.md say the rest.
-    yield f"### `{name}`\n\n{summary.partition(_PARAGRAPH)[0] if shared else summary}\n"
+    yield f"### `{name}`\n\n{summary.partition(_PARAGRAPH)[0] if shared and of == _SHARED_BY_FORMATS else summary}\n"
     if name == "OffsetsInitializer":
         yield _calls(what)
     elif name == "AssetOptions":
         yield _table("Option", _dagsters_options())
     else:
         heading, rows = _rows(what)
+        as_in: list[str] = []
         if name in _FIELDS_OF:
             same = _FIELDS_OF[name]
             others = {row.name for row in _rows(getattr(dagster_kafka_flip, same))[1]}
             rows = [row for row in rows if row.name not in others]
             yield f"Its fields are those of [`{same}`](#{same.lower()}){_EXCEPT.get(same, '')}.\n"
-        yield from _with_shared(heading, rows, shared, _SHARED_BY_FORMATS)
+        for asset in _ASSETS[: _ASSETS.index(name)] if name in _ASSETS else _ASSETS:
+            its = _dagsters_options() if asset == "AssetOptions" else _rows(getattr(dagster_kafka_flip, asset))[1]
+            there = {(row.name, row.text) for row in its}
+            same = [row for row in rows if (row.name, row.text) in there]
+            if len(same) >= _SHARED_BY_TWO:
+                rows = [row for row in rows if row not in same]
+                as_in += [f"Also {_named(same)}, as in [`{asset}`](#{asset.lower()}).\n"]
+        yield from _with_shared(heading, rows, shared, of)
+        yield from as_in
     if name == "KafkaSource":
         yield "`KafkaSource.builder()` has the same as calls:\n"
         yield _calls(type(dagster_kafka_flip.KafkaSource.builder()))
@@ -304,6 +335,8 @@ def _type(annotation: Any, module: str) -> str:
         return "from [`AssetOptions`](#assetoptions)"
     text = annotation if isinstance(annotation, str) else _name(annotation)
     text = re.sub(r"\w+", lambda found: _literal(found[0], module), text)
+    # The meaning lists what a list of many choices may have.
+    text = re.sub(r"(?<=\[)Literal\[([^\]]*,){4}[^\]]*\]", "str", text)
     choices: list[str] = []
     depth, begin = 0, 0
     for index, letter in enumerate(f"{text}|"):
@@ -358,7 +391,7 @@ def _commands() -> str:
         "[Command line](command-line.md) says what each command shows, and its exit codes.\n",
     ]
     commands = list(_leaves(command_line, click.Context(command_line, info_name="dagster-kafka-flip")))
-    shared = _shared([_options(command, context) for command, context in commands])
+    shared = _shared([_options(command, context) for command, context in commands], _SHARED_BY_TWO)
     pieces += [f"### {_SHARED_BY_COMMANDS}\n", _table("Option", shared)]
     pieces += [piece for command, context in commands for piece in _command(command, context, shared)]
     return "\n".join(pieces)

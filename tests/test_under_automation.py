@@ -43,6 +43,7 @@ from dagster_kafka_flip import (
 )
 from tests import landed
 from tests.test_component import DELTA, RESOURCES, load
+from tests.test_topics import looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -337,6 +338,37 @@ def test_topics_of_many_components_are_one_step_and_each_keeps_its_own_options()
     schedule = defs.resolve_schedule_def("observe_topics_of_timed_t0")
     selected = defs.resolve_job_def(schedule.job_name).asset_layer.selected_asset_keys
     assert selected == {topic_asset_key("t0"), topic_asset_key("t9")}
+
+
+def test_a_topic_is_observed_for_the_component_that_waits_for_it_also_if_another_one_reads_it_first():
+    first = f"{DELTA}  source: {{topics: [a, b]}}\n  table: lake/{{topic}}\n"
+    waits = f'{DELTA}  source: {{topics: [b]}}\n  table: lake/CRON\n  automation_condition: "CONDITION"\n'
+    eager = waits.replace("CONDITION", "{{ dg.AutomationCondition.eager() }}").replace("CRON", "eager")
+    hourly = waits.replace("CONDITION", "{{ dg.AutomationCondition.on_cron('@hourly') }}").replace("CRON", "hourly")
+    owned = "  observe_topics: {owners: ['team:a']}\n"
+    for later, when in (
+        ({"second": eager + owned}, "on_cron(*/5 * * * *, UTC)"),
+        ({"second": hourly + owned}, "on_cron(@hourly, UTC)"),
+        ({"second": hourly + owned, "third": eager}, "on_cron(*/5 * * * *, UTC)"),
+    ):
+        graph = load(resources=RESOURCES, first=first, **later).resolve_asset_graph()
+        alone, shared = (graph.get(topic_asset_key(name)) for name in "ab")
+        assert (alone.automation_condition, [*shared.owners]) == (None, ["team:a"])
+        assert (shared.automation_condition and shared.automation_condition.get_label()) == when
+
+
+@pytest.mark.kafka
+def test_a_topic_of_which_one_component_reads_a_partition_is_observed_as_a_whole(
+    kafka, broker, instance, topic, monkeypatch
+):
+    monkeypatch.setenv("TEST_KAFKA", broker)
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [(None, "record")], partition=1)
+    part = f"{DELTA}  source: {{partitions: {{{topic}: [0]}}}}\n  table: lake/part\n"
+    whole = f"{DELTA}  source: {{topics: [{topic}]}}\n  table: lake/whole\n"
+    asset = load(first=part, second=whole, resources=RESOURCES).resolve_assets_def(topic_asset_key(topic))
+    found = looked_at(asset, instance, {})
+    assert found[topic_asset_key(topic)]["kafka/offset_span"] == 1
 
 
 def test_topics_are_selected_with_their_prefix_and_as_sources():

@@ -38,6 +38,21 @@ def refusal(**files: str) -> str:
 
 
 @pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("owners: ['a b']", "owners: Invalid owner 'a b'"),
+        ("group_name: 'a b'", 'group_name: "a b" is not a valid asset group name'),
+        ("tags: {'a b$': c}", "tags: Found invalid tag keys: ['a b$']"),
+        ("schedule: '* * *'", "schedule: invalid cron schedule '* * *'; write one such as '*/5 * * * *'"),
+    ],
+)
+def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the_topic(option, message):
+    written = f"{TABLE}  source: {{topics: [flights]}}\n  table: lake/more\n  observe_topics: {{{option}}}\n"
+    said = refusal(first=TABLE + FLIGHTS, second=written)
+    assert f"/defs/second/defs.yaml:5: attributes.observe_topics.{message}" in said
+
+
+@pytest.mark.parametrize(
     ("attribute", "message"),
     [
         ("tabel: x", "attributes.tabel: unknown attribute; did you mean table?"),

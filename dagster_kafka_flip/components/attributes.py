@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from dagster import (
     AssetKey,
+    AssetSpec,
     AutomationCondition,
     BackfillPolicy,
     Backoff,
@@ -43,6 +44,8 @@ from dagster.components.resolved.core_models import (
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model, model_validator
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
+from dagster_kafka_flip.assets.asset_per_topic import filled
+from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
@@ -158,28 +161,11 @@ def _of(settings: type[T], **fields: Callable[[ResolutionContext, Any], Any]) ->
 
 def _source(context: ResolutionContext, value: Any) -> KafkaSource:
     found = rendered(context, value)
-    if isinstance(found, KafkaSource):
-        return found
-    if not isinstance(found, Mapping):
+    if not isinstance(found, (Mapping, KafkaSource)):
         raise refused(context, f"invalid source {found!r}; set topics, topic_pattern or partitions below it")
-    if "options" in found:
+    if isinstance(found, Mapping) and "options" in found:
         return _source_of_options(context, found)
-    values: dict[str, Any] = {}
-    for name, each in found.items():
-        at = context.at_path(name)
-        if name == "topics":
-            values[name] = _texts(at, each)
-        elif name in {"starting_offsets", "stopping_offsets"}:
-            values[name] = _offsets(at, each)
-        elif name == "partitions":
-            values[name] = _topic_partitions(at, each)
-        elif name == "max_drift":
-            values[name] = _duration(at, each)
-        elif name.endswith("properties"):
-            values[name] = _text_map(at, each)
-        else:
-            values[name] = each if isinstance(each, bool) else _text(at, each)
-    return create(context, KafkaSource, values)
+    return _of(KafkaSource, **_SOURCE_FIELDS)(context, found)
 
 
 def _source_of_options(context: ResolutionContext, found: Mapping[str, Any]) -> KafkaSource:
@@ -202,6 +188,16 @@ def _topic_partitions(context: ResolutionContext, value: Any) -> tuple[TopicPart
     if not isinstance(value, Mapping):
         raise refused(context, "map topics to partition numbers, such as {flights: [0, 1]}")
     return tuple(TopicPartition(topic, number) for topic, numbers in value.items() for number in numbers)
+
+
+_SOURCE_FIELDS: Mapping[str, Callable[[ResolutionContext, Any], Any]] = {
+    **dict.fromkeys(("topic_pattern", "group_id", "client_id_prefix", "client_rack", "cluster"), _text),
+    **dict.fromkeys(("properties", "librdkafka_properties", "java_properties"), _text_map),
+    **dict.fromkeys(("starting_offsets", "stopping_offsets"), _offsets),
+    "topics": _texts,
+    "partitions": _topic_partitions,
+    "max_drift": _duration,
+}
 
 
 def _dead_letter(context: ResolutionContext, value: Any) -> DeadLetters:
@@ -293,10 +289,14 @@ def _topics(context: ResolutionContext, value: Any) -> bool | dict[str, Any]:
         return found
     if not isinstance(found, BaseModel):
         raise refused(context, f"expected true, false, or options of the topics' assets, got {found!r}")
-    return {
-        name: _TOPIC_OPTIONS.get(name, _text)(context.at_path(name), getattr(found, name))
-        for name in found.model_fields_set
-    }
+    options: dict[str, Any] = {}
+    for name in found.model_fields_set:
+        at = context.at_path(name)
+        options[name] = _TOPIC_OPTIONS.get(name, _text)(at, getattr(found, name))
+        if name != "schedule":
+            # Refused here, where the line is known: another component may be the one that makes the topic's asset.
+            create(at, AssetSpec, {"key": "topic", **filled({name: options[name]}, "topic")})
+    return options
 
 
 class SinkChecksAttributes(Model):
@@ -402,9 +402,19 @@ def _instance_of(kind: type[T], example: str) -> Callable[[ResolutionContext, An
     return resolve
 
 
+def _cron(context: ResolutionContext, value: Any) -> str:
+    cron = str(_text(context, value))
+    try:
+        AutomationCondition.cron_tick_passed(cron)
+    except CheckError:
+        raise refused(context, f"invalid cron schedule {cron!r}; write one such as '*/5 * * * *'") from None
+    return cron
+
+
 _condition = _instance_of(AutomationCondition, '"{{ dg.AutomationCondition.eager() }}"')
 _TOPIC_OPTIONS: Mapping[str, Callable[[ResolutionContext, Any], Any]] = {
     "automation_condition": _condition,
+    "schedule": _cron,
     "owners": _texts,
     "tags": _text_map,
 }

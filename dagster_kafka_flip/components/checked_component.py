@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dagster import Component, Model, Resolvable
+from dagster.components.component.component import ComponentTypeSpec
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, create_model, model_validator
 
 from dagster_kafka_flip.components.schemas import described
@@ -73,6 +75,11 @@ class CheckedComponent(Component, Resolvable, Model):
         except ValidationError as error:
             msg = f"invalid {name}: {describe(error, fields)}"
             raise ConfigurationError(msg) from None
+
+    @classmethod
+    def get_spec(cls) -> ComponentTypeSpec:
+        """The description in `dg list components`."""
+        return ComponentTypeSpec(description=(inspect.getdoc(cls) or "").partition("\n\n")[0], tags=["kafka", "delta"])
 
     @classmethod
     def model(cls) -> type[BaseModel]:

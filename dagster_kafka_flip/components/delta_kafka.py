@@ -6,7 +6,6 @@ import inspect
 from typing import Any, ClassVar
 
 from dagster import ComponentLoadContext, Definitions, scaffold_with
-from dagster.components.component.component import ComponentTypeSpec
 from pydantic import Field
 
 from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
@@ -70,11 +69,6 @@ class DeltaKafkaComponent(CheckedComponent):
     checks: SinkChecksAttribute | None = Field(
         default=None, description="Options of delta_kafka_checks; {} for its defaults. Default: no check."
     )
-
-    @classmethod
-    def get_spec(cls) -> ComponentTypeSpec:
-        """The description in `dg list components`."""
-        return ComponentTypeSpec(description=(inspect.getdoc(cls) or "").partition("\n\n")[0], tags=["kafka", "delta"])
 
     def transform(self, rows: Any) -> Any:
         """Transforms rows in subclasses; the method may also take `context`, and resources by key.

@@ -17,7 +17,6 @@ from dagster import (
     ScheduleDefinition,
     scaffold_with,
 )
-from dagster.components.component.component import ComponentTypeSpec
 from pydantic import Field, PrivateAttr
 
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
@@ -139,8 +138,8 @@ class KafkaDeltaComponent(CheckedComponent):
     observe_topics: TopicsAttribute = Field(
         default=True,
         description="Whether to define observable assets for the source's topics, or their options. Default: yes. "
-        "One step observes the topics of all components that ask a cluster in the same way. A topic has the options "
-        "of the first component that reads it.",
+        "One step observes the topics of all components that ask a cluster in the same way. Of each option, a topic "
+        "has that of the first component that gives it.",
     )
     connection: KafkaResourceAttribute | None = Field(
         default=None,
@@ -149,11 +148,6 @@ class KafkaDeltaComponent(CheckedComponent):
     )
 
     _built: Any = PrivateAttr(default=())
-
-    @classmethod
-    def get_spec(cls) -> ComponentTypeSpec:
-        """The description in `dg list components`."""
-        return ComponentTypeSpec(description=(inspect.getdoc(cls) or "").partition("\n\n")[0], tags=["kafka", "delta"])
 
     def get_asset_spec(self, spec: AssetSpec, source: KafkaSource) -> AssetSpec:
         """Customizes the asset spec in subclasses; all fields except dependencies and partitions can change.
@@ -270,42 +264,30 @@ class KafkaDeltaComponent(CheckedComponent):
 
     def _topic_assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:
         """The topics' assets: those of all components with the same client are in the first one, as one step."""
-        observed: dict[AssetKey, KafkaDeltaComponent] = {}
+        readers: dict[AssetKey, list[KafkaDeltaComponent]] = {}
         for each in self._every(context):
             for key in each.observed(context):
-                observed.setdefault(key, each)
+                readers.setdefault(key, []).append(each)
         if not self._lists_topics(context):
-            mine = {key: self._topic_options(key) for key, each in observed.items() if each is self}
-            if mine and self.source.partitions is not None:
-                return [observable_topics(self.source.only(key.path[-1] for key in mine), self._kafka, mine)]
+            mine = {key: _topic_options(key, found) for key, found in readers.items() if found[0] is self}
             return [observable_topics(self.source, self._kafka, mine)] if mine else []
         alike = {
-            key: each
-            for key, each in observed.items()
-            if each._lists_topics(context) and each._client == self._client  # noqa: SLF001 - of this class, too
+            key: found
+            for key, found in readers.items()
+            if found[0]._lists_topics(context) and found[0]._client == self._client  # noqa: SLF001 - of this class, too
         }
-        if next(iter(alike.values()), None) is not self:
+        if next((found[0] for found in alike.values()), None) is not self:
             return []
+        # Whole topics, also if this component reads some partitions of one: others may wait for the rest.
         one = {
             "topics": tuple(key.path[-1] for key in alike),
             "topic_pattern": None,
+            "partitions": None,
             "starting_offsets": OffsetsInitializer.earliest(),
             "stopping_offsets": OffsetsInitializer.latest(),
         }
-        options = {key: each._topic_options(key) for key, each in alike.items()}  # noqa: SLF001
+        options = {key: _topic_options(key, found) for key, found in alike.items()}
         return [observable_topics(self.source.model_copy(update=one), self._kafka, options)]
-
-    def _topic_options(self, key: AssetKey) -> Any:
-        given = {
-            "group_name": self.group_name,
-            **(self.observe_topics if isinstance(self.observe_topics, Mapping) else {}),
-        }
-        own = self.automation_condition
-        if given.pop("schedule", None) is None and own is not None:
-            # `on_cron` counts what was found since its tick: an observation before it would find the news away.
-            is_on_cron = (own.get_label() or "").startswith("on_cron(")
-            given.setdefault("automation_condition", own if is_on_cron else _OBSERVED_BY_DEFAULT)
-        return filled(given, key.path[-1])
 
     def _schedules(self, context: ComponentLoadContext) -> list[ScheduleDefinition]:
         cron = self.observe_topics.get("schedule") if isinstance(self.observe_topics, Mapping) else None
@@ -325,8 +307,7 @@ class KafkaDeltaComponent(CheckedComponent):
 
     def _lists_topics(self, context: ComponentLoadContext) -> bool:
         """Whether the topics can be observed together with those of others."""
-        is_pattern = self.source.topic_pattern is not None and self.topics(context) is None
-        return not is_pattern and self.source.partitions is None
+        return self.source.topic_pattern is None or self.topics(context) is not None
 
     @property
     def _kafka(self) -> str:
@@ -349,3 +330,17 @@ _OPTIONS = frozenset(KafkaDeltaComponent.model_fields) - _OWN
 
 def _landing(transform: Callable[..., Any], **options: Any) -> AssetsDefinition:
     return kafka_delta_asset(**options)(transform)
+
+
+def _topic_options(key: AssetKey, readers: Sequence[KafkaDeltaComponent]) -> Any:
+    """A topic's options, of each the one of the first component that has it."""
+    given: dict[str, Any] = {"group_name": readers[0].group_name}
+    for each in reversed(readers):
+        given |= each.observe_topics if isinstance(each.observe_topics, Mapping) else {}
+    conditions = [each.automation_condition for each in readers if each.automation_condition is not None]
+    if given.pop("schedule", None) is None and conditions:
+        # `on_cron` counts what was found since its tick: an observation before it would find the news away.
+        labels = {each.get_label() or "" for each in conditions}
+        is_on_cron = len(labels) == 1 and labels.pop().startswith("on_cron(")
+        given.setdefault("automation_condition", conditions[0] if is_on_cron else _OBSERVED_BY_DEFAULT)
+    return filled(given, key.path[-1])

@@ -48,7 +48,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
         registry: See FramedFormat.
         subject: See FramedFormat.
         schema_id_in: See FramedFormat.
-        metadata: See DebeziumFormat.
+        metadata: As of DebeziumFormat.
         unavailable_value_placeholder: See DebeziumFormat.
         on_truncate: See DebeziumFormat.
         on_error: See Format.

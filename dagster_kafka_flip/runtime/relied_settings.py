@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _SKIPS = ((), "Delta would skip writes in silence")
 _LEAVES_OUT = (("false",), "Spark would leave out rows in silence")
-_TAKES_OTHERWISE = (("false",), "Spark would take names and texts in conditions for others")
-_OLD_DATES = (("CORRECTED", "EXCEPTION"), "dates before 1582-10-15 would become others")
+_TAKES_OTHERWISE = (("false",), "Spark would understand conditions differently")
+_OLD_DATES = (("CORRECTED", "EXCEPTION"), "dates before 1582-10-15 would change")
 
 RELIED_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "spark.databricks.delta.write.txnAppId": _SKIPS,
