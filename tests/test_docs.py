@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import dagster_kafka_flip
@@ -215,7 +216,6 @@ def test_the_readme_example_is_short():
 
 
 def test_the_run_configs_fit_the_readme_example(monkeypatch):
-    import yaml
     from dagster import Definitions, validate_run_config
 
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
@@ -380,10 +380,12 @@ def test_a_dagster_yaml_limits_pools(block, tmp_path):
     (tmp_path / "dagster.yaml").write_text(block.code, encoding="utf-8")
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
-        # Else a run that was killed keeps its table's slot.
+        # Else a run that was killed keeps its table's slot; half an hour is long enough for the others to wait.
         assert instance.run_monitoring_enabled
-        assert instance.run_monitoring_max_runtime_seconds > 0
+        assert 0 < instance.run_monitoring_max_runtime_seconds <= 1800
         assert instance.run_monitoring_settings["free_slots_after_run_end_seconds"] > 0
+    example = yaml.safe_load((ROOT / "examples" / "compose" / "dagster.yaml").read_text(encoding="utf-8"))
+    assert example["run_monitoring"] == yaml.safe_load(block.code)["run_monitoring"]
 
 
 @pytest.mark.kafka

@@ -228,7 +228,17 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
 ARCHIVE = "org.example:server:1:all"
 
 
-def publish_archive(cache: Path, content: bytes | None = None) -> None:
+def tar(name: str) -> bytes:
+    """A tar.gz with one file."""
+    packed, text = io.BytesIO(), b"java"
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    return packed.getvalue()
+
+
+def publish_archive(cache: Path, content: bytes = tar("bin/start")) -> None:
     """Publishes server-1, a tar.gz with a file in a folder; or with another content."""
     folder = cache / "ivy" / "local" / "org.example" / "server" / "1"
     (folder / "ivys").mkdir(parents=True)
@@ -238,15 +248,7 @@ def publish_archive(cache: Path, content: bytes | None = None) -> None:
         'module="server" revision="1"/><configurations><conf name="master"/></configurations><publications><artifact '
         'name="server" type="tar.gz" ext="tar.gz" m:classifier="all" conf="master"/></publications></ivy-module>'
     )
-    packed = folder / "tar.gzs" / "server.tar.gz"
-    if content is not None:
-        packed.write_bytes(content)
-        return
-    text = b"java"
-    with tarfile.open(packed, "w:gz") as archive:
-        entry = tarfile.TarInfo("bin/start")
-        entry.size = len(text)
-        archive.addfile(entry, io.BytesIO(text))
+    (folder / "tar.gzs" / "server.tar.gz").write_bytes(content)
 
 
 def test_an_archive_is_unpacked_once(
@@ -262,11 +264,28 @@ def test_an_archive_is_unpacked_once(
     assert retrieve_unpacked(ARCHIVE, cache_dir=tmp_path) == folder
 
 
-def test_an_archive_that_can_not_be_unpacked_is_named(tmp_path: Path, no_network: None):
-    publish_archive(tmp_path, content=b"no archive")
+def test_an_archive_is_unpacked_by_pythons_that_have_no_filter_for_it_yet(
+    tmp_path: Path, no_network: None, monkeypatch: pytest.MonkeyPatch
+):
+    extractall = tarfile.TarFile.extractall
+
+    def without_filter(archive: tarfile.TarFile, path: str | Path = ".", members: Any = None) -> None:
+        extractall(archive, path, members, filter="fully_trusted")
+
+    # As Python 3.10.0 to 3.10.11 and 3.11.0 to 3.11.3.
+    monkeypatch.setattr(tarfile.TarFile, "extractall", without_filter)
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    publish_archive(tmp_path)
+    assert (retrieve_unpacked(ARCHIVE, cache_dir=tmp_path) / "bin" / "start").read_text() == "java"
+
+
+@pytest.mark.parametrize("content", [b"no archive", tar("../../outside")], ids=["no archive", "a file outside"])
+def test_an_archive_that_can_not_be_unpacked_is_named(content: bytes, tmp_path: Path, no_network: None):
+    publish_archive(tmp_path, content=content)
     with pytest.raises(JarDownloadError, match=rf"{ARCHIVE} could not be unpacked"):
         retrieve_unpacked(ARCHIVE, cache_dir=tmp_path)
     assert list((tmp_path / "archives").iterdir()) == []
+    assert list(tmp_path.rglob("outside")) == []
 
 
 def test_two_that_ask_for_an_archive_at_the_same_time_get_the_same(tmp_path: Path, no_network: None):

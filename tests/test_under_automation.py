@@ -42,6 +42,7 @@ from dagster_kafka_flip import (
     topic_asset_key,
 )
 from tests import landed
+from tests.document_tests import ROOT
 from tests.test_component import DELTA, RESOURCES, load
 from tests.test_topics import looked_at
 
@@ -371,7 +372,9 @@ def test_a_topic_of_which_one_component_reads_a_partition_is_observed_as_a_whole
     assert found[topic_asset_key(topic)]["kafka/offset_span"] == 1
 
 
-def test_topics_are_selected_with_their_prefix_and_as_sources():
+def test_topics_are_selected_as_the_guide_says():
+    guide = (ROOT / "docs" / "automation.md").read_text(encoding="utf-8")
+    assert '`AssetSelection.key_prefixes("kafka", include_sources=True)`, or `"key:kafka/*"`' in guide
     topics = kafka_topic_asset(KafkaSource(topics=("a", "b")))
     jobs = [
         define_asset_job("one", AssetSelection.key_prefixes("kafka", include_sources=True)),

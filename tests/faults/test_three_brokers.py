@@ -16,7 +16,6 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.progress import Origin, Progress
-from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -60,10 +59,10 @@ def three(brokers):
 @pytest.fixture
 def run(brokers, spark_of):
     """One run of a topic's stream."""
-    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers)
 
-    def land(topics, table, **options):
+    def land(topics, table, request_timeout=20, **options):
         topics = (topics,) if isinstance(topics, str) else topics
+        connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers, request_timeout=request_timeout)
         source = KafkaSource(topics=topics, java_properties=options.pop("java_properties", {}))
         return ingest(source, table, spark=spark_of, connection=connection, **options)
 
@@ -104,48 +103,76 @@ def test_a_client_that_loses_the_broker_that_it_asks_most_goes_on_with_another(b
         assert [*cluster.describe_topics([topic])] == [topic]
 
 
-def test_a_plan_right_after_a_leaders_death_waits_for_the_next_leader_and_not_for_the_dead_one(brokers, three, topic):
+def test_a_plan_right_after_a_leaders_death_waits_for_the_next_leader_and_not_for_the_dead_one(
+    brokers, three, run, topic, table
+):
     three.create(topic, 3)
     partitions = [TopicPartition(topic, number) for number in range(3)]
     for number in range(3):
         three.produce(topic, [(None, "x")], partition=number)
     with closing(KafkaCluster(KafkaConnection(bootstrap_servers=brokers.bootstrap_servers))) as cluster:
-        # Once with a client that knows the leaders, once with a new one.
-        for asked in (cluster, KafkaCluster(KafkaConnection(bootstrap_servers=brokers.bootstrap_servers))):
-            asked.cluster_id()
+        # Once with a client that knows the leaders, and with the new one of a run.
+        cluster.cluster_id()
+        for asked in (
+            lambda: sum(cluster.end_offsets(partitions, "read_committed").values()),
+            lambda: run(topic, table).rows,
+        ):
             brokers.kill(brokers.leaders(topic)[0])
-            assert asked.end_offsets(partitions, "read_committed") == dict.fromkeys(partitions, 1)
+            assert asked() == 3
             brokers.heal()
             brokers.wait_for_replicas(topic, 3)
             cluster.end_offsets(partitions, "read_committed")
+    assert landed.count(table) == 3
 
 
-def test_a_topic_partition_without_a_leader_is_waited_for_with_a_word_and_then_told_with_advice(brokers, topic, caplog):
+def test_a_topic_partition_without_a_leader_is_waited_for_with_a_word_and_then_told_with_advice(
+    brokers, three, run, topic, table, caplog
+):
     led = f"{topic}-led"
     brokers.create_on(led, [1, 2], min_insync_replicas="1")
     brokers.create_on(topic, [3], min_insync_replicas="1")
+    for name in (topic, led):
+        three.produce(name, [(None, "x")])
     brokers.kill(3)
     brokers.wait_for_leader(topic, None)
-    partitions = [TopicPartition(topic, 0), TopicPartition(led, 0)]
-    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers, request_timeout=13)
+    with pytest.raises(ClusterRequestError) as refused:
+        run((topic, led), table, request_timeout=13)
+    assert str(refused.value).startswith(
+        f"Kafka at {brokers.bootstrap_servers} failed to return the offsets of {topic}-0: LEADER_NOT_AVAILABLE: "
+    )
+    assert str(refused.value).endswith(
+        ". No broker leads the topic partition. Nothing was written. Start the brokers that have its replicas, or "
+        "wait until one of them is elected, then run again"
+    )
+    waited = f"waiting for 10 s: Kafka at {brokers.bootstrap_servers}: the offsets of {topic}-0: LEADER_NOT_"
+    assert waited in caplog.text
+    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers, request_timeout=1)
     with closing(KafkaCluster(connection)) as cluster:
-        with pytest.raises(ClusterRequestError) as refused:
-            cluster.end_offsets(partitions, "read_committed")
-        cluster.request_timeout = 1
+        cluster.cluster_id()
         with pytest.raises(ClusterUnreachableError, match=r"; a broker has answered before: start those that are down"):
-            cluster.end_offsets(partitions[:1], "read_committed")
-        assert str(refused.value).startswith(
-            f"Kafka at {brokers.bootstrap_servers} failed to return the offsets of {topic}-0: LEADER_NOT_AVAILABLE: "
-        )
-        assert str(refused.value).endswith(
-            ". No broker leads the topic partition. Nothing was written. Start the brokers that have its replicas, or "
-            "wait until one of them is elected, then run again"
-        )
-        waited = f"waiting for 10 s: Kafka at {brokers.bootstrap_servers}: the offsets of {topic}-0: LEADER_NOT_"
-        assert waited in caplog.text
-        cluster.request_timeout = 20
-        brokers.start(3)
-        assert cluster.end_offsets(partitions, "read_committed") == dict.fromkeys(partitions, 0)
+            cluster.end_offsets([TopicPartition(topic, 0)], "read_committed")
+    # What the messages advise.
+    brokers.start(3)
+    assert run((topic, led), table).rows == 2
+    assert landed.values(table, "kafka_topic") == [topic, led]
+
+
+def test_a_run_without_any_broker_says_what_it_waits_for_and_one_after_they_are_started_goes_on(
+    brokers, three, run, topic, table, caplog
+):
+    three.create(topic)
+    three.produce(topic, [(None, "a")] * 3)
+    assert run(topic, table).rows == 3
+    three.produce(topic, [(None, "b")] * 2)
+    for number in (1, 2, 3):
+        brokers.kill(number)
+    with pytest.raises(ClusterUnreachableError) as refused:
+        run(topic, table)
+    assert f"waiting for 10 s: Kafka at {brokers.bootstrap_servers}: the cluster's id" in caplog.text
+    assert f"Kafka at {brokers.bootstrap_servers}" in str(refused.value)
+    brokers.heal()
+    assert run(topic, table).rows == 2
+    assert landed.values(table, "kafka_offset") == [*range(5)]
 
 
 def test_records_and_topic_partitions_that_come_during_a_rolling_restart_land_once(brokers, three, run, topic, table):
@@ -218,11 +245,11 @@ def test_a_coordinator_and_a_leader_that_die_in_mid_publication_cost_and_double_
 
 
 class _Starting(logging.Handler):
-    """Starts a broker once a run says that it waits."""
+    """Starts the brokers that are down once a run says that it waits."""
 
-    def __init__(self, brokers: ThreeBrokers, number: int) -> None:
+    def __init__(self, brokers: ThreeBrokers) -> None:
         super().__init__()
-        self._start = lambda: brokers.start(number)
+        self._start = brokers.heal
         self.reported: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -233,12 +260,16 @@ class _Starting(logging.Handler):
 
 
 @pytest.mark.parametrize(
-    ("replicas", "reported"),
-    [([1, 3], "-0 has 1 of 2 replicas in sync, and min.insync.replicas is 2"), ([3], "-0 has no leader")],
-    ids=["too few replicas in sync", "no leader"],
+    ("replicas", "killed", "reported"),
+    [
+        ([1, 3], [3], "-0 has 1 of 2 replicas in sync, and min.insync.replicas is 2: start the brokers that have the"),
+        ([3], [3], "-0 has no leader: start the brokers that have the others"),
+        ([1, 2, 3], [1, 2, 3], None),
+    ],
+    ids=["too few replicas in sync", "no leader", "no broker"],
 )
 def test_a_sink_says_within_ten_seconds_what_it_waits_for_and_goes_on_when_it_is_there(
-    replicas, reported, brokers, spark, topic, table
+    replicas, killed, reported, brokers, spark, topic, table
 ):
     connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers)
     least = str(len(replicas))
@@ -246,7 +277,7 @@ def test_a_sink_says_within_ten_seconds_what_it_waits_for_and_goes_on_when_it_is
     published = Published(spark, making, connection, topic, table)
     published.create()
     published.sql("INSERT INTO {t} SELECT id, concat('a', id) FROM range(9)")
-    starting = _Starting(brokers, 3)
+    starting = _Starting(brokers)
     log = logging.getLogger(f"{__name__}.{topic}")
     log.addHandler(starting)
     calls = []
@@ -254,7 +285,8 @@ def test_a_sink_says_within_ten_seconds_what_it_waits_for_and_goes_on_when_it_is
     def killing(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
         calls.append(key)
         if len(calls) == 4:
-            brokers.kill(3)
+            for number in killed:
+                brokers.kill(number)
         return by_last_digit(topic, key, value, partitions)
 
     timeout = timedelta(seconds=60)
@@ -265,10 +297,25 @@ def test_a_sink_says_within_ten_seconds_what_it_waits_for_and_goes_on_when_it_is
     assert said.startswith(
         f"waiting for 10 s: Kafka at {brokers.bootstrap_servers} has not accepted commit_transaction"
     )
-    assert f" of the lane {topic}-0 yet: {topic}{reported}" in said
+    told = f"{brokers.bootstrap_servers.partition(':')[0]}:" if reported is None else f"{topic}{reported}"
+    assert f" of the lane {topic}-0 yet: {told}" in said
+
+    # One that gives up tells the same. What it advises, and then as ever.
+    log.removeHandler(starting)
+    calls.clear()
+    published.sql("UPDATE {t} SET v = concat('b', id)")
+    published.connection = connection.model_copy(update={"request_timeout": 5})
+    with pytest.raises(ClusterUnreachableError) as refused:
+        published.run(partitioner=killing, transaction_timeout=timedelta(seconds=8), logger=log)
+    assert told in str(refused.value)
+    brokers.heal()
+    published.connection = connection
+    result = published.run(partitioner=by_last_digit, transaction_timeout=timeout, logger=log)
+    assert (result.records, result.lag_versions) == (9, 0)
+    assert published.texts() == {key: [f"a{key}", f"b{key}"] for key in range(9)}
 
 
-def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(brokers, three, topic, caplog):
+def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(brokers, topic):
     few, none, progress = (f"{topic}-{name}" for name in ("few", "none", "progress"))
     brokers.create_on(few, [1, 3], min_insync_replicas="2")
     brokers.create_on(none, [3], min_insync_replicas="1")
@@ -306,10 +353,46 @@ def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(br
         ):
             opened(none)
         brokers.start(3)
-        sink, lane = opened(none)
-        lane.close()
-        ProgressTopic(cluster, sink).prepare(3, logging.getLogger(__name__))
-        assert f"the progress topic {progress} has 1 replica, but the topic {none} has 3: if their disks" in caplog.text
+        opened(none)[1].close()
+
+
+def test_a_progress_topic_of_too_few_replicas_is_told_at_each_start_until_the_advice_is_followed(
+    brokers, three, spark, topic, table, caplog
+):
+    published = Published(spark, three, KafkaConnection(bootstrap_servers=brokers.bootstrap_servers), topic, table)
+    progress = published.sink.progress_name
+    brokers.create_on(progress, [1], min_insync_replicas="1", cleanup_policy="compact")
+    told = (
+        f"the progress topic {progress} has 1 replica, but the topic {topic} has 3: if their disks are lost, the sink "
+        "must start over. Add replicas to the progress topic (kafka-reassign-partitions)"
+    )
+
+    def publish():
+        caplog.clear()
+        return published.run(start=0).records, told in caplog.text
+
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    assert [publish(), publish()] == [(1, True), (0, True)]
+    _add_replicas(spark, brokers.bootstrap_servers, progress)
+    brokers.wait_for_replicas(progress, 3)
+    brokers.kill(1)
+    published.sql("INSERT INTO {t} VALUES (2, 'b')")
+    assert publish() == (1, False)
+    assert published.texts() == {1: ["a"], 2: ["b"]}
+
+
+def _add_replicas(spark, servers, topic):
+    """What kafka-reassign-partitions asks for."""
+    jvm = spark._jvm
+    reassigned, replicas = jvm.java.util.HashMap(), jvm.java.util.ArrayList()
+    for number in (1, 2, 3):
+        replicas.add(number)
+    new = jvm.org.apache.kafka.clients.admin.NewPartitionReassignment(replicas)
+    reassigned.put(jvm.org.apache.kafka.common.TopicPartition(topic, 0), jvm.java.util.Optional.of(new))
+    admin = jvm.org.apache.kafka.clients.admin.Admin.create({"bootstrap.servers": servers})
+    admin.alterPartitionReassignments(reassigned).all().get()
+    admin.close()
 
 
 def _replicate(brokers, three, topics):
