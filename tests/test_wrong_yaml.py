@@ -341,7 +341,7 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
             "observe_topics: maybe",
             "attributes.observe_topics: expected true, false, or options of the topics' assets, got 'maybe'",
         ),
-        ("connection: 'a:1'", "attributes.connection: invalid KafkaResource 'a:1'"),
+        ("connection: 'a:1'", "attributes.connection: invalid KafkaResource; write its fields as a mapping"),
         (
             "connection: {bootstrap_servers: a}",
             (
@@ -782,8 +782,14 @@ def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kaf
             "defs.yaml:5 - attributes.automation_condition",
         ),
         (f"{RESOURCES}  kafka: [a]\n", "defs.yaml:3: attributes.kafka: expected a mapping"),
-        (f"{RESOURCES}  kafka: 'a:1'\n", "defs.yaml:3: attributes.kafka: invalid KafkaResource 'a:1'"),
-        (f"{RESOURCES}  spark: local\n", "defs.yaml:3: attributes.spark: invalid SparkResource 'local'"),
+        (
+            f"{RESOURCES}  kafka: 'a:1'\n",
+            "defs.yaml:3: attributes.kafka: invalid KafkaResource; write its fields as a mapping",
+        ),
+        (
+            f"{RESOURCES}  spark: local\n",
+            "defs.yaml:3: attributes.spark: invalid SparkResource; write its fields as a mapping",
+        ),
         (f"{RESOURCES}  kafak: {{}}\n", "attributes.kafak: unknown attribute; did you mean kafka?"),
     ],
 )

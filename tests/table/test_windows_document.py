@@ -185,7 +185,7 @@ def _walked(monkeypatch, commit):
             read.append(version)
             yield commit(version)
 
-    monkeypatch.setattr(DeltaTable, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(DeltaTable, "__init__", lambda table, _, target, *__, **___: setattr(table, "target", target))
     monkeypatch.setattr(DeltaTable, "commits", commits)
     table: Any = WindowedTable(cast("Any", None), DeltaTarget(table="/lake/t"), "hours")
     return read, table._walk()
