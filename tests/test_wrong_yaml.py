@@ -784,11 +784,11 @@ def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kaf
         (f"{RESOURCES}  kafka: [a]\n", "defs.yaml:3: attributes.kafka: expected a mapping"),
         (
             f"{RESOURCES}  kafka: 'a:1'\n",
-            "defs.yaml:3: attributes.kafka: invalid KafkaResource; write its fields as a mapping",
+            "defs.yaml:3: attributes.kafka: invalid KafkaResource; write its fields",
         ),
         (
             f"{RESOURCES}  spark: local\n",
-            "defs.yaml:3: attributes.spark: invalid SparkResource; write its fields as a mapping",
+            "defs.yaml:3: attributes.spark: invalid SparkResource; write its fields",
         ),
         (f"{RESOURCES}  kafak: {{}}\n", "attributes.kafak: unknown attribute; did you mean kafka?"),
     ],
@@ -800,7 +800,7 @@ def test_a_file_that_is_wrong_as_a_whole_says_so(text, message):
 def test_a_resource_that_is_all_in_a_variable_is_not_shown(monkeypatch):
     monkeypatch.setenv("WHOLE", '{"bootstrap_servers": "a:1", "sasl_password": "hunter2"}')
     output = refusal(resources=RESOURCES + '  kafka: "{{ env.WHOLE }}"\n  spark: {}\n')
-    assert "attributes.kafka: invalid KafkaResource; write its fields as a mapping" in output
+    assert "defs.yaml:3: attributes.kafka: invalid KafkaResource; write its fields" in output
     assert "hunter2" not in output
 
 
