@@ -262,8 +262,8 @@ class _Starting(logging.Handler):
 @pytest.mark.parametrize(
     ("replicas", "killed", "reported"),
     [
-        ([1, 3], [3], "-0 has 1 of 2 replicas in sync, and min.insync.replicas is 2: start the brokers that have the"),
-        ([3], [3], "-0 has no leader: start the brokers that have the others"),
+        ([1, 3], [3], "-0 has 1 of 2 replicas in sync, and min.insync.replicas is 2"),
+        ([3], [3], "-0 has no leader"),
         ([1, 2, 3], [1, 2, 3], None),
     ],
     ids=["too few replicas in sync", "no leader", "no broker"],
@@ -297,22 +297,8 @@ def test_a_sink_says_within_ten_seconds_what_it_waits_for_and_goes_on_when_it_is
     assert said.startswith(
         f"waiting for 10 s: Kafka at {brokers.bootstrap_servers} has not accepted commit_transaction"
     )
-    told = f"{brokers.bootstrap_servers.partition(':')[0]}:" if reported is None else f"{topic}{reported}"
+    told = f"Connect to {brokers.bootstrap_servers.partition(':')[0]}:" if reported is None else f"{topic}{reported}"
     assert f" of the lane {topic}-0 yet: {told}" in said
-
-    # One that gives up tells the same. What it advises, and then as ever.
-    log.removeHandler(starting)
-    calls.clear()
-    published.sql("UPDATE {t} SET v = concat('b', id)")
-    published.connection = connection.model_copy(update={"request_timeout": 5})
-    with pytest.raises(ClusterUnreachableError) as refused:
-        published.run(partitioner=killing, transaction_timeout=timedelta(seconds=8), logger=log)
-    assert told in str(refused.value)
-    brokers.heal()
-    published.connection = connection
-    result = published.run(partitioner=by_last_digit, transaction_timeout=timeout, logger=log)
-    assert (result.records, result.lag_versions) == (9, 0)
-    assert published.texts() == {key: [f"a{key}", f"b{key}"] for key in range(9)}
 
 
 def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(brokers, topic):

@@ -78,5 +78,6 @@ def test_each_number_is_there_once_wherever_a_request_was_held_back_and_let_thro
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_each_number_is_there_once_at_every_place(kafka, connection, topic, network):
     try_all(kafka, connection, topic, network, EVERY_SCHEDULE)
