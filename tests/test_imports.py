@@ -33,7 +33,7 @@ _ROOMS = {
     "reader": "errors source",
     "table": "errors settings telemetry runtime source",
     "ingestion": "errors settings telemetry runtime source registry formats reader table",
-    "sink": "errors settings telemetry runtime source registry formats table",
+    "sink": "errors settings telemetry runtime source registry formats reader table",
     "airflow": "errors settings runtime source formats table ingestion sink",
     "assets": "errors settings runtime source registry formats table ingestion sink",
     "checks": "errors settings source registry formats table ingestion sink assets",
