@@ -5,6 +5,7 @@
 # make test-nightly  what takes minutes or needs third-party servers: a Spark cluster, three brokers, S3, Debezium with its databases
 # make check   lint, types and unit tests, in about a minute
 # make format  formats the code
+# make library builds the Java library that the package carries, after a change of java/
 # make docs    the documents as a site, in site/
 # make test-airflow  a whole Airflow runs the example's DAGs: scheduled, backfilled, killed, cleared; takes minutes
 # make test-brokers  the core on a broker of each release of Kafka from 2.8 on; takes minutes
@@ -33,7 +34,7 @@ RESULTS := benchmarks/results
 FLINK := .venv-flink
 FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned" --rounds 2
 
-.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean upgrade test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
+.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint library docs clean upgrade test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
 .DEFAULT_GOAL := help
 
 help:
@@ -61,6 +62,7 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/python -m scripts.library --check
 
 # Both at once: each of them keeps one core busy.
 check: $(VENV)/.ready-test
@@ -81,6 +83,10 @@ test-nightly: $(VENV)/.ready-nightly
 format: $(VENV)/.ready-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python -m scripts.library --format
+
+library: $(VENV)/.ready-demo
+	@$(BIN)/python -m scripts.library
 
 docs: $(VENV)/.ready-test
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

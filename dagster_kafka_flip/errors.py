@@ -246,6 +246,10 @@ class SparkSessionError(KafkaFlipError, is_lasting=False):
     """No Spark session is available that can read Kafka and write Delta."""
 
 
+class DecoderLibraryError(KafkaFlipError, is_lasting=True):
+    """A Spark session can't load this package's Java library, which decodes records, or has another version of it."""
+
+
 class TableError(KafkaFlipError, is_lasting=False):
     """The table's path or name can't be used for a Delta table."""
 

@@ -32,12 +32,23 @@ java_major() {
   "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
 }
 
+has_compiler() { # beside the Java that runs
+  local java
+  java=${JAVA_HOME:+$JAVA_HOME/bin/java}
+  [ -x "$(dirname "$(readlink -f "${java:-$(command -v java)}")")/javac" ]
+}
+
 python_fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
 major=$(java_major || true)
 if [ -z "$major" ] || [ "$major" -lt 17 ]; then
   [ -z "${JAVA_HOME:-}" ] || fail "JAVA_HOME=$JAVA_HOME has Java ${major:-none}; Spark 4 and Kafka 4 need Java 17 or newer"
   install_debian openjdk-17-jre-headless "Java 17 or newer, for Spark and Kafka,"
+fi
+
+if [ "$purpose" != demo ] && ! has_compiler; then
+  [ -z "${JAVA_HOME:-}" ] || fail "JAVA_HOME=$JAVA_HOME has no javac; the tests build the Java library with JDK 17"
+  install_debian openjdk-17-jdk-headless "A compiler of Java (JDK 17), for the tests,"
 fi
 
 if [ ! -x "$venv/bin/python" ]; then

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dagster_kafka_flip.runtime.library_jar import JAR
 from dagster_kafka_flip.runtime.same_files import files_setting
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 from tests.connect_server import ConnectServer
 from tests.processes import LIGHT_SPARK
 from tests.windows.conftest import START
@@ -58,8 +61,10 @@ def files():
 
 @pytest.fixture
 def server(tmp_path, files):
-    """The address of a server."""
-    with ConnectServer(tmp_path, {**LIGHT_SPARK, **files}) as started:
+    """The address of a server, which its clients bring this package's own jar if it sees other files."""
+    jars = [jar for jar in fetch_jars() if files or jar != str(JAR)]
+    more = {"spark.driver.extraClassPath": os.pathsep.join(jars)}
+    with ConnectServer(tmp_path, {**LIGHT_SPARK, **files, **more}) as started:
         yield started.remote
 
 

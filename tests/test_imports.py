@@ -29,7 +29,7 @@ _ROOMS = {
     "broker": "errors settings runtime",
     "source": "errors settings telemetry",
     "registry": "errors settings",
-    "formats": "errors settings registry",
+    "formats": "errors settings registry runtime",
     "reader": "errors source",
     "table": "errors settings telemetry runtime source",
     "ingestion": "errors settings telemetry runtime source registry formats reader table",

@@ -13,6 +13,7 @@ from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.registered import RegisteredFormat
+from dagster_kafka_flip.runtime.jvm_library import use_library
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.names import twice
 
@@ -37,6 +38,8 @@ _OF_KEY = "key: "
 
 _KEY = "_dagster_kafka_flip_key"
 _VALUE = "_dagster_kafka_flip_value"
+_KEY_PARSED = "_dagster_kafka_flip_key_parsed"
+_VALUE_PARSED = "_dagster_kafka_flip_value_parsed"
 _FRAMED = {"key": "_dagster_kafka_flip_key_framed", "value": "_dagster_kafka_flip_value_framed"}
 _KEY_PREPARED = "_dagster_kafka_flip_key_prepared"
 _VALUE_PREPARED = "_dagster_kafka_flip_value_prepared"
@@ -81,22 +84,27 @@ class Decoder:
         """Adds the parsed key and value, and the reason for a rejection. Never fails on a record."""
         from pyspark.sql import functions as f
 
+        if any(form.uses_library for form in self.formats.values()):
+            use_library(records.sparkSession)
         # Each step in a projection of its own, so that Spark takes it only once for each record.
         for step in (self._frames(), self._prepared()):
             if step:
                 records = records.select("*", *step)
         key, value = self._read()
+        of_key, of_value = f.col(_KEY_PARSED), f.col(_VALUE_PARSED)
         parsed = records.select(
-            "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
+            "*", self.key_format.parse(key).alias(_KEY_PARSED), self.value_format.parse(value).alias(_VALUE_PARSED)
         )
-        key_problem = f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, f.col(_KEY)))
-        value_problem = _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM)
-        if self.changelog is None:
-            return parsed.select("*", key_problem.alias(_KEY_PROBLEM), value_problem)
-        event = self.changelog.event(f.col(_VALUE))
-        # The key of a heartbeat, for example, is not a row's key, and nobody reads it.
-        has_key = event.isNull() | (event == TOMBSTONE)
-        return parsed.select("*", f.when(has_key, key_problem).alias(_KEY_PROBLEM), value_problem, event.alias(_EVENT))
+        row = self.value_format.row(of_value)
+        key_problem = f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, of_key))
+        steps = [self.key_format.row(of_key).alias(_KEY), row.alias(_VALUE)]
+        if self.changelog is not None:
+            event = self.changelog.event(row)
+            # The key of a heartbeat, for example, is not a row's key, and nobody reads it.
+            key_problem = f.when(event.isNull() | (event == TOMBSTONE), key_problem)
+            steps.append(event.alias(_EVENT))
+        value_problem = _problem(self.value_format, value, of_value)
+        return parsed.select("*", *steps, key_problem.alias(_KEY_PROBLEM), value_problem.alias(_VALUE_PROBLEM))
 
     @property
     def changelog(self) -> ChangelogFormat | None:
@@ -298,14 +306,14 @@ class Decoder:
         watches: list[FieldWatch] = []
         key, value = self._read()
         for form, data, parsed, problem, prefix in (
-            (self.value_format, value, _VALUE, _VALUE_PROBLEM, ""),
-            (self.key_format, key, _KEY, _KEY_PROBLEM, "key."),
+            (self.value_format, value, _VALUE_PARSED, _VALUE_PROBLEM, ""),
+            (self.key_format, key, _KEY_PARSED, _KEY_PROBLEM, "key."),
         ):
-            if fields := form.fields(f.col(parsed)):
+            if (seen := form.seen(data, f.col(parsed))) is not None:
                 is_there, is_decoded = data.isNotNull(), f.col(problem).isNull()
                 if isinstance(form, ChangelogFormat):
-                    is_there = form.has_row(f.col(parsed))
-                watches.append(FieldWatch(fields, form.undeclared(data), is_there, is_decoded, span, prefix))
+                    is_there = form.has_row(form.row(f.col(parsed)))
+                watches.append(FieldWatch(seen, is_there, is_decoded, span, prefix))
         return watches
 
     def needed(self, carry: Iterable[str] = ()) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-# Undeclared fields need a second parse, so only about this many records of a batch are sampled.
+# Undeclared fields may need a second parse, so only about this many records of a batch are sampled.
 _SAMPLED = 1000
 
 # Fields that a message names of each kind; the metadata have all.
@@ -31,8 +31,8 @@ MOST_NAMES = 20
 
 _LONGEST_NAME = 100
 
-# Fields per BIGINT of bits, without the sign.
-_BITS = 63
+FIELDS_PER_NUMBER = 63
+"""Fields per BIGINT of bits, without the sign."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,43 @@ def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
     )
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Which fields a record has, as columns.
+
+    Attributes:
+        names: The declared fields.
+        bits: A bit for each of them that the record has and that is not null, 63 in a BIGINT.
+        undeclared: The names of undeclared fields, as an array. None if they are unknown.
+    """
+
+    names: Sequence[str]
+    bits: Sequence[Column]
+    undeclared: Column | None
+
+    @classmethod
+    def of(cls, fields: Sequence[tuple[str, Column]], undeclared: Column | None) -> Seen:
+        """The same of declared fields as columns, null where a record doesn't have them."""
+        from pyspark.sql import functions as f
+
+        bits = [
+            reduce(
+                lambda one, other: one.bitwiseOR(other),
+                (
+                    f.when(column.isNotNull(), 1 << bit).otherwise(0).cast("bigint")
+                    for bit, (_, column) in enumerate(fields[first : first + FIELDS_PER_NUMBER])
+                ),
+            )
+            for first in range(0, len(fields), FIELDS_PER_NUMBER)
+        ]
+        return cls([name for name, _ in fields], bits, undeclared)
+
+
 class FieldWatch:
     """Observes the fields of a batch's values or keys.
 
     Args:
-        fields: Declared fields by name, each as a column that is null where the record doesn't have it.
-        undeclared: The names of undeclared fields, as an array.
+        seen: The fields of each record.
         is_there: Whether the record has a value.
         is_decoded: Whether it could be decoded, or is null.
         span: Number of offsets in the batch.
@@ -120,26 +151,24 @@ class FieldWatch:
 
     def __init__(
         self,
-        fields: Sequence[tuple[str, Column]],
-        undeclared: Column | None,
+        seen: Seen,
         is_there: Column,
         is_decoded: Column,
         span: int,
         prefix: str = "",
     ) -> None:
-        self._fields = fields
-        self._undeclared = undeclared
+        self._names, self._bits, self._undeclared = seen.names, seen.bits, seen.undeclared
         self._is_there = is_there
         self._is_decoded = is_decoded
         # A power of two: Spark writes the number into generated code, and compiles that again for each new one.
         self._each = 1 << max(0, (span // _SAMPLED).bit_length() - 1)
         self._prefix = prefix
         # Not if there is only a sample of them, nor those inside of a STRUCT.
-        self._sees_all_names = undeclared is not None and self._each == 1 and not any("." in name for name, _ in fields)
+        self._sees_all_names = seen.undeclared is not None and self._each == 1 and not any("." in n for n in seen.names)
         # Names of the metrics and of their columns.
         side = prefix.rstrip(".")
-        self._decoded, self._names = f"{side}decoded_fields", f"{side}undeclared"
-        self._seen = [f"{side}seen{first}" for first in range(0, len(fields), _BITS)]
+        self._decoded, self._others = f"{side}decoded_fields", f"{side}undeclared"
+        self._seen = [f"{side}seen{number}" for number in range(len(seen.bits))]
 
     def columns(self) -> list[Column]:
         """Returns the columns that the metrics need, to be added to staged records.
@@ -148,15 +177,10 @@ class FieldWatch:
         """
         from pyspark.sql import functions as f
 
-        found: list[Column] = []
         # One bit for each field: counting the records of each field costs far more.
-        for number, name in enumerate(self._seen):
-            bits = [
-                f.when(column.isNotNull(), 1 << bit).otherwise(0).cast("bigint")
-                for bit, (_, column) in enumerate(self._fields[number * _BITS : (number + 1) * _BITS])
-            ]
-            seen = reduce(lambda one, other: one.bitwiseOR(other), bits)
-            found.append(f.when(self._is_there, seen).alias(_staged(name)))
+        found = [
+            f.when(self._is_there, bits).alias(_staged(name)) for name, bits in zip(self._seen, self._bits, strict=True)
+        ]
         if self._undeclared is not None:
             is_sampled = self._is_there & (f.col("offset") % self._each == 0)
             # Of the record with the most undeclared fields: names of all records have no bound. As text, because an
@@ -166,7 +190,7 @@ class FieldWatch:
             # Null if there are none: Spark copies the highest text so far again for every record. Not a part of
             # `is_sampled`: Spark would then ask every record for its names.
             names = f.when(f.size(self._undeclared) > 0, names)
-            found.append(f.when(is_sampled, names).alias(_staged(self._names)))
+            found.append(f.when(is_sampled, names).alias(_staged(self._others)))
         return found
 
     def metrics(self) -> list[Column]:
@@ -179,7 +203,7 @@ class FieldWatch:
         found = [f.count(of_decoded(self._seen[0])).alias(self._decoded)]
         found += [f.bit_or(of_decoded(name)).alias(name) for name in self._seen]
         if self._undeclared is not None:
-            found.append(f.max(of_decoded(self._names)).alias(self._names))
+            found.append(f.max(of_decoded(self._others)).alias(self._others))
         return found
 
     def seen(self, answer: Mapping[str, Any]) -> FieldsSeen:
@@ -189,15 +213,15 @@ class FieldWatch:
             return FieldsSeen(0)
         never = tuple(
             self._prefix + name
-            for number, (name, _) in enumerate(self._fields)
-            if not answer[self._seen[number // _BITS]] >> number % _BITS & 1
+            for number, name in enumerate(self._names)
+            if not answer[self._seen[number // FIELDS_PER_NUMBER]] >> number % FIELDS_PER_NUMBER & 1
         )
-        undeclared: list[str] = json.loads((answer.get(self._names) or "000000[]")[6:])
+        undeclared: list[str] = json.loads((answer.get(self._others) or "000000[]")[6:])
         return FieldsSeen(
             int(answer[self._decoded]),
             never,
             tuple(self._prefix + name[:_LONGEST_NAME] for name in undeclared),
-            names_fit=len(never) < len(self._fields) or (self._sees_all_names and not undeclared),
+            names_fit=len(never) < len(self._names) or (self._sees_all_names and not undeclared),
         )
 
 

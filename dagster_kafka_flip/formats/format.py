@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from dagster_kafka_flip.formats.fields import Seen
 from dagster_kafka_flip.settings.base import Settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class Format(Settings, ABC):
     can_reject: ClassVar[bool] = True
     """Whether there are bytes that it can't decode, so that `problem` returns a column."""
 
+    uses_library: ClassVar[bool] = False
+    """Whether `parse` calls the Java library."""
+
     def prepared(self, data: Column) -> Column | None:
         """What `parse`, `problem` and `undeclared` are given in place of `data`; None for `data` itself.
 
@@ -47,9 +51,18 @@ class Format(Settings, ABC):
         Must not fail on any bytes; `problem` reports undecodable ones.
         """
 
+    def row(self, parsed: Column) -> Column:
+        """What the other functions are given as `parsed`, of what `parse` gave."""
+        return parsed
+
     @abstractmethod
     def problem(self, data: Column, parsed: Column) -> Column | None:
-        """The reason why a record can't be decoded, as a string column, null if it can; None if all bytes are valid."""
+        """The reason why a record can't be decoded, as a string column, null if it can; None if all bytes are valid.
+
+        Args:
+            data: The binary column, or what `prepared` made of it.
+            parsed: What `parse` gave.
+        """
 
     def explain(self, data: Column, problem: Column) -> Column:
         """A more detailed reason than `problem`, for the few records in a message."""
@@ -68,7 +81,17 @@ class Format(Settings, ABC):
     @property
     def declares_fields(self) -> bool:
         """Whether the format declares fields, which records may lack."""
-        return type(self).fields is not Format.fields
+        return self.uses_library or type(self).fields is not Format.fields
+
+    def seen(self, data: Column, parsed: Column) -> Seen | None:
+        """Which fields a record has; None for a format without fields.
+
+        Args:
+            data: The binary column, or what `prepared` made of it.
+            parsed: What `parse` gave.
+        """
+        fields = self.fields(self.row(parsed))
+        return Seen.of(fields, self.undeclared(data)) if fields else None
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
         """Declared fields, null where a record lacks them; empty for a format without fields."""

@@ -10,18 +10,10 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.framed import FramedFormat
-from dagster_kafka_flip.formats.frames import SchemaIdIn, content, without_frame_problem
-from dagster_kafka_flip.formats.json_changes import CORRUPT, as_declared, with_room
-from dagster_kafka_flip.formats.json_parsing import (
-    explained,
-    leaves,
-    parsed_json,
-    required,
-    unparsed,
-    with_changes,
-)
+from dagster_kafka_flip.formats.frames import SchemaIdIn  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.json_types import check_json_types
+from dagster_kafka_flip.formats.jvm_decoder import decoded, seen_in
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -31,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
     from typing_extensions import Self
 
+    from dagster_kafka_flip.formats.fields import Seen
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
@@ -43,11 +36,10 @@ class JsonFormat(FramedFormat, DeclaredFormat):
     With a registry, each JSON text follows a schema id, which is removed. The writer's schema is not needed, so the
     registry is only asked for the subject's latest schema, and not at all if a schema is given.
 
-    Strict: a record is rejected if it is not UTF-8 or not a JSON object, has a value that does not fit its field's
-    type, or lacks a NOT NULL field. A value that Spark would change does not fit: a number with more digits than its
+    Strict: a record is rejected if it is not one JSON object in UTF-8 (RFC 8259), has a value that does not fit its
+    field's type, or lacks a NOT NULL field. A value that would change does not fit: a number with more digits than its
     DECIMAL, one beyond the range of its DOUBLE, half of a surrogate pair. Undeclared fields are left out. A STRING
-    field accepts any JSON value as its text, so nested JSON can be kept unparsed. Text after the object's closing brace
-    is ignored.
+    field accepts any JSON value as its text, so nested JSON can be kept unparsed.
 
     Args:
         schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, as a StructType, or as a JSON Schema
@@ -57,13 +49,14 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         subject: See FramedFormat.
         schema_id_in: See FramedFormat.
         on_error: See Format.
-        show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
-            field, 40 characters at most. Default: no, since more people read logs than tables.
+        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
+            not fit its field, 40 characters at most. Default: no, since many people read logs.
 
     Attributes:
         declared: The schema as DDL, that of a JSON Schema too, or as a StructType; None for the subject's latest.
     """
 
+    uses_library = True
     kind: ClassVar[str] = "JSON"
     kind_name: ClassVar[str] = "JSON Schema"
 
@@ -106,7 +99,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
 
     @classmethod
     def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that Spark can't read from JSON."""
+        """Refuses types that can't be read from JSON."""
         check_json_types(schema)
 
     def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
@@ -137,61 +130,25 @@ class JsonFormat(FramedFormat, DeclaredFormat):
             raise self.not_bound()
         return super().struct()
 
-    def _json(self, data: Column) -> Column:
-        """The JSON in a key or a value; null if it should follow a schema id, and there is none."""
-        return content(data) if self.is_framed else data
-
-    def prepared(self, data: Column) -> Column | None:
-        """The text of a record without a frame: Spark copies the bytes each time that it makes a text of them."""
-        return None if self.is_framed else data.cast("string")
-
     def parse(self, data: Column) -> Column:
-        """The parsed struct, with the text of what could not be parsed in a field of its own."""
-        return parsed_json(self._json(data), with_room(self.struct()).fields)
+        """What the Java library makes of the record."""
+        frame = {"schema_id_in": self.schema_id_in} if self.is_framed else {}
+        return decoded("decode_json", data, self.struct(), show_values=self.show_values, **frame)
+
+    def row(self, parsed: Column) -> Column:
+        """The declared fields as a struct."""
+        return parsed.getField("row")
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """The first rule that the record breaks."""
-        from pyspark.sql import functions as f
+        del data
+        return parsed.getField("problem")
 
-        if not self.is_framed:
-            return self._problem(data, parsed)
-        has_none = data.isNotNull() & self.frame(data).isNull()
-        return f.when(has_none, without_frame_problem(data, self.schema_id_in)).otherwise(
-            self._problem(self._json(data), parsed)
-        )
-
-    def _problem(self, data: Column, parsed: Column) -> Column:
-        from pyspark.sql import functions as f
-
-        text = data.cast("string")
-        problem = unparsed(text, parsed)
-        # Each time, Spark parses the DDL.
-        struct = self.struct()
-        for path, is_missing in required(struct, parsed):
-            problem = problem.when(is_missing, f"the required field {path} is missing or null")
-        return f.when(data.isNotNull(), with_changes(problem, text, [(struct, parsed)], struct))
-
-    def explain(self, data: Column, problem: Column) -> Column:
-        """Which fields the values don't fit. It parses the record once for each field."""
-        return explained(self._json(data), problem, self.struct(), show_values=self.show_values)
-
-    def fields(self, parsed: Column) -> list[tuple[str, Column]]:
-        """Each declared field, as it was parsed; of a STRUCT those inside of it."""
-        return leaves(self.struct(), parsed)
-
-    def undeclared(self, data: Column) -> Column | None:
-        """The names at the top of the object that are not declared."""
-        from pyspark.sql import functions as f
-
-        declared = f.array(*map(f.lit, self.struct().names))
-        return f.array_except(f.json_object_keys(self._json(data).cast("string")), declared)
+    def seen(self, data: Column, parsed: Column) -> Seen | None:
+        """Each declared field, of a STRUCT those inside of it, and the names that are not declared."""
+        del data
+        return seen_in(parsed, self.struct())
 
     def column(self, field: StructField, parsed: Column) -> Column:
-        """The field, without the digits that were added to find out about rounding."""
-        return as_declared(field.dataType, parsed.getField(field.name))
-
-    def as_one(self, parsed: Column) -> Column:
-        """The parsed struct without the field for what could not be parsed."""
-        from pyspark.sql import functions as f
-
-        return f.when(parsed.isNotNull(), as_declared(self.struct(), parsed.dropFields(CORRUPT)))
+        """The field."""
+        return parsed.getField(field.name)

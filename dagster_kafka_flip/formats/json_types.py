@@ -10,12 +10,14 @@ from dagster_kafka_flip.formats.ddl import MOST_LEVELS, check_ddl
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-_NO_LENGTHS = "Spark can't read fixed-length strings from JSON; use STRING"
+_NO_LENGTHS = "JSON has no fixed-length strings; use STRING"
+_NO_SPANS = "JSON has no form for it; use STRING, and cast it in the transform"
 _REFUSED = {
     "VOID": "every value would become null; declare a type, or remove the field",
     "CHAR": _NO_LENGTHS,
     "CHARACTER": _NO_LENGTHS,
     "VARCHAR": _NO_LENGTHS,
+    **dict.fromkeys(("TIME", "INTERVAL", "DAYTIMEINTERVAL", "YEARMONTHINTERVAL"), _NO_SPANS),
 }
 
 

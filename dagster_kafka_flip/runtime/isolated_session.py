@@ -6,6 +6,7 @@ import contextlib
 import copy
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.runtime.jvm_library import use_library, uses_library
 from dagster_kafka_flip.runtime.remote import is_remote
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def isolated_session(spark: SparkSession, settings: Mapping[str, str]) -> Genera
         _take_over(spark, session)
         for name, value in settings.items():
             session.conf.set(name, value)
+        if uses_library(spark):
+            use_library(session)
         yield session
 
 

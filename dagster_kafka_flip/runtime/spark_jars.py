@@ -1,4 +1,4 @@
-"""The jars that a Spark session needs to read Kafka, decode Avro, and write Delta."""
+"""The jars that a Spark session needs to read Kafka, decode records, and write Delta."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.runtime.engines import installed_engine
 from dagster_kafka_flip.runtime.jars import jars_of_pyspark, retrieve
+from dagster_kafka_flip.runtime.library_jar import JAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +105,7 @@ def jars_advice() -> str:
 
 
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
-    """Paths of a session's jars, downloaded on the first call and then cached.
+    """Paths of a session's jars, downloaded on the first call and then cached, and of this package's own.
 
     Without the jar for Avro, everything but `AvroFormat` works.
 
@@ -118,4 +119,4 @@ def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     if any(package.startswith(_AMAZON) for package in packages) and _BUNDLE not in named:
         excludes.append(_BUNDLE)
     jars = retrieve([*own, *packages], excludes=excludes, older=own, optional=avro)
-    return [str(path) for path in jars]
+    return [*map(str, jars), str(JAR)]

@@ -94,10 +94,10 @@ _NOT_IN_JSON = [
         "a INT, b VOID",
         "schema: b: unsupported type VOID; every value would become null; declare a type, or remove the field",
     ),
-    ("a CHAR(3)", "schema: a: unsupported type CHAR; Spark can't read fixed-length strings from JSON; use STRING"),
+    ("a CHAR(3)", "schema: a: unsupported type CHAR; JSON has no fixed-length strings; use STRING"),
     (
         "a ARRAY<VARCHAR(9)>",
-        "schema: a: unsupported type VARCHAR; Spark can't read fixed-length strings from JSON; use",
+        "schema: a: unsupported type VARCHAR; JSON has no fixed-length strings; use",
     ),
     (
         "a STRUCT<b: MAP<INT, STRING>>",

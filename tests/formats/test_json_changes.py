@@ -11,8 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DecimalType
 
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.json_changes import decimal_pattern, time_pattern
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 
 _DIGITS = st.text("0123456789", min_size=1, max_size=6)
 _SPACE = st.text(" \t\r\n", max_size=2)
@@ -94,17 +97,13 @@ def test_values_neither_depend_on_the_day_of_the_run_nor_overflow(spark, values)
     for field in ("t TIMESTAMP", "n TIMESTAMP_NTZ", "d DATE", "ts ARRAY<TIMESTAMP>"):
         name = field.split()[0]
         texts = [json.dumps({name: [each] if name == "ts" else each}) for each in values]
-        form = JsonFormat(field)
-        records = [(number, bytearray(text.encode())) for number, text in enumerate(texts)]
-        data = spark.createDataFrame(records, "i INT, v BINARY")
-        parsed = form.parse(data.v)
-        value = parsed.getField(name)
-        first = value.getItem(0) if name == "ts" else value
-        problem = form.problem(data.v, parsed)
-        assert problem is not None
+        decoder = Decoder.of(None, JsonFormat(field, on_error="null"), KafkaColumns(fields=("offset",)))
+        records = [(None, bytearray(text.encode()), "t", 0, number, None, 0, None) for number, text in enumerate(texts)]
+        landed = decoder.finish(decoder.stage(spark.createDataFrame(records, RECORD_SCHEMA)))
+        first = f"{name}[0]" if name == "ts" else name
         # A number is the seconds of a TIMESTAMP.
-        found = first.cast("bigint" if name in {"t", "ts"} else "string")
-        rows = data.select("i", problem.alias("problem"), found.alias("found"))
+        kind = "bigint" if name in {"t", "ts"} else "string"
+        rows = landed.selectExpr("kafka_offset", "kafka_error", f"CAST({first} AS {kind})")
         for number, why, found in rows.collect():
             each = values[number]
             if why is not None or found is None:

@@ -1,0 +1,132 @@
+package io.dagsterkafkaflip;
+
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.math.BigDecimal;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+
+/** Reads a DECIMAL from a number or from a text, exactly. */
+final class DecimalReader extends ValueReader {
+  /** Digits that fit a long, and a DECIMAL that Spark keeps in one. */
+  private static final int MOST_OF_LONG = 18;
+
+  private static final int LONGEST = 1_000;
+
+  /** Beyond any scale, so that larger ones may be taken for it. */
+  private static final long GREATEST_EXPONENT = 1_000_000_000_000L;
+
+  private static final long[] POWERS = new long[MOST_OF_LONG + 1];
+
+  static {
+    POWERS[0] = 1;
+    for (int at = 1; at < POWERS.length; at++) {
+      POWERS[at] = 10 * POWERS[at - 1];
+    }
+  }
+
+  private final int precision;
+  private final int scale;
+
+  DecimalReader(String path, DecimalType type) {
+    super(path, type);
+    this.precision = type.precision();
+    this.scale = type.scale();
+  }
+
+  @Override
+  Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+    if (token != JsonToken.VALUE_STRING && !token.isNumeric()) {
+      throw misfit(scan);
+    }
+    char[] text = scan.parser.getTextCharacters();
+    int from = scan.parser.getTextOffset();
+    int to = from + scan.parser.getTextLength();
+    Decimal plain = plain(text, from, to);
+    return plain == null ? any(scan, text, from, to) : plain;
+  }
+
+  /** The value of a short number without an exponent; null if it is not one, or does not fit. */
+  private Decimal plain(char[] text, int from, int to) {
+    if (precision > MOST_OF_LONG || to - from > MOST_OF_LONG) {
+      return null;
+    }
+    boolean isNegative = from < to && text[from] == '-';
+    int first = isNegative ? from + 1 : from;
+    int point = to;
+    long digits = 0;
+    for (int at = first; at < to; at++) {
+      char each = text[at];
+      if (each >= '0' && each <= '9') {
+        digits = 10 * digits + each - '0';
+      } else if (each == '.' && point == to && at > first && at + 1 < to) {
+        point = at;
+      } else {
+        return null;
+      }
+    }
+    int places = point == to ? 0 : to - point - 1;
+    if (first == to || places > scale) {
+      return null;
+    }
+    long factor = POWERS[scale - places];
+    if (digits > (POWERS[precision] - 1) / factor) {
+      return null;
+    }
+    digits *= factor;
+    return Decimal.createUnsafe(isNegative ? -digits : digits, precision, scale);
+  }
+
+  private Decimal any(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
+    BigDecimal number = null;
+    long exponent = 0;
+    int end = from;
+    // Java takes the digits of other scripts, too.
+    while (end < to && (text[end] >= '0' && text[end] <= '9' || "+-.".indexOf(text[end]) >= 0)) {
+      end++;
+    }
+    boolean isRead = end == to || (text[end] | 0x20) == 'e';
+    if (isRead && to - from <= LONGEST) {
+      try {
+        number = new BigDecimal(text, from, end - from);
+        exponent = end == to ? 0 : exponent(new String(text, end + 1, to - end - 1));
+      } catch (NumberFormatException error) {
+        number = null;
+      }
+    }
+    if (number == null) {
+      throw misfit(scan);
+    }
+    if (number.signum() == 0) {
+      return Decimal.apply(BigDecimal.ZERO, precision, scale);
+    }
+    number = number.stripTrailingZeros();
+    // Compared before the exponent is applied: written out, 1e9999999 takes a minute.
+    long places = number.scale() - exponent;
+    if (number.precision() - places > precision - scale) {
+      throw misfit(scan);
+    }
+    if (places > scale) {
+      throw wrong(scan, "has more digits than " + shownType() + " holds");
+    }
+    BigDecimal shifted = new BigDecimal(number.unscaledValue(), (int) places);
+    return Decimal.apply(shifted.setScale(scale), precision, scale);
+  }
+
+  private static long exponent(String text) {
+    boolean isNegative = text.startsWith("-");
+    String digits = isNegative || text.startsWith("+") ? text.substring(1) : text;
+    long exponent = 0;
+    for (int at = 0; at < digits.length(); at++) {
+      int digit = digits.charAt(at) - '0';
+      if (digit < 0 || digit > 9) {
+        throw new NumberFormatException();
+      }
+      exponent = Math.min(GREATEST_EXPONENT, 10 * exponent + digit);
+    }
+    if (digits.isEmpty()) {
+      throw new NumberFormatException();
+    }
+    return isNegative ? -exponent : exponent;
+  }
+}

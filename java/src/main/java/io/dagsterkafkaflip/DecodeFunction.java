@@ -1,0 +1,102 @@
+package io.dagsterkafkaflip;
+
+import java.util.Objects;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * A function that decodes bytes as declared. Spark calls `invoke` in the code that it generates.
+ */
+public final class DecodeFunction implements ScalarFunction<InternalRow> {
+  private static final long serialVersionUID = 1L;
+
+  private final Decoding decoding;
+  private final StructType declared;
+  private final StructType result;
+
+  /**
+   * One object, because several threads may call this: each then sees a whole one, its own or
+   * another's.
+   */
+  private transient Made made;
+
+  private record Made(Thread thread, UTF8String options, Decoder decoder) {}
+
+  DecodeFunction(Decoding decoding, StructType declared) {
+    this.decoding = decoding;
+    this.declared = declared;
+    this.result = decoding.result(declared);
+  }
+
+  /**
+   * Decodes a record.
+   *
+   * @param data the record's bytes
+   * @param typed a null whose type has the declared fields
+   * @param options what the format sets, as a JSON object
+   */
+  public InternalRow invoke(byte[] data, InternalRow typed, UTF8String options) {
+    Made made = this.made;
+    if (made == null
+        || made.thread != Thread.currentThread()
+        || made.options != options && !made.options.equals(options)) {
+      Decoder decoder = decoding.decoder(declared, new Options(options));
+      made = new Made(Thread.currentThread(), options, decoder);
+      this.made = made;
+    }
+    return made.decoder.decode(data);
+  }
+
+  @Override
+  public InternalRow produceResult(InternalRow input) {
+    return invoke(input.isNullAt(0) ? null : input.getBinary(0), null, input.getUTF8String(2));
+  }
+
+  @Override
+  public DataType[] inputTypes() {
+    return new DataType[] {DataTypes.BinaryType, declared, DataTypes.StringType};
+  }
+
+  @Override
+  public DataType resultType() {
+    return result;
+  }
+
+  /** Else Spark would evaluate it again for each column and each filter. */
+  @Override
+  public boolean isDeterministic() {
+    return false;
+  }
+
+  @Override
+  public String name() {
+    return decoding.sqlName();
+  }
+
+  @Override
+  public String canonicalName() {
+    return "dagster_kafka_flip." + name();
+  }
+
+  /** Spark's plans show it. */
+  @Override
+  public String toString() {
+    return name();
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof DecodeFunction function
+        && decoding == function.decoding
+        && declared.equals(function.declared);
+  }
+
+  @Override
+  public int hashCode() {
+    return Objects.hash(decoding, declared);
+  }
+}

@@ -1,0 +1,9 @@
+package io.dagsterkafkaflip;
+
+import org.apache.spark.sql.catalyst.InternalRow;
+
+/** Decodes one record after the other, in one thread. */
+interface Decoder {
+  /** What is in a record, its problem included; null for a null. */
+  InternalRow decode(byte[] data);
+}

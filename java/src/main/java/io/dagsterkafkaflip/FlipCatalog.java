@@ -1,0 +1,92 @@
+package io.dagsterkafkaflip;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.function.Function;
+import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
+import org.apache.spark.sql.connector.catalog.FunctionCatalog;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A catalogue of this library's functions, which a setting adds to a running session. */
+public final class FlipCatalog implements FunctionCatalog {
+  private final Map<String, Function<StructType, BoundFunction>> functions = new LinkedHashMap<>();
+  private String name;
+
+  /** Makes the catalogue; Spark does so by reflection. */
+  public FlipCatalog() {
+    functions.put(VersionFunction.NAME, given -> new VersionFunction());
+    for (Decoding each : Decoding.values()) {
+      functions.put(each.sqlName(), given -> new DecodeFunction(each, declared(each, given)));
+    }
+  }
+
+  private static StructType declared(Decoding decoding, StructType given) {
+    StructField[] fields = given.fields();
+    if (fields.length == 3
+        && fields[0].dataType() instanceof BinaryType
+        && fields[1].dataType() instanceof StructType declared
+        && fields[2].dataType() instanceof StringType) {
+      return declared;
+    }
+    throw new UnsupportedOperationException(
+        decoding.sqlName()
+            + " takes (BINARY, CAST(NULL AS STRUCT<...>), STRING), not "
+            + given.catalogString());
+  }
+
+  private record Unbound(String name, Function<StructType, BoundFunction> binding)
+      implements UnboundFunction {
+    @Override
+    public BoundFunction bind(StructType given) {
+      try {
+        return binding.apply(given);
+      } catch (IllegalArgumentException error) {
+        // Spark shows the text of this one only.
+        throw new UnsupportedOperationException(error.getMessage(), error);
+      }
+    }
+
+    @Override
+    public String description() {
+      return name + ": a function of dagster-kafka-flip";
+    }
+  }
+
+  @Override
+  public void initialize(String name, CaseInsensitiveStringMap options) {
+    this.name = name;
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public String[] defaultNamespace() {
+    return new String[0];
+  }
+
+  @Override
+  public Identifier[] listFunctions(String[] namespace) {
+    return functions.keySet().stream()
+        .map(each -> Identifier.of(defaultNamespace(), each))
+        .toArray(Identifier[]::new);
+  }
+
+  @Override
+  public UnboundFunction loadFunction(Identifier ident) throws NoSuchFunctionException {
+    Function<StructType, BoundFunction> binding = functions.get(ident.name());
+    if (ident.namespace().length > 0 || binding == null) {
+      throw new NoSuchFunctionException(ident);
+    }
+    return new Unbound(ident.name(), binding);
+  }
+}

@@ -1,0 +1,69 @@
+package io.dagsterkafkaflip;
+
+/** The bytes before a payload that name its schema in a registry. */
+final class Frame {
+  private static final int NUMBER = 5;
+  private static final int GUID = 17;
+
+  /** Before a header that holds no frame; the same bytes as in frames.py. */
+  private static final byte[] NO_FRAME = {
+    (byte) 0xf3,
+    (byte) 0xb1,
+    (byte) 0xd0,
+    0x7c,
+    0x5e,
+    0x29,
+    0x48,
+    0x6a,
+    (byte) 0x9c,
+    0x04,
+    (byte) 0xe7,
+    (byte) 0xfb,
+    (byte) 0x82,
+    0x16,
+    (byte) 0xd3,
+    0x5a
+  };
+
+  private final boolean isInHeaders;
+
+  private Frame(boolean isInHeaders) {
+    this.isInHeaders = isInHeaders;
+  }
+
+  /** The frame that records have; null if they have none. */
+  static Frame of(Options options) {
+    String where = options.text("schema_id_in");
+    return where == null ? null : new Frame(where.equals("headers"));
+  }
+
+  /** Where the payload begins. */
+  int end(byte[] data) throws Misfit {
+    int first = data.length == 0 ? -1 : data[0];
+    if (first == 0 && data.length >= NUMBER) {
+      return NUMBER;
+    }
+    if (first == 1 && data.length >= GUID) {
+      return GUID;
+    }
+    throw new Misfit(problem(data, first));
+  }
+
+  private String problem(byte[] data, int first) {
+    String also = isInHeaders ? ", and no header has a schema id" : "";
+    int mismatch = java.util.Arrays.mismatch(data, NO_FRAME);
+    if (mismatch < 0 || mismatch == NO_FRAME.length) {
+      int size = data.length - NO_FRAME.length;
+      return "its header for the schema id has " + size + " bytes, which are not an id";
+    }
+    if (data.length == 0) {
+      return "it is empty" + also;
+    }
+    if (first == 0) {
+      return "its " + data.length + " bytes are too few for a schema id (5)" + also;
+    }
+    return String.format(
+        "its first byte is 0x%02X, not the magic byte 0x00 of a schema registry's serializer%s",
+        first & 0xff, also);
+  }
+}

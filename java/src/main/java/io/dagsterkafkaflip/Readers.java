@@ -1,0 +1,124 @@
+package io.dagsterkafkaflip;
+
+import java.time.ZoneId;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.CharType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.VarcharType;
+import org.apache.spark.sql.types.VariantType;
+
+/** Makes the readers of declared types. */
+final class Readers {
+  private final ZoneId zone;
+  private int leaves;
+
+  Readers(ZoneId zone) {
+    this.zone = zone;
+  }
+
+  /** How many leaves a record's fields have: a STRUCT has those inside of it. */
+  static int leavesOf(StructType struct) {
+    Readers readers = new Readers(ZoneId.of("Z"));
+    readers.top("", struct);
+    return readers.leaves;
+  }
+
+  /** A reader of a record's fields, whose leaves and undeclared names are noted. */
+  StructReader top(String path, StructType type) {
+    return struct(path, type, true, true);
+  }
+
+  /** A reader of values of a type. */
+  ValueReader of(String path, DataType type) {
+    return of(path, type, false);
+  }
+
+  private ValueReader of(String path, DataType type, boolean isWatched) {
+    if (type instanceof StringType && !(type instanceof CharType || type instanceof VarcharType)) {
+      return new Scalars.Text(path, type);
+    }
+    if (type instanceof LongType) {
+      return new Scalars.Whole(path, type, Long.MAX_VALUE, number -> number);
+    }
+    if (type instanceof IntegerType) {
+      return new Scalars.Whole(path, type, Integer.MAX_VALUE, number -> (int) number);
+    }
+    if (type instanceof ShortType) {
+      return new Scalars.Whole(path, type, Short.MAX_VALUE, number -> (short) number);
+    }
+    if (type instanceof ByteType) {
+      return new Scalars.Whole(path, type, Byte.MAX_VALUE, number -> (byte) number);
+    }
+    if (type instanceof DecimalType decimal) {
+      return new DecimalReader(path, decimal);
+    }
+    if (type instanceof DoubleType || type instanceof FloatType) {
+      return new Scalars.Broken(path, type, type instanceof FloatType);
+    }
+    if (type instanceof BooleanType) {
+      return new Scalars.Truth(path, type);
+    }
+    if (type instanceof BinaryType) {
+      return new Scalars.Bytes(path, type);
+    }
+    if (type instanceof DateType) {
+      return new Times.Day(path, type);
+    }
+    if (type instanceof TimestampType) {
+      return new Times.Moment(path, type, zone);
+    }
+    if (type instanceof TimestampNTZType) {
+      return new Times.Local(path, type);
+    }
+    if (type instanceof VariantType) {
+      return new Variants(path, type);
+    }
+    if (type instanceof StructType struct) {
+      return struct(path, struct, isWatched, false);
+    }
+    if (type instanceof ArrayType array) {
+      ValueReader element = of(path + "[]", array.elementType());
+      return new Collections.Array(path, type, element, array.containsNull());
+    }
+    if (type instanceof MapType map && map.keyType() instanceof StringType) {
+      ValueReader value = of(path + "{}", map.valueType());
+      return new Collections.Map(path, type, value, map.valueContainsNull());
+    }
+    throw new IllegalArgumentException(
+        "no value of JSON can be a " + Types.shown(type) + " (" + path + ")");
+  }
+
+  private StructReader struct(String path, StructType type, boolean isWatched, boolean isTop) {
+    StructField[] fields = type.fields();
+    String[] names = new String[fields.length];
+    ValueReader[] readers = new ValueReader[fields.length];
+    boolean[] isRequired = new boolean[fields.length];
+    int[] leafOf = new int[fields.length];
+    for (int place = 0; place < fields.length; place++) {
+      StructField field = fields[place];
+      names[place] = field.name();
+      isRequired[place] = !field.nullable();
+      boolean isInner = field.dataType() instanceof StructType inner && inner.fields().length > 0;
+      leafOf[place] = isWatched && !isInner ? leaves++ : StructReader.NONE;
+      String inside = path.isEmpty() ? field.name() : path + "." + field.name();
+      readers[place] = of(inside, field.dataType(), isWatched);
+    }
+    return new StructReader(path, type, names, readers, isRequired, leafOf, isTop);
+  }
+}

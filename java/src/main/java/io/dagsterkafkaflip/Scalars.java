@@ -1,0 +1,164 @@
+package io.dagsterkafkaflip;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.util.Base64;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Readers of texts, whole and broken numbers, BOOLEAN and BINARY. */
+final class Scalars {
+  private Scalars() {}
+
+  /** A STRING: a text, or any other value as it is written. */
+  static final class Text extends ValueReader {
+    Text(String path, DataType type) {
+      super(path, type);
+    }
+
+    @Override
+    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+      if (!token.isScalarValue()) {
+        return scan.ownText();
+      }
+      UTF8String text = scan.text();
+      if (text == null) {
+        throw wrong(scan, "has half of a surrogate pair");
+      }
+      return text;
+    }
+  }
+
+  /** What boxes a whole number as its type's. */
+  @FunctionalInterface
+  interface Box {
+    Object of(long number);
+  }
+
+  /** TINYINT to BIGINT. */
+  static final class Whole extends ValueReader {
+    private final long least;
+    private final long greatest;
+    private final Box box;
+
+    Whole(String path, DataType type, long greatest, Box box) {
+      super(path, type);
+      this.least = -greatest - 1;
+      this.greatest = greatest;
+      this.box = box;
+    }
+
+    @Override
+    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+      if (token != JsonToken.VALUE_NUMBER_INT
+          || scan.parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
+        throw misfit(scan);
+      }
+      long number = scan.parser.getLongValue();
+      if (number < least || number > greatest) {
+        throw misfit(scan);
+      }
+      return box.of(number);
+    }
+  }
+
+  /** DOUBLE and FLOAT. */
+  static final class Broken extends ValueReader {
+    private final boolean isFloat;
+
+    Broken(String path, DataType type, boolean isFloat) {
+      super(path, type);
+      this.isFloat = isFloat;
+    }
+
+    @Override
+    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+      if (token == JsonToken.VALUE_STRING) {
+        return boxed(withoutDigits(scan));
+      }
+      if (!token.isNumeric()) {
+        throw misfit(scan);
+      }
+      double number =
+          isFloat ? Float.parseFloat(scan.parser.getText()) : scan.parser.getDoubleValue();
+      if (Double.isInfinite(number) || number == 0 && !isZero(scan.parser)) {
+        throw wrong(scan, "is beyond the range of " + shownType());
+      }
+      return boxed(number);
+    }
+
+    private Object boxed(double number) {
+      // Not a conditional expression, which would make a DOUBLE of both.
+      if (isFloat) {
+        return (float) number;
+      }
+      return number;
+    }
+
+    private double withoutDigits(Scan scan) throws IOException, Misfit {
+      return switch (scan.parser.getText()) {
+        case "NaN" -> Double.NaN;
+        case "Infinity" -> Double.POSITIVE_INFINITY;
+        case "-Infinity" -> Double.NEGATIVE_INFINITY;
+        default -> throw misfit(scan);
+      };
+    }
+  }
+
+  /** Whether the current number's digits are all zero. */
+  static boolean isZero(JsonParser parser) throws IOException {
+    String text = parser.getText();
+    for (int at = 0; at < text.length(); at++) {
+      char each = text.charAt(at);
+      if (each == 'e' || each == 'E') {
+        break;
+      }
+      if (each >= '1' && each <= '9') {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** BOOLEAN. */
+  static final class Truth extends ValueReader {
+    Truth(String path, DataType type) {
+      super(path, type);
+    }
+
+    @Override
+    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+      if (!token.isBoolean()) {
+        throw misfit(scan);
+      }
+      return token == JsonToken.VALUE_TRUE;
+    }
+  }
+
+  /** BINARY, in Base64. */
+  static final class Bytes extends ValueReader {
+    Bytes(String path, DataType type) {
+      super(path, type);
+    }
+
+    @Override
+    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+      String text = token == JsonToken.VALUE_STRING ? scan.parser.getText() : null;
+      if (text == null || text.length() % 4 != 0) {
+        throw misfit(scan);
+      }
+      byte[] bytes;
+      try {
+        bytes = Base64.getDecoder().decode(text);
+      } catch (IllegalArgumentException error) {
+        throw misfit(scan);
+      }
+      // Java leaves out bits after the last byte. Only before padding can there be any.
+      if (text.endsWith("=") && !text.equals(Base64.getEncoder().encodeToString(bytes))) {
+        throw misfit(scan);
+      }
+      return bytes;
+    }
+  }
+}

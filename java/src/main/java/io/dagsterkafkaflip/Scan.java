@@ -1,0 +1,215 @@
+package io.dagsterkafkaflip;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadConstraints;
+import com.fasterxml.jackson.core.StreamReadFeature;
+import com.fasterxml.jackson.core.exc.StreamConstraintsException;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * The scan of one record: its bytes, the parser, and what was found so far. Used again for each
+ * record.
+ */
+final class Scan {
+  static final String NOT_JSON = "not valid JSON";
+
+  private static final int DEEPEST = 1_000;
+  private static final int LONGEST_NUMBER = 1_000;
+  private static final int LONGEST_QUOTE = 40;
+
+  /** Fields per BIGINT of bits, without the sign. */
+  private static final int BITS = 63;
+
+  private static final JsonFactory FACTORY =
+      JsonFactory.builder()
+          // Kafka bounds a record, and so its texts and names.
+          .streamReadConstraints(
+              StreamReadConstraints.builder()
+                  .maxNestingDepth(DEEPEST)
+                  .maxNumberLength(LONGEST_NUMBER)
+                  .maxStringLength(Integer.MAX_VALUE)
+                  .maxNameLength(Integer.MAX_VALUE)
+                  .build())
+          .enable(StreamReadFeature.USE_FAST_DOUBLE_PARSER)
+          .build();
+
+  private final boolean showValues;
+  private byte[] data;
+  private int start;
+
+  /** The parser of the record in hand. */
+  JsonParser parser;
+
+  /** A bit for each leaf that the record has. */
+  final long[] seen;
+
+  /** The path of the first NOT NULL field without a value; null if there is none. */
+  String missing;
+
+  /** The names at the top that are not declared. */
+  final Names undeclared = new Names();
+
+  Scan(int leaves, boolean showValues) {
+    this.seen = new long[words(leaves)];
+    this.showValues = showValues;
+  }
+
+  /** How many BIGINTs hold the bits of so many leaves. */
+  static int words(int leaves) {
+    return Math.max(1, (leaves + BITS - 1) / BITS);
+  }
+
+  /** What reads the record's object. */
+  @FunctionalInterface
+  interface Body {
+    void read(Scan scan) throws IOException, Misfit;
+  }
+
+  /** Scans an object from its brace to the end of the bytes, once. */
+  void run(byte[] bytes, int from, Body body) throws Misfit {
+    forget();
+    data = bytes;
+    start = objectStart(bytes, from);
+    try (JsonParser opened = FACTORY.createParser(bytes, start, bytes.length - start)) {
+      parser = opened;
+      opened.nextToken();
+      body.read(this);
+      checkEnd();
+    } catch (StreamConstraintsException error) {
+      throw new Misfit(
+          "nested more than "
+              + DEEPEST
+              + " levels deep, or with a number of more than "
+              + LONGEST_NUMBER
+              + " characters");
+    } catch (IOException error) {
+      throw new Misfit(NOT_JSON);
+    }
+  }
+
+  private void forget() {
+    Arrays.fill(seen, 0);
+    missing = null;
+    undeclared.clear();
+  }
+
+  private static int objectStart(byte[] bytes, int from) throws Misfit {
+    if (!isAscii(bytes, from)
+        && !UTF8String.fromBytes(bytes, from, bytes.length - from).isValid()) {
+      throw new Misfit("not valid UTF-8");
+    }
+    int at = from;
+    while (at < bytes.length && isSpace(bytes[at])) {
+      at++;
+    }
+    if (at == bytes.length || bytes[at] != '{') {
+      throw new Misfit("not a JSON object");
+    }
+    // By it, Jackson would take the bytes for UTF-16 or UTF-32.
+    if (at + 1 < bytes.length && bytes[at + 1] == 0) {
+      throw new Misfit(NOT_JSON);
+    }
+    return at;
+  }
+
+  private static boolean isSpace(byte each) {
+    return each == ' ' || each == '\n' || each == '\r' || each == '\t';
+  }
+
+  private static boolean isAscii(byte[] bytes, int from) {
+    int all = 0;
+    for (int at = from; at < bytes.length; at++) {
+      all |= bytes[at];
+    }
+    return all >= 0;
+  }
+
+  private void checkEnd() throws Misfit {
+    boolean isEnd;
+    try {
+      isEnd = parser.nextToken() == null;
+    } catch (IOException error) {
+      isEnd = false;
+    }
+    if (!isEnd) {
+      throw new Misfit(NOT_JSON + ": text follows the object");
+    }
+  }
+
+  /** Notes that the record has a leaf. */
+  void sees(int leaf) {
+    seen[leaf / BITS] |= 1L << leaf % BITS;
+  }
+
+  /** Notes that a NOT NULL field has no value. */
+  void lacks(String path) {
+    missing = missing == null ? path : missing;
+  }
+
+  /** The current value's own text, an object's or an array's too; leaves the parser at its end. */
+  UTF8String ownText() throws IOException {
+    int from = start + (int) parser.currentTokenLocation().getByteOffset();
+    parser.skipChildren();
+    int to = start + (int) parser.currentLocation().getByteOffset();
+    return UTF8String.fromBytes(Arrays.copyOfRange(data, from, to));
+  }
+
+  /** The text of a string or a number; null if it has half of a surrogate pair. */
+  UTF8String text() throws IOException {
+    char[] chars = parser.getTextCharacters();
+    int offset = parser.getTextOffset();
+    int length = parser.getTextLength();
+    byte[] bytes = new byte[length];
+    for (int at = 0; at < length; at++) {
+      char each = chars[offset + at];
+      if (each >= 0x80) {
+        return utf8(new String(chars, offset, length));
+      }
+      bytes[at] = (byte) each;
+    }
+    return UTF8String.fromBytes(bytes);
+  }
+
+  /** The text in UTF-8; null if it has half of a surrogate pair. */
+  static UTF8String utf8(String text) {
+    return hasHalfPair(text) ? null : UTF8String.fromString(text);
+  }
+
+  static boolean hasHalfPair(String text) {
+    for (int at = 0; at < text.length(); at++) {
+      char each = text.charAt(at);
+      if (Character.isSurrogate(each)) {
+        boolean isPair =
+            Character.isHighSurrogate(each)
+                && at + 1 < text.length()
+                && Character.isLowSurrogate(text.charAt(at + 1));
+        if (!isPair) {
+          return true;
+        }
+        at++;
+      }
+    }
+    return false;
+  }
+
+  /** The start of the current value, to follow an error; empty if no values are shown. */
+  String quoted() throws IOException {
+    JsonToken token = parser.currentToken();
+    if (!showValues || token.isStructEnd()) {
+      return "";
+    }
+    boolean isText = token == JsonToken.VALUE_STRING || token == JsonToken.FIELD_NAME;
+    String text =
+        isText ? parser.getText() : new String(ownText().getBytes(), StandardCharsets.UTF_8);
+    int length = text.codePointCount(0, text.length());
+    return ": "
+        + (length <= LONGEST_QUOTE
+            ? text
+            : text.substring(0, text.offsetByCodePoints(0, LONGEST_QUOTE)) + "...");
+  }
+}

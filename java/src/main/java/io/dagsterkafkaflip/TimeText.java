@@ -1,0 +1,131 @@
+package io.dagsterkafkaflip;
+
+import java.time.LocalDate;
+import java.time.YearMonth;
+
+/** A day or a time, cut from its text without a copy. Used again for each value. */
+final class TimeText {
+  private static final int MOST_PLACES = 6;
+  private static final int SECONDS_OF_DAY = 86_400;
+  private static final int GREATEST_OFFSET = 18 * 3_600;
+
+  private char[] text;
+  private int at;
+  private int end;
+
+  /** Days since 1970. */
+  long day;
+
+  /** Microseconds of the day. */
+  long micros;
+
+  /** Whether an offset from UTC is written. */
+  boolean hasOffset;
+
+  /** That offset in seconds. */
+  int offset;
+
+  /** Microseconds since 1970 on the clock that shows this time. */
+  long local() {
+    return 1_000_000L * SECONDS_OF_DAY * day + micros;
+  }
+
+  /** Reads a text; false if it is none of the accepted forms, or no such day or time exists. */
+  boolean read(char[] chars, int from, int length) {
+    text = chars;
+    at = from;
+    end = from + length;
+    micros = 0;
+    hasOffset = false;
+    int year = number(4, 4);
+    int month = 1;
+    int dayOfMonth = 1;
+    boolean hasDay = false;
+    if (skips('-')) {
+      month = number(1, 2);
+      hasDay = skips('-');
+      if (hasDay) {
+        dayOfMonth = number(1, 2);
+      }
+    }
+    if (year < 1 || month < 1 || month > 12 || dayOfMonth < 1) {
+      return false;
+    }
+    if (dayOfMonth > 28 && dayOfMonth > YearMonth.of(year, month).lengthOfMonth()) {
+      return false;
+    }
+    day = LocalDate.of(year, month, dayOfMonth).toEpochDay();
+    if (hasDay && (skips('T') || skips('t') || skips(' ')) && !(readsClock() && readsOffset())) {
+      return false;
+    }
+    return at == end;
+  }
+
+  private boolean readsClock() {
+    int hour = number(1, 2);
+    int minute = skips(':') ? number(1, 2) : -1;
+    int second = skips(':') ? number(1, 2) : 0;
+    if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59) {
+      return false;
+    }
+    micros = 1_000_000L * (3_600 * hour + 60 * minute + second);
+    if (!skips('.')) {
+      return true;
+    }
+    int from = at;
+    long factor = 1_000_000;
+    for (; at < end && isDigit(text[at]); at++) {
+      if (at - from < MOST_PLACES) {
+        factor /= 10;
+        micros += factor * (text[at] - '0');
+      }
+    }
+    return at > from;
+  }
+
+  private boolean readsOffset() {
+    if (at == end) {
+      return true;
+    }
+    skips(' ');
+    hasOffset = true;
+    offset = 0;
+    if (skips('Z') || skips('z')) {
+      return true;
+    }
+    if (skips('U')) {
+      return skips('T') && skips('C');
+    }
+    int sign = skips('-') ? -1 : skips('+') ? 1 : 0;
+    int hours = number(2, 2);
+    int minutes = skips(':') || at < end ? number(2, 2) : 0;
+    offset = sign * (3_600 * hours + 60 * minutes);
+    return sign != 0
+        && hours >= 0
+        && minutes >= 0
+        && minutes < 60
+        && Math.abs(offset) <= GREATEST_OFFSET;
+  }
+
+  private boolean skips(char wanted) {
+    if (at < end && text[at] == wanted) {
+      at++;
+      return true;
+    }
+    return false;
+  }
+
+  /** A number of so many digits; -1 if there are fewer. */
+  private int number(int least, int most) {
+    int from = at;
+    int number = 0;
+    while (at < end && at - from < most && isDigit(text[at])) {
+      number = 10 * number + text[at++] - '0';
+    }
+    return at - from < least ? -1 : number;
+  }
+
+  private static boolean isDigit(char each) {
+    return each >= '0' && each <= '9';
+  }
+}

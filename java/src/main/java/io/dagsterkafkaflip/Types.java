@@ -1,0 +1,47 @@
+package io.dagsterkafkaflip;
+
+import java.util.Arrays;
+import java.util.Locale;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** What several classes ask of Spark's types. */
+final class Types {
+  private static final int LONGEST = 60;
+
+  private Types() {}
+
+  /** The type with everything inside nullable, and without comments. */
+  static DataType nullable(DataType type) {
+    if (type instanceof StructType struct) {
+      return new StructType(
+          Arrays.stream(struct.fields())
+              .map(field -> field(field.name(), nullable(field.dataType())))
+              .toArray(StructField[]::new));
+    }
+    if (type instanceof ArrayType array) {
+      return new ArrayType(nullable(array.elementType()), true);
+    }
+    if (type instanceof MapType map) {
+      return new MapType(map.keyType(), nullable(map.valueType()), true);
+    }
+    return type;
+  }
+
+  /** A nullable field. */
+  static StructField field(String name, DataType type) {
+    return new StructField(name, type, true, Metadata.empty());
+  }
+
+  /** The type as an error names it. */
+  static String shown(DataType type) {
+    String name = type.catalogString();
+    // Names of fields inside of it keep their case.
+    name = name.contains("<") ? name : name.toUpperCase(Locale.ROOT);
+    return name.length() <= LONGEST ? name : name.substring(0, LONGEST) + "...";
+  }
+}

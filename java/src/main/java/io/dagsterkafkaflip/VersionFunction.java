@@ -1,0 +1,52 @@
+package io.dagsterkafkaflip;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** The version of this library, which the build writes into its jar. */
+public final class VersionFunction implements ScalarFunction<UTF8String> {
+  private static final long serialVersionUID = 1L;
+
+  static final String NAME = "version";
+
+  /** Reads the version; `unknown` if the jar has none. */
+  public UTF8String invoke() {
+    try (InputStream file = VersionFunction.class.getResourceAsStream("version.txt")) {
+      String version =
+          file == null ? "unknown" : new String(file.readAllBytes(), StandardCharsets.UTF_8);
+      return UTF8String.fromString(version.strip());
+    } catch (IOException error) {
+      throw new IllegalStateException("the library's version can't be read from its jar", error);
+    }
+  }
+
+  @Override
+  public DataType[] inputTypes() {
+    return new DataType[0];
+  }
+
+  @Override
+  public DataType resultType() {
+    return DataTypes.StringType;
+  }
+
+  @Override
+  public String name() {
+    return NAME;
+  }
+
+  @Override
+  public String canonicalName() {
+    return "dagster_kafka_flip." + NAME;
+  }
+
+  @Override
+  public String toString() {
+    return NAME;
+  }
+}

@@ -1,0 +1,91 @@
+"""The Java library: its jar is what its source gives, and it gets into sessions that users bring."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.runtime.library_jar import JAR, VERSION_ENTRY, library_version
+from scripts.library import build, version
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+# A session as a user's program has it: with none of this package's settings and jars, and in use.
+_USERS_SESSION = """
+import sys
+
+from pyspark.sql import SparkSession
+
+from dagster_kafka_flip.errors import DecoderLibraryError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(9).repartition(2).groupBy("id").count().collect()
+decoder = Decoder.of(None, JsonFormat("id INT"), None)
+for session in (spark, spark.newSession()):
+    rows = [(None, bytearray(b'{"id": %d}' % id), "t", 0, id, None, 0, None) for id in range(3)]
+    try:
+        staged = decoder.stage(session.createDataFrame(rows, RECORD_SCHEMA))
+    except DecoderLibraryError as error:
+        print(error)
+        sys.exit(3)
+    # A shuffle, behind which Spark makes code in threads that are older than the jar.
+    print([row["id"] for row in decoder.finish(staged).repartition(2, "id").orderBy("id").collect()])
+"""
+
+
+def _users_session(*jars):
+    settings = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--conf spark.jars={','.join(map(str, jars))} pyspark-shell"}
+    return subprocess.run(
+        [sys.executable, "-c", _USERS_SESSION],
+        cwd=_ROOT,
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+def test_the_committed_jar_is_what_the_source_gives(tmp_path):
+    again = tmp_path / "library.jar"
+    build(again)
+    assert library_version() == version(), "run `make library`, and commit the jar"
+    assert again.read_bytes() == JAR.read_bytes(), "run `make library` with JDK 17, and commit the jar"
+
+
+@pytest.mark.spark
+def test_a_session_that_knows_nothing_of_the_library_is_brought_it():
+    done = _users_session()
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["[0, 1, 2]"] * 2), done.stderr[-4000:]
+    assert "CompileException" not in done.stderr
+
+
+@pytest.mark.spark
+def test_a_session_with_another_version_of_the_library_is_refused(tmp_path):
+    other = tmp_path / "other.jar"
+    with zipfile.ZipFile(JAR) as jar, zipfile.ZipFile(other, "w") as changed:
+        for name in jar.namelist():
+            changed.writestr(name, b"older" if name == VERSION_ENTRY else jar.read(name))
+    done = _users_session(other)
+    assert done.returncode == 3, done.stderr[-4000:]
+    assert f"another version of dagster-kafka-flip (older; this one needs {library_version()})" in done.stdout
+
+
+@pytest.mark.spark
+def test_a_session_that_can_not_take_the_library_is_refused(tmp_path):
+    # Something else of the library's name.
+    other = tmp_path / "other.jar"
+    with zipfile.ZipFile(other, "w") as jar:
+        jar.writestr("io/dagsterkafkaflip/FlipCatalog.class", b"no class")
+    done = _users_session(other)
+    assert done.returncode == 3, done.stderr[-4000:]
+    assert "can't load this package's Java library, which decodes records: " in done.stdout
+    assert f"Nothing was read or written. Put {JAR} into spark.jars" in done.stdout
