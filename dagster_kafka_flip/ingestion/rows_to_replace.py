@@ -147,12 +147,14 @@ class RowsToReplace:
 
     def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
         for split in plan.splits:
-            earlier = look.earlier.get(split.topic_partition)
+            tp = split.topic_partition
+            earlier = look.earlier.get(tp)
             if earlier is not None and split.starting_offset < earlier.stop:
+                topic_id = earlier.logs.topic_ids.get(tp.topic, "unknown")
                 return TopicRecreatedError(
-                    f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
+                    f"{tp}: the table {self._target} also has, or may have, rows of an earlier topic of this name "
                     f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
-                    f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
+                    f"{topic_id}, cluster {earlier.logs.cluster_id or 'unknown'}). "
                     f"The range to replace has the offsets {split.starting_offset} to {split.stopping_offset}, and "
                     "rows of the two topics with the same offset can't be distinguished: those of the earlier one "
                     f"would be lost. Nothing was written. Choose a range from offset {earlier.stop} on; to replace the "

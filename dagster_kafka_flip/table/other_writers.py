@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import TableChangedError
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.table.mode import written
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
@@ -32,7 +31,7 @@ def makes_windows(commit: Commit) -> bool:
     windows = commit.windows()
     if windows is not None:
         return windows.repairs is None
-    return commit.operation == "SET TBLPROPERTIES" and WINDOWS_PROPERTY in (commit.parameters.get("properties") or "")
+    return WINDOWS_PROPERTY in commit.properties_set
 
 
 def _doubled(document: CommitDocument, other: CommitDocument) -> int:
@@ -45,41 +44,47 @@ def _doubled(document: CommitDocument, other: CommitDocument) -> int:
     )
 
 
-def check_alone(since: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Checks that no other writer wrote the same records between the reading of the position and the commit.
+def check_alone(commit: Commit, document: CommitDocument, version: int, table: str) -> None:
+    """Checks that a commit between the reading of the position and a batch's commit is not of the same records.
 
     On a store without a lock, this can happen after the check before the write.
 
     Args:
-        since: The commits since the position was read.
-        document: The document of the commit.
-        version: The commit's version.
+        commit: The commit.
+        document: The document of the batch.
+        version: The version of the batch.
         table: The table's name, for the message.
 
     Raises:
-        TableChangedError: Another writer did.
+        TableChangedError: It is.
     """
     way_out = (
         f"RESTORE the table to version {version - 1}, which removes this batch; then use another table for one of the "
         "two"
     )
-    for commit in since:
-        if not document.base_version < commit.version < version:
-            continue
-        other = commit.document()
-        both = [] if other is None or other.stream == document.stream else shared_logs(document, other)
-        if other is not None and both:
-            more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
-            msg = (
-                f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream "
-                f"{document.stream!r}) of the table {table} both contain {both[0]}{more}, and the later one was "
-                f"planned before the earlier one was committed: up to {counted(_doubled(document, other), 'record')} "
-                f"of these two batches may be there twice. {way_out}"
-            )
-            raise TableChangedError(msg)
+    other = commit.document()
+    if other is None:
         if makes_windows(commit):
             msg = (
                 f"version {commit.version} wrote windows to {table}, or set it up for windows, while the stream "
                 f"{document.stream!r} wrote its batch (version {version}): the table may hold duplicates. {way_out}"
             )
             raise TableChangedError(msg)
+        return
+    both = shared_logs(document, other)
+    if other.key or document.key:
+        msg = (
+            f"versions {commit.version} (the stream {other.stream!r}, {written(other.mode)}) and {version} (the stream "
+            f"{document.stream!r}, {written(document.mode)}) of the table {table} were written at once, and a table "
+            f"whose rows have a key belongs to one stream. {way_out}"
+        )
+        raise TableChangedError(msg)
+    if both:
+        more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
+        msg = (
+            f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream {document.stream!r}) "
+            f"of the table {table} both contain {both[0]}{more}, and the later one was planned before the earlier one "
+            f"was committed: up to {counted(_doubled(document, other), 'record')} of these two batches may be there "
+            f"twice. {way_out}"
+        )
+        raise TableChangedError(msg)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import PositionLostError, StreamOverlapError
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.source.next_step import AS_PRINTED, TOPIC, set_position
+from dagster_kafka_flip.table.keyed_table import check_only_stream
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 
 if TYPE_CHECKING:
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
 def check_shared(
     target: DeltaTarget,
-    streams: Mapping[str, EnumeratorState],
+    streams: Mapping[str, CommitDocument],
     partitions: Collection[TopicPartition],
     state: EnumeratorState,
 ) -> None:
@@ -28,14 +30,17 @@ def check_shared(
 
     Args:
         target: The table and the stream.
-        streams: States of the other streams.
+        streams: The newest documents of the other streams.
         partitions: Topic partitions that the stream will read.
         state: The stream's new state.
 
     Raises:
         StreamOverlapError: A topic partition is in the position of another stream.
+        TableModeError: The rows of one of them have a key.
     """
-    for stream, theirs in streams.items():
+    for stream, other in streams.items():
+        check_only_stream(target, other)
+        theirs = other.state
         both = sorted(tp for tp in partitions if tp in theirs.position and is_same_log(tp, theirs, state))
         if both:
             raise overlap(target, both, stream, "already")
@@ -56,7 +61,9 @@ def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, si
         f"would duplicate the records. Nothing was written. Use another table for {target.stream!r}, or remove the "
         f"topic from its source. If {stream!r} should stop reading it, remove the topic from that source and give up "
         "its position: "
-        f"{set_position(str(target), stream, to=None)}"
+        f"{set_position(str(target), stream, topics=('<topic to keep>',), to=None)}. It prints where the position was: "
+        f"begin {target.stream!r} there, or records are lost or duplicated: "
+        f"{set_position(str(target), target.stream, topics=sorted({tp.topic for tp in both}), to=AS_PRINTED)}"
     )
     return StreamOverlapError(msg)
 

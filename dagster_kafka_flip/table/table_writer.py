@@ -29,7 +29,7 @@ from dagster_kafka_flip.table.interruptible import held, run_interruptibly, writ
 from dagster_kafka_flip.table.keyed_table import check_only_stream
 from dagster_kafka_flip.table.local_log import is_newest
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
-from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
+from dagster_kafka_flip.table.other_writers import makes_windows, shared_logs
 from dagster_kafka_flip.table.spark_error import error_summary, is_conflict
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.store_errors import with_advice
@@ -219,7 +219,6 @@ class TableWriter:
         self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> None:
         """Refuses to write if what the plan rests on has changed since, or another writer began to write the same."""
-        check_only_stream(self._table.target, since)
         for commit in since:
             other = commit.document()
             if other is None:
@@ -228,6 +227,7 @@ class TableWriter:
                 if takes_back(commit):
                     raise ForeignConflictError(commit.named)
             elif other.stream != document.stream:
+                check_only_stream(self._table.target, other)
                 both = shared_logs(document, other)
                 if taken := [tp for tp in both if tp in takes_up]:
                     raise overlap(self._table.target, taken, other.stream, f"since version {commit.version}")
@@ -344,7 +344,6 @@ class TableWriter:
         for commit, own in streams:
             if own.attempt == document.attempt:
                 check_between([*since, *written.before], document, commit.version, str(self._table.target))
-                check_alone(since, document, commit.version, str(self._table.target))
                 if any(_repairs(other, document.stream) for other in since if other.version < commit.version):
                     # The walk to the position finds out whether it was planned before a RESTORE.
                     self._table.anchor()

@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.commit_chain import why_elsewhere
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError
@@ -538,6 +539,7 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
         now: The stream's current state.
     """
     found: dict[TopicPartition, EarlierRows] = {}
+    is_one = True
     for commit in commits:
         if effect_of(commit) is Effect.REPLACES:
             # No earlier rows are left.
@@ -546,8 +548,10 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
         if document is None:
             continue
         for split in document.splits:
-            tp, stop = split.topic_partition, split.stopping_offset
-            is_earlier = tp in now.position and not is_same_log(tp, document.state, now)
-            if is_earlier and (tp not in found or found[tp].stop < stop):
+            tp, stop, ids = split.topic_partition, split.stopping_offset, document.state.topic_ids
+            # A log without an id is only the same as long as no run has begun elsewhere.
+            is_same = (is_one or tp.topic in ids.keys() & now.topic_ids.keys()) and is_same_log(tp, document.state, now)
+            if tp in now.position and not is_same and (tp not in found or found[tp].stop < stop):
                 found[tp] = EarlierRows(stop, commit.version, document.stream, document.state)
+        is_one = is_one and why_elsewhere(document) is None
     return found
