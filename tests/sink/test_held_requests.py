@@ -56,8 +56,9 @@ def connection(distant: DistantBroker) -> KafkaConnection:
 def test_a_lane_that_gave_up_does_not_fence_the_next_one_when_the_brokers_are_back(
     kafka, network, distant, connection, topic, lost
 ):
-    kafka.create(topic)
-    sink = KafkaSink(topic=topic, transactional_id_prefix=topic, progress_topic=topic)
+    for name in (topic, f"{topic}-progress"):
+        kafka.create(name)
+    sink = KafkaSink(topic=topic, transactional_id_prefix=topic)
     getattr(network, lost)()
     first = Lane(connection.model_copy(update={"request_timeout": 2}), sink, 0)
     with pytest.raises(ClusterUnreachableError, match="did not accept init_transactions") as kept:
