@@ -6,7 +6,7 @@ Pure functions on commits. Section 6 of docs/architecture.md has the rules.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -122,40 +122,32 @@ def find_anchor(
     return _Walk(stream, table, tolerated, restored, expired, has_rows).run(iter(commits))
 
 
+@dataclass
 class _Walk:
-    def __init__(
-        self,
-        stream: str,
-        table: str,
-        tolerated: Collection[type[KafkaFlipError]],
-        restored: RestoredVersions | None,
-        expired: Callable[[int, int], Anchor] | None,
-        has_rows: HasRows | None,
-    ) -> None:
-        self._stream = stream
-        self._table = table
-        self._tolerated = tolerated
-        self._restored = restored
-        self._expired = expired
-        self._has_rows = has_rows
-        self._incidents: list[Incident] = []
-        self._newest: int | None = None
-        self._oldest = -1
-        self._restore: Commit | None = None
-        self._visible_up_to: int | None = None
-        # Commits that a RESTORE undid.
-        self._undone: list[Commit] = []
-        # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
-        self._replaced: Commit | None = None
-        self._first_replaced = -1
-        self._foreign: Commit | None = None
-        # As above, if history does not show whether it added rows.
-        self._maybe_foreign: Commit | None = None
-        # Rows added after the searched commit; None once unknown.
-        self._rows_since: int | None = 0
-        self._other_streams: dict[str, CommitDocument] = {}
-        # The first planned repair since the last relevant commit.
-        self._repair: tuple[Commit, WindowsDocument] | None = None
+    _stream: str
+    _table: str
+    _tolerated: Collection[type[KafkaFlipError]]
+    _restored: RestoredVersions | None
+    _expired: Callable[[int, int], Anchor] | None
+    _has_rows: HasRows | None
+    _incidents: list[Incident] = field(default_factory=list["Incident"])
+    _newest: int | None = None
+    _oldest: int = -1
+    _restore: Commit | None = None
+    _visible_up_to: int | None = None
+    # Commits that a RESTORE undid.
+    _undone: list[Commit] = field(default_factory=list["Commit"])
+    # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
+    _replaced: Commit | None = None
+    _first_replaced: int = -1
+    _foreign: Commit | None = None
+    # As above, if history does not show whether it added rows.
+    _maybe_foreign: Commit | None = None
+    # Rows added after the searched commit; None once unknown.
+    _rows_since: int | None = 0
+    _other_streams: dict[str, CommitDocument] = field(default_factory=dict[str, "CommitDocument"])
+    # The first planned repair since the last relevant commit.
+    _repair: tuple[Commit, WindowsDocument] | None = None
 
     def run(self, commits: Iterator[Commit]) -> Anchor:
         for commit in commits:

@@ -17,7 +17,6 @@ from dagster_kafka_flip.errors import (
     WindowsChangedError,
 )
 from dagster_kafka_flip.runtime.relied_settings import check_settings
-from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
@@ -35,6 +34,7 @@ from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, created_for
 from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
 from dagster_kafka_flip.table.local_files import check_place
+from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
@@ -51,7 +51,6 @@ from dagster_kafka_flip.table.spark_error import (
 )
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA, TRANSACTION_PREFIX
 from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions, timestamps_among
 from dagster_kafka_flip.table.transaction_log import TransactionLog
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.schema import TableColumns
@@ -178,11 +175,6 @@ class DeltaTable:
             self.check_place_is_free()
             return None
 
-    def last_state(self, history: Iterable[Commit]) -> EnumeratorState | None:
-        """Returns the state in the stream's newest commit, even if the table was changed since; None if it has none."""
-        last = self.last_document(history)
-        return None if last is None else last[1].state
-
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
         """Returns the stream's newest commit and its document, even if the table was changed since."""
         return next(documented(history, self.target.stream), None)
@@ -259,21 +251,6 @@ class DeltaTable:
             TableError: The table's log can't be read.
         """
         return self._log().transaction_versions(TRANSACTION_PREFIX, newest)
-
-    def check_taken_up(
-        self, history: Iterable[Commit], partitions: Collection[TopicPartition], state: EnumeratorState
-    ) -> None:
-        """Refuses to give a stream topic partitions that another stream of the same table reads.
-
-        Args:
-            history: All commits of the table, newest first.
-            partitions: The topic partitions.
-            state: The stream's state with them.
-
-        Raises:
-            StreamOverlapError: One of them is in the position of another stream.
-        """
-        check_shared(self.target, other_streams(history, self.target.stream), partitions, state)
 
     def create(self, schema: StructType) -> None:
         """Creates the empty table. Does nothing if another process was faster.
@@ -623,11 +600,6 @@ class DeltaTable:
             TableError: There is something else in its place.
         """
         check_place_is_free(self.spark, self.target)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether a Spark Connect server does the work."""
-        return is_remote(self.spark)
 
 
 def _named_in_full(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:

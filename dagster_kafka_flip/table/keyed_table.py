@@ -11,7 +11,6 @@ from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, w
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.mode import Mode
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -63,18 +62,3 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
         "everything that the topic holds"
     )
     raise TableModeError(msg)
-
-
-def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
-    """Checks that a stream may write to a table that another stream has written to.
-
-    Raises:
-        TableModeError: The rows of one of the two have a key.
-    """
-    if target.key or other.key:
-        msg = (
-            f"the stream {other.stream!r} writes to {target} with {written(other.mode)}, and the stream "
-            f"{target.stream!r} has {written(target.mode)}. Nothing was written. A table whose rows have a key belongs "
-            "to one stream: let one source read all topics, or use another table"
-        )
-        raise TableModeError(msg)

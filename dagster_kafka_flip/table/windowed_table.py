@@ -10,7 +10,7 @@ import itertools
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ConfigurationError,
@@ -36,7 +36,7 @@ from dagster_kafka_flip.table.windows_document import EXACT, MODE_PROPERTY, WIND
 from dagster_kafka_flip.table.written import committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 # A window definition of Dagster or Airflow is JSON with this; `rewrite_windows` takes any text.
 _DEFINED_AS = '"mode": "{}"'
@@ -322,18 +320,6 @@ class WindowedTable:
     def types(self) -> dict[str, str]:
         """The types of the table's columns, by their names in lower case."""
         return {field.name.lower(): field.dataType.typeName() for field in self.delta.schema()}
-
-    def rows(self, predicate: str) -> DataFrame:
-        """The rows that match a predicate."""
-        return self.delta.rows().where(predicate)
-
-    def has_rows(self, predicate: str) -> bool:
-        """Whether any row matches a predicate."""
-        return not self.rows(predicate).isEmpty()
-
-    def read(self, what: Callable[[], _T], attempt: str) -> _T:
-        """Reads what a write needs to know; see `TableWriter`."""
-        return TableWriter(self.delta).read(what, attempt)
 
     def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
         """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.

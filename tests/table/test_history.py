@@ -24,7 +24,7 @@ from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import check_between, other_streams, with_undone
 from dagster_kafka_flip.table.history_pages import paged
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
-from dagster_kafka_flip.table.stream_overlap import check_shared
+from dagster_kafka_flip.table.other_writers import check_shared
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import earlier_rows
 from dagster_kafka_flip.table.windows_document import WindowsDocument
