@@ -54,6 +54,7 @@ from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.table.window_predicates import kept_predicate, time_predicate
 from dagster_kafka_flip.table.windowed_table import Replacement
@@ -386,7 +387,7 @@ class WindowLanding:
             records = self._records(batch.assignment)
         try:
             with self._watching(batch, look := f"{attempt}-look"):
-                batch.losses = self._table.read(lambda: self._lost(records, batch), look)
+                batch.losses = TableWriter(self._table.delta).read(lambda: self._lost(records, batch), look)
             return self._write_rows(records, batch, attempt)
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:

@@ -181,17 +181,17 @@ class KafkaSource(Settings):
         given = [name for name in ("topics", "topic_pattern", "partitions") if getattr(self, name) is not None]
         if len(given) != 1:
             msg = "exactly one of topics, a topic pattern or a set of partitions is needed; " + (
-                f"given: {' and '.join(given)}" if given else "given: none; call set_topics"
+                f"given: {' and '.join(given)}" if given else "given: none; set topics"
             )
             raise ValueError(msg)
         if self.stopping_offsets.kind is OffsetsKind.EARLIEST:
-            msg = "earliest is not a valid stop: nothing would ever be read"
+            msg = "earliest is not a valid stop: nothing would ever be read. Use latest, or leave the stop out"
             raise ValueError(msg)
         if self.group_id is None and (self.starting_offsets.needs_group or self.stopping_offsets.needs_group):
-            msg = "committed offsets need a group id; call set_group_id"
+            msg = "committed offsets need a group id: set the source's group_id"
             raise ValueError(msg)
         if self.commit_offsets and self.group_id is None:
-            msg = "committing offsets needs a group id; call set_group_id"
+            msg = "committing offsets needs a group id: set the source's group_id"
             raise ValueError(msg)
         for initializer in (self.starting_offsets, self.stopping_offsets):
             for topic_partition in initializer.offsets or {}:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 WHERE = "<earliest, latest, timestamp:..., or offsets:{...}>"
 """Placeholder for a position that only the user knows."""
 
+AS_PRINTED = "<offsets:{...} as printed>"
+"""Placeholder for the position that another stream has given up."""
+
 TOPIC = ("<topic>",)
 """Placeholder for the topics of a stream without any known topics."""
 

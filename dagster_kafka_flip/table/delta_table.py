@@ -9,13 +9,14 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import (
+    ConfigurationError,
     KafkaFlipError,
     SchemaMismatchError,
+    TableChangedError,
     TableError,
     WindowsChangedError,
 )
 from dagster_kafka_flip.runtime.relied_settings import check_settings
-from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
@@ -30,9 +31,10 @@ from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded
 from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
+from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, created_for
 from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
 from dagster_kafka_flip.table.local_files import check_place
+from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
@@ -49,8 +51,7 @@ from dagster_kafka_flip.table.spark_error import (
 )
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared
-from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
+from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA, TRANSACTION_PREFIX
 from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions, timestamps_among
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.schema import TableColumns
@@ -109,7 +108,7 @@ class DeltaTable:
         check_settings(spark)
         check_place(spark, target)
         self.spark = spark
-        self.target = _in_its_schema(spark, target)
+        self.target = _named_in_full(spark, target)
         self._tolerated = tolerated
         self._record = record
         self.checked: StructType | None = None
@@ -176,11 +175,6 @@ class DeltaTable:
             self.check_place_is_free()
             return None
 
-    def last_state(self, history: Iterable[Commit]) -> EnumeratorState | None:
-        """Returns the state in the stream's newest commit, even if the table was changed since; None if it has none."""
-        last = self.last_document(history)
-        return None if last is None else last[1].state
-
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
         """Returns the stream's newest commit and its document, even if the table was changed since."""
         return next(documented(history, self.target.stream), None)
@@ -235,7 +229,6 @@ class DeltaTable:
         # A table of one version was just created, and the walk to the anchor met its only commit.
         if (plan.discovered or anchor.state is None) and anchor.table_version > 0:
             commits = tuple(self.commits())
-            check_only_stream(self.target, commits)
             streams = other_streams(commits, self.target.stream) | streams
             if commits and commits[-1].version > 0:
                 self._check_forgotten(streams, commits)
@@ -258,21 +251,6 @@ class DeltaTable:
             TableError: The table's log can't be read.
         """
         return self._log().transaction_versions(TRANSACTION_PREFIX, newest)
-
-    def check_taken_up(
-        self, history: Iterable[Commit], partitions: Collection[TopicPartition], state: EnumeratorState
-    ) -> None:
-        """Refuses to give a stream topic partitions that another stream of the same table reads.
-
-        Args:
-            history: All commits of the table, newest first.
-            partitions: The topic partitions.
-            state: The stream's state with them.
-
-        Raises:
-            StreamOverlapError: One of them is in the position of another stream.
-        """
-        check_shared(self.target, other_streams(history, self.target.stream), partitions, state)
 
     def create(self, schema: StructType) -> None:
         """Creates the empty table. Does nothing if another process was faster.
@@ -469,16 +447,30 @@ class DeltaTable:
 
         Raises:
             ForeignConflictError: Another writer changed the table at the same time; nothing was set.
+            TableChangedError: Another one had set the same just before, and its value is gone.
             TableError: They can't be set.
         """
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-        statement = f"ALTER TABLE {self.target.identifier} SET TBLPROPERTIES ({pairs})"
+        before: list[int] = []
+
+        def check() -> None:
+            before.append(next(self.commits()).version)
+            precheck(self.properties())
+
+        def look_back(failure: Exception | None) -> None:
+            or_failed(failure)
+            since = (each.properties_set for each in self.commits() if each.version > before[0])
+            own, *others = itertools.dropwhile(lambda values: properties.items() - values.items(), since)
+            gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
+            if gone:
+                msg = (
+                    f"another run set properties of the table {self.target} at the same time, and this one replaced "
+                    f"its values. Set them again, and run again: {self._setting(gone)}"
+                )
+                raise TableChangedError(msg)
+
         try:
             self._guarded(
-                statement,
-                f"setting properties of {self.target}",
-                lambda: precheck(self.properties()),
-                self.location(),
+                self._setting(properties), f"setting properties of {self.target}", check, self.location(), look_back
             )
         except KafkaFlipError:
             raise
@@ -488,12 +480,23 @@ class DeltaTable:
             msg = f"properties of the table {self.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
             raise TableError(msg) from error
 
-    def _guarded(self, statement: str, what: str, precheck: Callable[[], None], location: str | None) -> None:
+    def _setting(self, properties: Mapping[str, str]) -> str:
+        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        return f"ALTER TABLE {self.target.identifier} SET TBLPROPERTIES ({pairs})"
+
+    def _guarded(
+        self,
+        statement: str,
+        what: str,
+        precheck: Callable[[], None],
+        location: str | None,
+        look_back: Callable[[Exception | None], None] = or_failed,
+    ) -> None:
         def run() -> None:
             with warned_of_silence(_logger, what):
                 self.spark.sql(statement)
 
-        guarded(self.spark, location or "catalog:", precheck=precheck, write=run, look_back=or_failed)
+        guarded(self.spark, location or "catalog:", precheck=precheck, write=run, look_back=look_back)
 
     def check_takes_streams(self) -> None:
         """Checks that a table takes a stream that has no position in it.
@@ -598,18 +601,25 @@ class DeltaTable:
         """
         check_place_is_free(self.spark, self.target)
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether a Spark Connect server does the work."""
-        return is_remote(self.spark)
 
-
-def _in_its_schema(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:
+def _named_in_full(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:
     """The target, with a name that stays the table's after a transform has made a view of that name, or said USE."""
-    if target.is_path or len(target.name_parts) > 1:
+    if target.is_path or len(target.name_parts) > 2:  # noqa: PLR2004 - catalog, schema, table
         return target
-    name = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}.{target.table}"
-    return target.model_copy(update={"table": name})
+    catalog, schema = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+    is_usual = catalog == spark.conf.get("spark.sql.defaultCatalog", DEFAULT_CATALOG)
+    place = catalog
+    if len(target.name_parts) == 1:
+        is_usual = is_usual and (catalog != DEFAULT_CATALOG or schema == DEFAULT_SCHEMA)
+        place = f"{catalog}.{schema}"
+    if not is_usual:
+        # The name would lead to another table than before, which then lands everything anew.
+        msg = (
+            f"the table {target} would be {place}.{target.table}, because the session was told to USE {place}. Nothing "
+            "was read or written. Write the table's full name, or leave the session where it begins"
+        )
+        raise ConfigurationError(msg)
+    return target.model_copy(update={"table": f"{place}.{target.table}"})
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:

@@ -10,7 +10,7 @@ import itertools
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ConfigurationError,
@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.commit_chain import why_elsewhere
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError
@@ -35,7 +36,7 @@ from dagster_kafka_flip.table.windows_document import EXACT, MODE_PROPERTY, WIND
 from dagster_kafka_flip.table.written import committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 # A window definition of Dagster or Airflow is JSON with this; `rewrite_windows` takes any text.
 _DEFINED_AS = '"mode": "{}"'
@@ -322,18 +321,6 @@ class WindowedTable:
         """The types of the table's columns, by their names in lower case."""
         return {field.name.lower(): field.dataType.typeName() for field in self.delta.schema()}
 
-    def rows(self, predicate: str) -> DataFrame:
-        """The rows that match a predicate."""
-        return self.delta.rows().where(predicate)
-
-    def has_rows(self, predicate: str) -> bool:
-        """Whether any row matches a predicate."""
-        return not self.rows(predicate).isEmpty()
-
-    def read(self, what: Callable[[], _T], attempt: str) -> _T:
-        """Reads what a write needs to know; see `TableWriter`."""
-        return TableWriter(self.delta).read(what, attempt)
-
     def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
         """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
 
@@ -538,6 +525,7 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
         now: The stream's current state.
     """
     found: dict[TopicPartition, EarlierRows] = {}
+    is_one = True
     for commit in commits:
         if effect_of(commit) is Effect.REPLACES:
             # No earlier rows are left.
@@ -546,8 +534,10 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
         if document is None:
             continue
         for split in document.splits:
-            tp, stop = split.topic_partition, split.stopping_offset
-            is_earlier = tp in now.position and not is_same_log(tp, document.state, now)
-            if is_earlier and (tp not in found or found[tp].stop < stop):
+            tp, stop, ids = split.topic_partition, split.stopping_offset, document.state.topic_ids
+            # A log without an id is only the same as long as no run has begun elsewhere.
+            is_same = (is_one or tp.topic in ids.keys() & now.topic_ids.keys()) and is_same_log(tp, document.state, now)
+            if tp in now.position and not is_same and (tp not in found or found[tp].stop < stop):
                 found[tp] = EarlierRows(stop, commit.version, document.stream, document.state)
+        is_one = is_one and why_elsewhere(document) is None
     return found
