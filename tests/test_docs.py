@@ -35,7 +35,7 @@ AN_IMAGE = "an image"
 A_FAILURE_SENSOR = "a failure sensor"
 A_COMPONENT = "a component"
 # Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, debezium.md, airflow.md and
-# monitoring.md.
+# metadata.md.
 ELSEWHERE = re.compile(
     r"getting started, .+|a registry, .+|runs on the migrated table|a connector( of MariaDB)?|a DAG|sets up metrics"
 )
