@@ -82,7 +82,8 @@ class StreamPlanner:
             # Plans before creating the table, so that an unreadable source leaves no table behind.
             enumerator, plan = self._begin_anew(source)
             anchor = self._settled(self._table.made(self._schema()))
-            if anchor.state is None:
+            # Another run may have made it and begun meanwhile, and a RESTORE may have undone that.
+            if anchor.state is None and anchor.undone_start is None:
                 # A run of windows may have created it meanwhile.
                 self._table.check_takes_streams()
                 return self._checked(StreamPlan(anchor, source, enumerator, plan))
