@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -45,6 +44,7 @@ from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilte
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
@@ -125,7 +125,7 @@ class WindowLanding:
         Raises:
             TableError: The table can't be created.
         """
-        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, _now_ms())
+        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, wall_clock.now_ms())
         self._table.create(self._schema(), landed)
 
     def _schema(self) -> StructType:
@@ -437,7 +437,7 @@ class WindowLanding:
                 batch.plan.state,
                 batch.plan.stops,
                 self._target.stream,
-                batch.look.until_ms or _now_ms(),
+                batch.look.until_ms or wall_clock.now_ms(),
                 batch.plan.made_again,
             )
             self._table.keep(landed, batch.look)
@@ -541,10 +541,6 @@ def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState
         state.watermark,
         {**known.leader_epochs, **state.leader_epochs},
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:

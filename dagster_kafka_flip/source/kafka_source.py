@@ -36,6 +36,7 @@ from dagster_kafka_flip.source.table_options import source_fields
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+    from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription
     from dagster_kafka_flip.source.window import Windows
@@ -232,11 +233,9 @@ class KafkaSource(Settings):
         return self._enumerator(context, state)
 
     def _enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState | None) -> KafkaSourceEnumerator:
-        from dagster_kafka_flip.source.cluster import KafkaCluster
         from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 
-        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
-        return KafkaSourceEnumerator(self, cluster, context, state)
+        return KafkaSourceEnumerator(self, self._cluster(context), context, state)
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
         """Returns an enumerator for time windows; it ignores the source's own start and stop.
@@ -244,11 +243,15 @@ class KafkaSource(Settings):
         Raises:
             ConfigurationError: The source has no connection.
         """
-        from dagster_kafka_flip.source.cluster import KafkaCluster
         from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
-        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
-        return WindowEnumerator(self, cluster, windows, context)
+        return WindowEnumerator(self, self._cluster(context), windows, context)
+
+    def _cluster(self, context: SplitEnumeratorContext) -> Cluster:
+        """Opens the port to Kafka."""
+        from dagster_kafka_flip.source.cluster import KafkaCluster
+
+        return KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
 
     def required_connection(self) -> KafkaConnection:
         """The connection of the source.
@@ -344,7 +347,7 @@ class KafkaSource(Settings):
             values |= {"starting_offsets": starting_offsets, "overrides_position": True}
         if stopping_offsets is not None:
             values["stopping_offsets"] = stopping_offsets
-        return KafkaSource(**values)
+        return type(self)(**values)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

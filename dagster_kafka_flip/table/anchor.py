@@ -175,11 +175,13 @@ class _Walk:
             else:
                 self._pass_over(commit, effect)
         if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
-            return self._expired(self._oldest, self._newest)
+            # What the history still has of other streams counts for a recorded position, too.
+            return replace(self._expired(self._oldest, self._newest), other_streams=self._other_streams)
         msg = (
             f"the table {self._table} no longer has the history that holds the position of the stream "
             f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream. "
-            "Nothing was read. Delta removes commits after delta.logRetentionDuration"
+            "Nothing was read. Delta removes commits after delta.logRetentionDuration. Check the table's last offsets, "
+            f"and set the position: {set_position(self._table, self._stream, topics=TOPIC)}"
         )
         raise PositionLostError(msg)
 

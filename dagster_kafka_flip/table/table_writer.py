@@ -17,8 +17,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
-from dagster_kafka_flip.runtime.relied_settings import check_settings
-from dagster_kafka_flip.runtime.remote import is_remote, server_advice
+from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
@@ -26,8 +25,7 @@ from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded
 from dagster_kafka_flip.table.history import back_to, check_between, documented, is_anchor, takes_back
 from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.local_log import is_newest
+from dagster_kafka_flip.table.interruptible import held, write_tag
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
 from dagster_kafka_flip.table.other_writers import check_only_stream, makes_windows, overlap, shared_logs
 from dagster_kafka_flip.table.spark_error import error_summary, is_conflict
@@ -40,7 +38,7 @@ from dagster_kafka_flip.table.written import Committed, Written, committed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.commit import Commit
@@ -106,7 +104,6 @@ class TableWriter:
             ForeignConflictError: Another writer committed since the document's base version; nothing was written.
             KafkaFlipError: See `commit`.
         """
-        from pyspark.sql import functions as f
 
         def precheck(since: Sequence[Commit]) -> None:
             self._check_unchanged(since, document, ())
@@ -115,9 +112,9 @@ class TableWriter:
                 raise ForeignConflictError(since[0].named)
 
         # A session may overwrite partitions only, and keep the rows of those that have no new ones.
-        writer = self._writer(rows, document).option("partitionOverwriteMode", "static")
+        rows, options = self._table.storable(rows), {**self._options(document), "partitionOverwriteMode": "static"}
         written = self.written(
-            lambda: writer.overwrite(f.lit(True)),
+            lambda: self._table.port.replace(rows, None, options),
             document.base_version,
             document.attempt,
             precheck=precheck,
@@ -171,7 +168,7 @@ class TableWriter:
         found: list[_T] = []
         try:
             with held(contextlib.nullcontext()) as nothing:
-                run_interruptibly(self._table.spark, lambda: found.append(what()), write_tag(attempt), nothing)
+                self._table.port.run(lambda: found.append(what()), write_tag(attempt), nothing)
         except KafkaFlipError:
             raise
         except Exception as error:
@@ -273,8 +270,8 @@ class TableWriter:
 
         def check() -> None:
             # The transform may have set one since the run began.
-            check_settings(table.spark)
-            if not is_remote(table.spark) and is_newest(table.location(), base_version):
+            table.port.check_session()
+            if table.port.is_newest(table.location(), base_version):
                 precheck(())
                 return
             try:
@@ -312,7 +309,13 @@ class TableWriter:
             return Written(since, before, failure, time.monotonic() - begin)
 
         return guarded(
-            session or table.spark, table.location(), precheck=check, write=write, look_back=outcome, attempt=attempt
+            table.port,
+            table.location(),
+            precheck=check,
+            write=write,
+            look_back=outcome,
+            attempt=attempt,
+            session=session,
         )
 
     def _check_same_columns(self, since: Sequence[Commit], document: CommitDocument | None) -> None:
@@ -323,19 +326,14 @@ class TableWriter:
             raise ForeignConflictError(_OTHER_COLUMNS)
 
     def _append(self, rows: DataFrame, document: CommitDocument) -> None:
-        self._writer(rows, document).append()
+        self._table.port.append(self._table.storable(rows), self._options(document))
 
-    def _writer(self, rows: DataFrame, document: CommitDocument) -> DataFrameWriterV2:
-        writer = (
-            self._table.storable(rows)
-            .writeTo(self._table.target.identifier)
-            .option("txnAppId", self._table.target.transaction_id)
-            .option("txnVersion", document.anchor_version)
-            .option("userMetadata", document.to_text())
-        )
-        if self._table.target.schema_evolution:
-            writer = writer.option("mergeSchema", "true")
-        return writer
+    def _options(self, document: CommitDocument) -> dict[str, str | int]:
+        return {
+            "txnAppId": self._table.target.transaction_id,
+            "txnVersion": document.anchor_version,
+            "userMetadata": document.to_text(),
+        }
 
     def _judge(self, written: Written, document: CommitDocument, keys: int | None) -> Committed:
         since, failure = written.since, written.failure

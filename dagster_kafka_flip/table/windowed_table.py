@@ -340,18 +340,12 @@ class WindowedTable:
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: The history can't be read.
         """
-        from pyspark.sql import functions as f
-
         if not replacement.predicate.strip():
             msg = "a rewrite without a predicate would replace the whole table; this is a bug"
             raise TableError(msg)
-        writer = (
-            self.delta.storable(rows).writeTo(self.delta.target.identifier).option("userMetadata", document.to_text())
-        )
-        if self._target.schema_evolution:
-            writer = writer.option("mergeSchema", "true")
+        rows, options = self.delta.storable(rows), {"userMetadata": document.to_text()}
         written = TableWriter(self.delta).written(
-            lambda: writer.overwrite(f.expr(replacement.predicate)),
+            lambda: self.delta.port.replace(rows, replacement.predicate, options),
             document.base_version,
             document.attempt,
             precheck=lambda since: self._check_unchanged(since, document),

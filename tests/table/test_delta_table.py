@@ -68,7 +68,7 @@ def unseen(monkeypatch):
     """Others come between the look before the write and the write itself, as they can where no lock keeps them out."""
 
     def install():
-        monkeypatch.setattr("dagster_kafka_flip.table.table_writer.is_newest", lambda *_: True)
+        monkeypatch.setattr("dagster_kafka_flip.table.table_port.is_newest", lambda *_: True)
 
     return install
 

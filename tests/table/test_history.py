@@ -376,7 +376,8 @@ def test_history_that_ends_before_the_position_stops():
         assert str(error.value) == (
             "the table lake.t no longer has the history that holds the position of the stream 'main': its oldest "
             "commit is version 7, and it holds no commit of the stream. Nothing was read. Delta removes commits after "
-            "delta.logRetentionDuration"
+            "delta.logRetentionDuration. Check the table's last offsets, and set the position: "
+            f"{set_position('lake.t', 'main', topics=TOPIC)}"
         )
 
 
@@ -391,7 +392,8 @@ def test_a_position_from_elsewhere_is_asked_for_only_where_what_is_left_of_histo
         return find_anchor(reversed(commits), "main", "lake.t", expired=expired)
 
     assert find(append(6), foreign(7, "OPTIMIZE")) == recorded
-    assert find(own(6, stream="other"), append(7)) == recorded
+    other = find(own(6, stream="other"), append(7))
+    assert other == replace(recorded, other_streams={"other": state_at(6)}), "it may read the same topic partitions"
     assert find(own(6), append(7)).state == state_at(6)
     for taken_away in (foreign(7, "TRUNCATE"), foreign(7, "MYSTERY"), restore(7, 3), _restore_to_a_time(7)):
         with pytest.raises(PositionLostError):
