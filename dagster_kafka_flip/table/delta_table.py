@@ -460,7 +460,8 @@ class DeltaTable:
             or_failed(failure)
             since = itertools.takewhile(lambda commit: commit.version > before[0], self.commits())
             values_set = (commit.properties_set for commit in since)
-            own, *others = itertools.dropwhile(lambda values: properties.items() - values.items(), values_set)
+            # Empty if the session leaves out what a commit did.
+            own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
             gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
             if gone:
                 msg = (
