@@ -214,12 +214,17 @@ def test_a_merge_assigns_values_as_the_session_does_and_not_as_spark_was_started
 @pytest.fixture
 def second_catalog(spark):
     """Another catalog, which a session can be told to use."""
-    spark.conf.set("spark.sql.catalog.second", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    spark.conf.set("spark.sql.catalog.second.warehouse", "unused")
+    settings = {
+        "spark.sql.catalog.second": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+        "spark.sql.catalog.second.url": "jdbc:derby:memory:second",
+        "spark.sql.catalog.second.driver": "org.apache.derby.jdbc.EmbeddedDriver",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     yield "second"
     spark.sql("USE spark_catalog.default")
-    for name in ("second", "second.warehouse"):
-        spark.conf.unset(f"spark.sql.catalog.{name}")
+    for name in settings:
+        spark.conf.unset(name)
 
 
 @pytest.mark.spark

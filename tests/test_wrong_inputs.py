@@ -1345,7 +1345,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         ),
         (
             lambda: _builder().set_topics("a").set_property("auto.offset.reset", "latest").build(),
-            "invalid KafkaSource: the property auto.offset.reset belongs to the source: use set_start",
+            "invalid KafkaSource: the property auto.offset.reset belongs to the source: use starting_",
         ),
         (
             lambda: _builder().set_topics("a").set_property("auto.offset.rest", "latest").build(),

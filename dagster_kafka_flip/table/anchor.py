@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.table.commit_chain import moves
 from dagster_kafka_flip.table.effect import Effect, brings_rows, effect_of
 from dagster_kafka_flip.table.history import check_between, documented, page_with
 
@@ -165,7 +166,7 @@ class _Walk:
                 self._add_rows(commit.rows_gained)
                 continue
             effect = effect_of(commit)
-            self._check_repairs(commit, effect)
+            self._check_repairs(commit)
             if effect is Effect.CREATES:
                 return self._created(commit)
             if (version := commit.restored_version) is not None:
@@ -185,13 +186,15 @@ class _Walk:
         )
         raise PositionLostError(msg)
 
-    def _check_repairs(self, commit: Commit, effect: Effect) -> None:
-        """A repair that was planned before the table was restored may have records that the stream will write again."""
+    def _check_repairs(self, commit: Commit) -> None:
+        """A repair that was planned before the position went back may have records that the stream will write again."""
         repair = commit.windows()
         if repair is not None and repair.repairs == self._stream:
             if self._repair is None or repair.base_version < self._repair[1].base_version:
                 self._repair = commit, repair
-        elif effect in {Effect.RESTORES, Effect.REPLACES} and self._repair is not None:
+        elif self._repair is not None and (
+            effect_of(commit) in {Effect.RESTORES, Effect.REPLACES} or moves(commit, self._stream)
+        ):
             written, planned = self._repair
             if planned.base_version < commit.version:
                 msg = (
@@ -297,6 +300,7 @@ class _Walk:
             went_on = "The run continued from the position; the deleted rows are not written again."
             # Rows deleted by others are before the position; history does not show how many.
             self._incidents.append(tolerate(TableReplacedError(msg), self._tolerated, went_on))
+        self._check_repairs(commit)
         # Stops here: each page of history costs a query, and a table may have thousands of commits. An anchor on the
         # page that was read costs none.
         newest = commit.version if self._newest is None else self._newest
@@ -307,7 +311,7 @@ class _Walk:
             earlier.append(each)
             # A repair that the batch's plan did not see may be of before a RESTORE that is behind the batch.
             if each.version > document.base_version or each.windows() is None:
-                self._check_repairs(each, effect_of(each))
+                self._check_repairs(each)
             if each.version <= (last if self._repair is None else min(last, self._repair[1].base_version)):
                 break
         check_between(earlier, document, commit.version, self._table)

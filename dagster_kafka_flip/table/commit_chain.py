@@ -210,6 +210,12 @@ def why_elsewhere(document: CommitDocument) -> str | None:
     return f"tolerated: {', '.join(tolerated)}" if tolerated else None
 
 
+def moves(commit: Commit, stream: str) -> bool:
+    """Whether a commit may have taken a stream's position back, or to another log."""
+    document = commit.document()
+    return document is not None and document.stream == stream and why_elsewhere(document) is not None
+
+
 def _some(partitions: Sequence[TopicPartition]) -> str:
     more = f" and {counted(len(partitions) - 1, 'more topic partition')}" if len(partitions) > 1 else ""
     return f"{partitions[0]}{more}"

@@ -435,8 +435,10 @@ class DeltaTable:
 
         def look_back(failure: Exception | None) -> None:
             or_failed(failure)
-            since = (each.properties_set for each in self.commits() if each.version > before[0])
-            own, *others = itertools.dropwhile(lambda values: properties.items() - values.items(), since)
+            since = itertools.takewhile(lambda commit: commit.version > before[0], self.commits())
+            values_set = (commit.properties_set for commit in since)
+            # Empty if the session leaves out what a commit did.
+            own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
             gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
             if gone:
                 msg = (

@@ -168,7 +168,10 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: _BUILDER.set_bounded(OffsetsInitializer.earliest()).build(),
-            "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
+            (
+                "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read. Use latest, or leave "
+                "the stop out"
+            ),
         ),
         (
             lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
