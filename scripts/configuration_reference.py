@@ -201,7 +201,7 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     # Of formats, formats.md and schema-registry.md say the rest.
     yield f"### `{name}`\n\n{summary.partition(_PARAGRAPH)[0] if shared and of == _SHARED_BY_FORMATS else summary}\n"
     if name == "OffsetsInitializer":
-        yield _calls(what)
+        yield _table_of_calls(_calls(what))
     elif name == "AssetOptions":
         yield _table("Option", _dagsters_options())
     else:
@@ -222,8 +222,10 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
         yield from _with_shared(heading, rows, shared, of)
         yield from as_in
     if name == "KafkaSource":
-        yield "`KafkaSource.builder()` has the same as calls:\n"
-        yield _calls(type(dagster_kafka_flip.KafkaSource.builder()))
+        calls = _calls(type(dagster_kafka_flip.KafkaSource.builder()))
+        same = [call for call in calls if call.partition("(")[0].removeprefix("set_") in what.model_fields]
+        yield f"`KafkaSource.builder()` sets these fields: {', '.join(f'`{call}`' for call in same)}. It has also:\n"
+        yield _table_of_calls({call: meaning for call, meaning in calls.items() if call not in same})
 
 
 def _dagsters_options() -> list[_Row]:
@@ -302,8 +304,8 @@ def _default(parameter: inspect.Parameter) -> str:
     return _REQUIRED if parameter.default is parameter.empty else _value(parameter.default)
 
 
-def _calls(maker: type) -> str:
-    lines = ["| Call | Meaning |", "|---|---|"]
+def _calls(maker: type) -> dict[str, str]:
+    found: dict[str, str] = {}
     for name, member in vars(maker).items():
         function: Callable[..., Any] = member.__func__ if isinstance(member, classmethod) else member
         is_call = inspect.isfunction(function) and not name.startswith("_")
@@ -311,8 +313,13 @@ def _calls(maker: type) -> str:
             arguments = [text for text in map(_argument, inspect.signature(function).parameters.values()) if text]
             summary, texts = _documented(function)
             meaning = " ".join([summary.replace("\n", " "), *(f"`{key}`: {text}" for key, text in texts.items())])
-            lines.append(f"| `{name}({', '.join(arguments)})` | {meaning} |")
-    return "\n".join(lines) + "\n"
+            found[f"{name}({', '.join(arguments)})"] = meaning
+    return found
+
+
+def _table_of_calls(calls: Mapping[str, str]) -> str:
+    rows = [f"| `{call}` | {meaning} |" for call, meaning in calls.items()]
+    return "\n".join(["| Call | Meaning |", "|---|---|", *rows]) + "\n"
 
 
 def _argument(parameter: inspect.Parameter) -> str:
