@@ -38,8 +38,8 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field, parameter and option with its type and default. What is required says so; all else may be left out. The
-[reference](reference.md) shows how they work together.
+Every field, parameter and option with its type and default. What is required says so; all else may be left out. *Also*
+leads to what others have, too. The [reference](reference.md) shows how they work together.
 """
 
 # An option that this many formats or serializers have is listed once, and one of two commands.
@@ -106,6 +106,7 @@ _PARAGRAPH = "\n\n"
 _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTILINE)
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
+_NO_DEFAULT = {"none", "empty", "off"}
 
 # Classes that have the fields of another one, which lists them.
 _FIELDS_OF = {
@@ -126,8 +127,10 @@ class _Row:
     text: str
 
     def __str__(self) -> str:
+        default, text = _once(self.default, self.text)
         kind = self.type.removesuffix(" or none") if self.default == "none" else self.type
-        return f"| `{self.name}` | {kind} | {' | '.join(_once(self.default, self.text))} |"
+        kind += "" if default in _NO_DEFAULT else f"; {default}"
+        return f"| `{self.name}` | {kind} | {text} |"
 
 
 def _once(default: str, text: str) -> tuple[str, str]:
@@ -189,7 +192,7 @@ def _with_shared(heading: str, rows: list[_Row], shared: list[_Row], title: str)
     if own:
         yield _table(heading, own)
     if names := _named([row for row in rows if row in shared]):
-        yield f"Also {names}: see [{title.lower()}](#{title.lower().replace(' ', '-')}).\n"
+        yield f"[Also](#{title.lower().replace(' ', '-')}) {names}.\n"
 
 
 def _named(rows: list[_Row]) -> str:
@@ -333,7 +336,7 @@ def _argument(parameter: inspect.Parameter) -> str:
 
 
 def _table(heading: str, rows: list[_Row]) -> str:
-    return "\n".join([f"| {heading} | Type | Default | Meaning |", "|---|---|---|---|", *map(str, rows)]) + "\n"
+    return "\n".join([f"| {heading} | Type; default | Meaning |", "|---|---|---|", *map(str, rows)]) + "\n"
 
 
 def _type(annotation: Any, module: str) -> str:
