@@ -30,7 +30,7 @@ from tests.upsert.test_unavailable import renamed, row
 
 _NUMBERS = JsonFormat("n INT NOT NULL")
 # Instead of the values that are right.
-_OTHERS = {"false": "true", "true": "false", "ANSI": "LEGACY", "CORRECTED": "LEGACY"}
+_OTHERS = {"false": "true", "true": "false", "ANSI": "LEGACY", "CORRECTED": "LEGACY", "INT96": "TIMESTAMP_MILLIS"}
 _HOUR = Window("h0", 1_362_096_000_000, 1_362_099_600_000)
 
 
@@ -77,16 +77,17 @@ def cached(spark, tmp_path):
 
 @pytest.fixture
 def setting(spark):
-    """Sets settings of the session, as a user may, until the test's end."""
-    names = []
+    """Sets settings of the session, as a user may, until the test's end or until they get no value."""
+    before, names = spark.conf.getAll, []
 
     def set_to(name, value):
         names.append(name)
-        spark.conf.set(name, value)
+        value = before.get(name) if value is None else value
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
     yield set_to
-    for name in names:
-        spark.conf.unset(name)
+    for name in tuple(names):
+        set_to(name, None)
 
 
 @pytest.mark.parametrize("mode", [Upsert(key=("id",)), Scd2(key=("id",))])
@@ -192,7 +193,7 @@ def test_a_setting_that_would_change_rows_is_refused_by_its_name(spark, setting)
         setting(name, _OTHERS.get(values[0], "1") if values else "1")
         with pytest.raises(ConfigurationError, match=f"^{name} is .* Nothing was written"):
             check_settings(spark)
-        spark.conf.unset(name)
+        setting(name, None)
     check_settings(spark)
 
 
