@@ -185,31 +185,9 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(idle_run, "_is_fresh", lambda *_: True)
 
 
-@_mutant("a copy of the position is not compared with Delta's log")
-def _(patch: pytest.MonkeyPatch) -> None:
-    original: Any = delta_table.recorded_anchor
-
-    def recorded(record: Any, target: Any, found: Any, **versions: Any) -> Any:
-        same = None if record is None else replace(record, transaction_version=found, table_version=versions["newest"])
-        return original(same, target, found, **versions)
-
-    patch.setattr(delta_table, "recorded_anchor", recorded)
-
-
 @_mutant("a repeat does not look whether the logs still have its records")
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stream_batch.Landing, "_check_still_in_log", _nothing)
-
-
-@_mutant("a recorded position forgets the other streams of the table")
-def _(patch: pytest.MonkeyPatch) -> None:
-    original: Any = anchor._Walk.run
-
-    def run(self: Any, commits: Any) -> Anchor:
-        found = original(self, commits)
-        return replace(found, other_streams={}) if found.is_recorded else found
-
-    patch.setattr(anchor._Walk, "run", run)
 
 
 @_mutant("a table that another run has made meanwhile was never restored")

@@ -82,6 +82,7 @@ class Scheduler:
         """Runs the actors to their ends."""
         self._actors = actors
         self._steps = 0
+        self._failure = None
         for actor in actors:
             threading.Thread(target=self._live, args=(actor,), name=actor.name, daemon=True).start()
         self._hand_over(self.random.choice(actors))

@@ -348,7 +348,12 @@ class Story:
             # No run takes that long.
             return None
         self.world.now += timedelta(days=31)
-        table.oldest = self.random.randint(table.oldest, len(table.versions) - 1)
+        if self.random.random() < 0.5:
+            # Maintenance is all that has happened lately.
+            table.commit("OPTIMIZE", {"predicate": "[]"}, table.rows)
+            table.oldest = len(table.versions) - 1
+        else:
+            table.oldest = self.random.randint(table.oldest, len(table.versions) - 1)
         return f"before version {table.oldest}"
 
     def _drop(self) -> str | None:
