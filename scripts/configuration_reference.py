@@ -116,6 +116,7 @@ _FIELDS_OF = {
 }
 # What pages of their own say more of, and all that a docstring says behind its first paragraph.
 _PAGES = {
+    "build_kafka_delta_assets": "component",
     "kafka_topic_asset": "automation",
     "kafka_delta_checks": "checks",
     "delta_kafka_checks": "checks",
