@@ -114,6 +114,16 @@ _FIELDS_OF = {
     "KafkaConnection": "KafkaResource",
     "SchemaRegistry": "SchemaRegistryResource",
 }
+# What pages of their own say more of, and all that a docstring says behind its first paragraph.
+_PAGES = {
+    "build_kafka_delta_assets": "component",
+    "kafka_topic_asset": "automation",
+    "kafka_delta_checks": "checks",
+    "delta_kafka_checks": "checks",
+    "delta_kafka_asset": "publishing",
+    "Upsert": "changelogs",
+    "Scd2": "changelogs",
+}
 _EXCEPT = {"KafkaResource": ", except `clusters`; `bootstrap_servers` is required"}
 
 
@@ -201,8 +211,12 @@ def _named(rows: list[_Row]) -> str:
 
 def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     summary = _documented(what)[0]
-    # Of formats, formats.md and schema-registry.md say the rest.
-    yield f"### `{name}`\n\n{summary.partition(_PARAGRAPH)[0] if shared and of == _SHARED_BY_FORMATS else summary}\n"
+    if name in _PAGES:
+        summary = f"{summary.partition(_PARAGRAPH)[0]} More: [{_PAGES[name]}]({_PAGES[name]}.md)."
+    elif shared and of == _SHARED_BY_FORMATS:
+        # formats.md and schema-registry.md say the rest.
+        summary = summary.partition(_PARAGRAPH)[0]
+    yield f"### `{name}`\n\n{summary}\n"
     if name == "OffsetsInitializer":
         yield _table_of_calls(_calls(what))
     elif name == "AssetOptions":
