@@ -59,20 +59,23 @@ final class StructReader extends ValueReader {
       JsonToken first = parser.nextToken();
       if (place < 0) {
         if (isTop) {
-          scan.undeclared.add(name);
+          scan.found.namesUndeclared(name);
         }
         parser.skipChildren();
         continue;
       }
+      if (isTop) {
+        scan.found.names(place);
+      }
       values[place] = readers[place].readOrNull(scan, first);
       if (leaves[place] != NONE && values[place] != null) {
-        scan.sees(leaves[place]);
+        scan.found.sees(leaves[place]);
       }
       expected = place + 1;
     }
     for (int place = 0; place < isRequired.length; place++) {
       if (isRequired[place] && values[place] == null) {
-        scan.lacks(readers[place].path);
+        scan.found.lacks(readers[place].path);
       }
     }
     return new GenericInternalRow(values);

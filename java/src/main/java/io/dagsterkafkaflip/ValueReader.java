@@ -31,7 +31,7 @@ abstract class ValueReader {
   abstract Object read(Scan scan, JsonToken token) throws IOException, Misfit;
 
   /** The value, or null for JSON's null. */
-  final Object readOrNull(Scan scan, JsonToken token) throws IOException, Misfit {
+  Object readOrNull(Scan scan, JsonToken token) throws IOException, Misfit {
     return token == JsonToken.VALUE_NULL ? null : read(scan, token);
   }
 

@@ -33,6 +33,12 @@ final class Variants extends ValueReader {
     }
   }
 
+  /** A null of JSON is a value of a VARIANT. */
+  @Override
+  Object readOrNull(Scan scan, JsonToken token) throws IOException, Misfit {
+    return read(scan, token);
+  }
+
   private void append(VariantBuilder builder, Scan scan, JsonToken token)
       throws IOException, Misfit {
     switch (token) {
