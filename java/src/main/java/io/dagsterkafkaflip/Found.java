@@ -45,8 +45,7 @@ final class Found {
   static StructType type(StructType values, StructType declared) {
     StructType type = values.add(Types.field("problem", DataTypes.StringType));
     for (int word = 0; word < words(declared); word++) {
-      type =
-          type.add(new StructField("seen" + word, DataTypes.LongType, false, Metadata.empty()));
+      type = type.add(new StructField("seen" + word, DataTypes.LongType, false, Metadata.empty()));
     }
     return type.add(Types.field("undeclared", DataTypes.createArrayType(DataTypes.StringType)));
   }
@@ -119,7 +118,8 @@ final class Found {
       kept = List.copyOf(undeclared);
       keptArray =
           Types.array(
-              new LinkedHashSet<>(kept).stream().map(Scan::utf8).filter(Objects::nonNull).toArray());
+              new LinkedHashSet<>(kept)
+                  .stream().map(Scan::utf8).filter(Objects::nonNull).toArray());
     }
     return keptArray;
   }

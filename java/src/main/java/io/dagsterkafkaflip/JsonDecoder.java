@@ -21,8 +21,7 @@ final class JsonDecoder implements Decoder {
 
   /** The type of what it decodes to. */
   static StructType result(StructType declared) {
-    return Found.type(
-        new StructType().add(Types.field("row", Types.nullable(declared))), declared);
+    return Found.type(new StructType().add(Types.field("row", Types.nullable(declared))), declared);
   }
 
   @Override

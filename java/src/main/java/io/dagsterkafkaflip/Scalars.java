@@ -28,6 +28,15 @@ final class Scalars {
       }
       return text;
     }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      UTF8String value = Scan.utf8(text);
+      if (value == null) {
+        throw wrong(scan, "has half of a surrogate pair");
+      }
+      return value;
+    }
   }
 
   /** What boxes a whole number as its type's. */
@@ -55,7 +64,19 @@ final class Scalars {
           || scan.parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
         throw misfit(scan);
       }
-      long number = scan.parser.getLongValue();
+      return boxed(scan, scan.parser.getLongValue());
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      try {
+        return boxed(scan, Long.parseLong(number(scan, text)));
+      } catch (NumberFormatException error) {
+        throw misfit(scan);
+      }
+    }
+
+    private Object boxed(Scan scan, long number) throws IOException, Misfit {
       if (number < least || number > greatest) {
         throw misfit(scan);
       }
@@ -80,9 +101,26 @@ final class Scalars {
       if (!token.isNumeric()) {
         throw misfit(scan);
       }
-      double number =
-          isFloat ? Float.parseFloat(scan.parser.getText()) : scan.parser.getDoubleValue();
-      if (Double.isInfinite(number) || number == 0 && !isZero(scan.parser)) {
+      if (isFloat) {
+        return ofText(scan, scan.parser.getText());
+      }
+      double number = scan.parser.getDoubleValue();
+      if (Double.isInfinite(number) || number == 0 && !isZero(scan.parser.getText())) {
+        throw wrong(scan, "is beyond the range of " + shownType());
+      }
+      return number;
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      double number;
+      try {
+        String digits = number(scan, text);
+        number = isFloat ? Float.parseFloat(digits) : Double.parseDouble(digits);
+      } catch (NumberFormatException error) {
+        throw misfit(scan);
+      }
+      if (Double.isInfinite(number) || number == 0 && !isZero(text)) {
         throw wrong(scan, "is beyond the range of " + shownType());
       }
       return boxed(number);
@@ -106,9 +144,8 @@ final class Scalars {
     }
   }
 
-  /** Whether the current number's digits are all zero. */
-  static boolean isZero(JsonParser parser) throws IOException {
-    String text = parser.getText();
+  /** Whether a number's digits are all zero. */
+  static boolean isZero(String text) {
     for (int at = 0; at < text.length(); at++) {
       char each = text.charAt(at);
       if (each == 'e' || each == 'E') {
@@ -133,6 +170,15 @@ final class Scalars {
         throw misfit(scan);
       }
       return token == JsonToken.VALUE_TRUE;
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      String word = text.trim();
+      if (!word.equalsIgnoreCase("true") && !word.equalsIgnoreCase("false")) {
+        throw misfit(scan);
+      }
+      return word.equalsIgnoreCase("true");
     }
   }
 

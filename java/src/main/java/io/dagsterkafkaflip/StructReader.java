@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.DataType;
 
@@ -46,7 +47,7 @@ final class StructReader extends ValueReader {
   }
 
   @Override
-  Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+  InternalRow read(Scan scan, JsonToken token) throws IOException, Misfit {
     if (token != JsonToken.START_OBJECT) {
       throw misfit(scan);
     }

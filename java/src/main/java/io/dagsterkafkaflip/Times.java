@@ -26,6 +26,11 @@ final class Times {
     return text.read(chars, parser.getTextOffset(), parser.getTextLength());
   }
 
+  private static boolean isClock(TimeText text, String written) {
+    boolean isRead = text.read(written.toCharArray(), 0, written.length());
+    return isRead && text.hasClock && !text.isCut;
+  }
+
   /** DATE: the day that is written, whatever time follows it. */
   static final class Day extends ValueReader {
     private final TimeText text = new TimeText();
@@ -37,6 +42,15 @@ final class Times {
     @Override
     Object read(Scan scan, JsonToken token) throws IOException, Misfit {
       if (!isRead(text, scan, token)) {
+        throw misfit(scan);
+      }
+      return (int) text.day;
+    }
+
+    @Override
+    Object ofText(Scan scan, String written) throws IOException, Misfit {
+      boolean isRead = text.read(written.toCharArray(), 0, written.length());
+      if (!isRead || !text.hasDay || text.hasClock) {
         throw misfit(scan);
       }
       return (int) text.day;
@@ -54,6 +68,14 @@ final class Times {
     @Override
     Object read(Scan scan, JsonToken token) throws IOException, Misfit {
       if (!isRead(text, scan, token) || text.hasOffset) {
+        throw misfit(scan);
+      }
+      return text.local();
+    }
+
+    @Override
+    Object ofText(Scan scan, String written) throws IOException, Misfit {
+      if (!isClock(text, written) || text.hasOffset) {
         throw misfit(scan);
       }
       return text.local();
@@ -86,6 +108,18 @@ final class Times {
       if (!isRead(text, scan, token)) {
         throw misfit(scan);
       }
+      return moment(scan);
+    }
+
+    @Override
+    Object ofText(Scan scan, String written) throws IOException, Misfit {
+      if (!isClock(text, written)) {
+        throw misfit(scan);
+      }
+      return moment(scan);
+    }
+
+    private long moment(Scan scan) throws IOException, Misfit {
       return checked(scan, text.local() - MICROS * (text.hasOffset ? text.offset : offset(scan)));
     }
 

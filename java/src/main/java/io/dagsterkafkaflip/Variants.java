@@ -95,7 +95,7 @@ final class Variants extends ValueReader {
       }
     }
     double number = parser.getDoubleValue();
-    if (Double.isInfinite(number) || number == 0 && !Scalars.isZero(parser)) {
+    if (Double.isInfinite(number) || number == 0 && !Scalars.isZero(text)) {
       throw wrong(scan, "has a number beyond the range of DOUBLE");
     }
     builder.appendDouble(number);
