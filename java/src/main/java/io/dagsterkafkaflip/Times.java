@@ -127,8 +127,8 @@ final class Times {
       boolean isLong = scan.parser.getNumberType() != JsonParser.NumberType.BIG_INTEGER;
       long seconds = isLong ? scan.parser.getLongValue() : Long.MAX_VALUE;
       // Beyond these, its microseconds overflow.
-      return checked(
-          scan, Math.abs(seconds) > Long.MAX_VALUE / MICROS ? Long.MAX_VALUE : seconds * MICROS);
+      boolean isIn = seconds >= first / MICROS && seconds <= last / MICROS;
+      return checked(scan, isIn ? seconds * MICROS : Long.MAX_VALUE);
     }
 
     private long checked(Scan scan, long micros) throws IOException, Misfit {
