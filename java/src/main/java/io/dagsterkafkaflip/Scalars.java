@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.util.Base64;
+import java.util.function.LongFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -22,36 +23,29 @@ final class Scalars {
       if (!token.isScalarValue()) {
         return scan.ownText();
       }
-      UTF8String text = scan.text();
+      return whole(scan, scan.text());
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      return whole(scan, Scan.utf8(text));
+    }
+
+    private UTF8String whole(Scan scan, UTF8String text) throws IOException, Misfit {
       if (text == null) {
         throw wrong(scan, "has half of a surrogate pair");
       }
       return text;
     }
-
-    @Override
-    Object ofText(Scan scan, String text) throws IOException, Misfit {
-      UTF8String value = Scan.utf8(text);
-      if (value == null) {
-        throw wrong(scan, "has half of a surrogate pair");
-      }
-      return value;
-    }
-  }
-
-  /** What boxes a whole number as its type's. */
-  @FunctionalInterface
-  interface Box {
-    Object of(long number);
   }
 
   /** TINYINT to BIGINT. */
   static final class Whole extends ValueReader {
     private final long least;
     private final long greatest;
-    private final Box box;
+    private final LongFunction<Object> box;
 
-    Whole(String path, DataType type, long greatest, Box box) {
+    Whole(String path, DataType type, long greatest, LongFunction<Object> box) {
       super(path, type);
       this.least = -greatest - 1;
       this.greatest = greatest;
@@ -80,7 +74,7 @@ final class Scalars {
       if (number < least || number > greatest) {
         throw misfit(scan);
       }
-      return box.of(number);
+      return box.apply(number);
     }
   }
 

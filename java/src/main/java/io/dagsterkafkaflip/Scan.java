@@ -149,20 +149,7 @@ final class Scan {
   }
 
   static boolean hasHalfPair(String text) {
-    for (int at = 0; at < text.length(); at++) {
-      char each = text.charAt(at);
-      if (Character.isSurrogate(each)) {
-        boolean isPair =
-            Character.isHighSurrogate(each)
-                && at + 1 < text.length()
-                && Character.isLowSurrogate(text.charAt(at + 1));
-        if (!isPair) {
-          return true;
-        }
-        at++;
-      }
-    }
-    return false;
+    return text.codePoints().anyMatch(each -> each >= 0xd800 && each <= 0xdfff);
   }
 
   /** The start of the current value, to follow an error; empty if no values are shown. */
