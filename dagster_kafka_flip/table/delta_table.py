@@ -38,7 +38,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_sparks_own,
 )
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.table_port import table_port
+from dagster_kafka_flip.table.table_port import setting, table_port
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 from dagster_kafka_flip.table.times_of_partitions import timestamps_among
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
@@ -443,7 +443,7 @@ class DeltaTable:
             if gone:
                 msg = (
                     f"another run set properties of the table {self.target} at the same time, and this one replaced "
-                    f"its values. Set them again, and run again: {gone}"
+                    f"its values. Set them again, and run again: {setting(self.target, gone)}"
                 )
                 raise TableChangedError(msg)
 

@@ -201,9 +201,7 @@ class _DeltaPort:
         return place_by_catalog(self._spark, self.target)
 
     def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-        statement = f"ALTER TABLE {self.target.identifier} SET TBLPROPERTIES ({pairs})"
-        return self._statement(statement, f"setting properties of {self.target}")
+        return self._statement(setting(self.target, properties), f"setting properties of {self.target}")
 
     def _statement(self, statement: str, what: str) -> Callable[[], None]:
         def run() -> None:
@@ -231,6 +229,12 @@ class _DeltaPort:
 
     def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
         run_interruptibly(session or self._spark, action, tag, hold)
+
+
+def setting(target: DeltaTarget, properties: Mapping[str, str]) -> str:
+    """The statement that sets properties of a table."""
+    pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+    return f"ALTER TABLE {target.identifier} SET TBLPROPERTIES ({pairs})"
 
 
 @functools.singledispatch

@@ -393,7 +393,8 @@ def test_a_position_from_elsewhere_is_asked_for_only_where_what_is_left_of_histo
 
     assert find(append(6), foreign(7, "OPTIMIZE")) == recorded
     other = find(own(6, stream="other"), append(7))
-    assert other == replace(recorded, other_streams={"other": state_at(6)}), "it may read the same topic partitions"
+    assert _states(other.other_streams) == {"other": state_at(6)}, "it may read the same topic partitions"
+    assert replace(other, other_streams={}) == recorded
     assert find(own(6), append(7)).state == state_at(6)
     for taken_away in (foreign(7, "TRUNCATE"), foreign(7, "MYSTERY"), restore(7, 3), _restore_to_a_time(7)):
         with pytest.raises(PositionLostError):

@@ -35,7 +35,7 @@ final class Collections {
       while ((next = scan.parser.nextToken()) != JsonToken.END_ARRAY) {
         Object value = element.readOrNull(scan, next);
         if (value == null && !mayLack) {
-          scan.lacks(element.path);
+          scan.found.lacks(element.path);
         }
         values.add(value);
       }
@@ -69,7 +69,7 @@ final class Collections {
         }
         Object found = value.readOrNull(scan, scan.parser.nextToken());
         if (found == null && !mayLack) {
-          scan.lacks(value.path);
+          scan.found.lacks(value.path);
         }
         keys.add(key);
         values.add(found);

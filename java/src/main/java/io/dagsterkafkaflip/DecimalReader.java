@@ -46,6 +46,11 @@ final class DecimalReader extends ValueReader {
     return plain == null ? any(scan, text, from, to) : plain;
   }
 
+  @Override
+  Object ofText(Scan scan, String text) throws IOException, Misfit {
+    return any(scan, text.toCharArray(), 0, text.length());
+  }
+
   /** The value of a short number without an exponent; null if it is not one, or does not fit. */
   private Decimal plain(char[] text, int from, int to) {
     if (precision > MOST_OF_LONG || to - from > MOST_OF_LONG) {

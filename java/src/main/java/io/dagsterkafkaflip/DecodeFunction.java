@@ -1,6 +1,5 @@
 package io.dagsterkafkaflip;
 
-import java.util.Objects;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.types.DataType;
@@ -77,26 +76,9 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
     return decoding.sqlName();
   }
 
-  @Override
-  public String canonicalName() {
-    return "dagster_kafka_flip." + name();
-  }
-
   /** Spark's plans show it. */
   @Override
   public String toString() {
     return name();
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof DecodeFunction function
-        && decoding == function.decoding
-        && declared.equals(function.declared);
-  }
-
-  @Override
-  public int hashCode() {
-    return Objects.hash(decoding, declared);
   }
 }

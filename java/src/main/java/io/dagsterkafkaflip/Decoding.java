@@ -1,21 +1,43 @@
 package io.dagsterkafkaflip;
 
 import java.util.Locale;
+import java.util.function.BiFunction;
+import java.util.function.UnaryOperator;
 import org.apache.spark.sql.types.StructType;
 
 /** The decoding functions, each by its name in SQL. */
 enum Decoding {
-  DECODE_JSON;
+  DECODE_JSON(JsonDecoder::result, JsonDecoder::new),
+  DECODE_DEBEZIUM(DebeziumDecoder::result, DebeziumDecoder::new),
+  DECODE_MAXWELL(EnvelopeDecoder.MAXWELL),
+  DECODE_OGG(EnvelopeDecoder.OGG),
+  DECODE_CANAL(
+      declared -> EnvelopeDecoder.result(declared, EnvelopeDecoder.CANAL), CanalDecoder::new);
+
+  private final UnaryOperator<StructType> result;
+  private final BiFunction<StructType, Options, Decoder> decoder;
+
+  Decoding(UnaryOperator<StructType> result, BiFunction<StructType, Options, Decoder> decoder) {
+    this.result = result;
+    this.decoder = decoder;
+  }
+
+  Decoding(EnvelopeDecoder.Terms terms) {
+    this(
+        declared -> EnvelopeDecoder.result(declared, terms),
+        (declared, options) -> new RowDecoder(declared, options, terms));
+  }
 
   String sqlName() {
     return name().toLowerCase(Locale.ROOT);
   }
 
+  /** The type of what it decodes to. */
   StructType result(StructType declared) {
-    return JsonDecoder.result(declared);
+    return result.apply(declared);
   }
 
   Decoder decoder(StructType declared, Options options) {
-    return new JsonDecoder(declared, options);
+    return decoder.apply(declared, options);
   }
 }

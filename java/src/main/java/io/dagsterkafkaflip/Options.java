@@ -4,12 +4,15 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.time.ZoneId;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** What a format sets, as a JSON object. */
 final class Options {
   private final JsonNode given;
+  private final List<String> metadata;
 
   Options(UTF8String text) {
     try {
@@ -17,6 +20,7 @@ final class Options {
     } catch (JsonProcessingException error) {
       throw new IllegalArgumentException("the options are not JSON: " + text, error);
     }
+    metadata = texts("metadata");
   }
 
   /** A text; null if it is not set. */
@@ -26,6 +30,22 @@ final class Options {
 
   boolean is(String name) {
     return given.path(name).asBoolean();
+  }
+
+  /** A list of texts; empty if it is not set. */
+  List<String> texts(String name) {
+    List<String> texts = new ArrayList<>();
+    given.path(name).forEach(each -> texts.add(each.asText()));
+    return texts;
+  }
+
+  /** Whether a part of a change is to land with its row. */
+  boolean asksFor(String part) {
+    return metadata.contains(part);
+  }
+
+  boolean asksForAny(String prefix) {
+    return metadata.stream().anyMatch(each -> each.startsWith(prefix));
   }
 
   /** The session's time zone. */

@@ -41,6 +41,7 @@ final class Readers {
 
   /** A reader of a record's fields, whose leaves and undeclared names are noted. */
   StructReader top(String path, StructType type) {
+    leaves = 0;
     return struct(path, type, true, true);
   }
 

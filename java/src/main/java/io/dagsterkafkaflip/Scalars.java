@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.util.Base64;
+import java.util.function.LongFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -22,7 +23,15 @@ final class Scalars {
       if (!token.isScalarValue()) {
         return scan.ownText();
       }
-      UTF8String text = scan.text();
+      return whole(scan, scan.text());
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      return whole(scan, Scan.utf8(text));
+    }
+
+    private UTF8String whole(Scan scan, UTF8String text) throws IOException, Misfit {
       if (text == null) {
         throw wrong(scan, "has half of a surrogate pair");
       }
@@ -30,19 +39,13 @@ final class Scalars {
     }
   }
 
-  /** What boxes a whole number as its type's. */
-  @FunctionalInterface
-  interface Box {
-    Object of(long number);
-  }
-
   /** TINYINT to BIGINT. */
   static final class Whole extends ValueReader {
     private final long least;
     private final long greatest;
-    private final Box box;
+    private final LongFunction<Object> box;
 
-    Whole(String path, DataType type, long greatest, Box box) {
+    Whole(String path, DataType type, long greatest, LongFunction<Object> box) {
       super(path, type);
       this.least = -greatest - 1;
       this.greatest = greatest;
@@ -55,11 +58,23 @@ final class Scalars {
           || scan.parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
         throw misfit(scan);
       }
-      long number = scan.parser.getLongValue();
+      return boxed(scan, scan.parser.getLongValue());
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      try {
+        return boxed(scan, Long.parseLong(number(scan, text)));
+      } catch (NumberFormatException error) {
+        throw misfit(scan);
+      }
+    }
+
+    private Object boxed(Scan scan, long number) throws IOException, Misfit {
       if (number < least || number > greatest) {
         throw misfit(scan);
       }
-      return box.of(number);
+      return box.apply(number);
     }
   }
 
@@ -80,9 +95,26 @@ final class Scalars {
       if (!token.isNumeric()) {
         throw misfit(scan);
       }
-      double number =
-          isFloat ? Float.parseFloat(scan.parser.getText()) : scan.parser.getDoubleValue();
-      if (Double.isInfinite(number) || number == 0 && !isZero(scan.parser)) {
+      if (isFloat) {
+        return ofText(scan, scan.parser.getText());
+      }
+      double number = scan.parser.getDoubleValue();
+      if (Double.isInfinite(number) || number == 0 && !isZero(scan.parser.getText())) {
+        throw wrong(scan, "is beyond the range of " + shownType());
+      }
+      return number;
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      double number;
+      try {
+        String digits = number(scan, text);
+        number = isFloat ? Float.parseFloat(digits) : Double.parseDouble(digits);
+      } catch (NumberFormatException error) {
+        throw misfit(scan);
+      }
+      if (Double.isInfinite(number) || number == 0 && !isZero(text)) {
         throw wrong(scan, "is beyond the range of " + shownType());
       }
       return boxed(number);
@@ -106,9 +138,8 @@ final class Scalars {
     }
   }
 
-  /** Whether the current number's digits are all zero. */
-  static boolean isZero(JsonParser parser) throws IOException {
-    String text = parser.getText();
+  /** Whether a number's digits are all zero. */
+  static boolean isZero(String text) {
     for (int at = 0; at < text.length(); at++) {
       char each = text.charAt(at);
       if (each == 'e' || each == 'E') {
@@ -133,6 +164,15 @@ final class Scalars {
         throw misfit(scan);
       }
       return token == JsonToken.VALUE_TRUE;
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      String word = text.trim();
+      if (!word.equalsIgnoreCase("true") && !word.equalsIgnoreCase("false")) {
+        throw misfit(scan);
+      }
+      return word.equalsIgnoreCase("true");
     }
   }
 

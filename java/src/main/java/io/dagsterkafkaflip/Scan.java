@@ -22,9 +22,6 @@ final class Scan {
   private static final int LONGEST_NUMBER = 1_000;
   private static final int LONGEST_QUOTE = 40;
 
-  /** Fields per BIGINT of bits, without the sign. */
-  private static final int BITS = 63;
-
   private static final JsonFactory FACTORY =
       JsonFactory.builder()
           // Kafka bounds a record, and so its texts and names.
@@ -45,40 +42,27 @@ final class Scan {
   /** The parser of the record in hand. */
   JsonParser parser;
 
-  /** A bit for each leaf that the record has. */
-  final long[] seen;
+  /** What is found of the object in hand. */
+  Found found;
 
-  /** The path of the first NOT NULL field without a value; null if there is none. */
-  String missing;
-
-  /** The names at the top that are not declared. */
-  final Names undeclared = new Names();
-
-  Scan(int leaves, boolean showValues) {
-    this.seen = new long[words(leaves)];
+  Scan(boolean showValues) {
     this.showValues = showValues;
-  }
-
-  /** How many BIGINTs hold the bits of so many leaves. */
-  static int words(int leaves) {
-    return Math.max(1, (leaves + BITS - 1) / BITS);
   }
 
   /** What reads the record's object. */
   @FunctionalInterface
   interface Body {
-    void read(Scan scan) throws IOException, Misfit;
+    void read() throws IOException, Misfit;
   }
 
   /** Scans an object from its brace to the end of the bytes, once. */
   void run(byte[] bytes, int from, Body body) throws Misfit {
-    forget();
     data = bytes;
     start = objectStart(bytes, from);
     try (JsonParser opened = FACTORY.createParser(bytes, start, bytes.length - start)) {
       parser = opened;
       opened.nextToken();
-      body.read(this);
+      body.read();
       checkEnd();
     } catch (StreamConstraintsException error) {
       throw new Misfit(
@@ -90,12 +74,6 @@ final class Scan {
     } catch (IOException error) {
       throw new Misfit(NOT_JSON);
     }
-  }
-
-  private void forget() {
-    Arrays.fill(seen, 0);
-    missing = null;
-    undeclared.clear();
   }
 
   private static int objectStart(byte[] bytes, int from) throws Misfit {
@@ -141,16 +119,6 @@ final class Scan {
     }
   }
 
-  /** Notes that the record has a leaf. */
-  void sees(int leaf) {
-    seen[leaf / BITS] |= 1L << leaf % BITS;
-  }
-
-  /** Notes that a NOT NULL field has no value. */
-  void lacks(String path) {
-    missing = missing == null ? path : missing;
-  }
-
   /** The current value's own text, an object's or an array's too; leaves the parser at its end. */
   UTF8String ownText() throws IOException {
     int from = start + (int) parser.currentTokenLocation().getByteOffset();
@@ -181,20 +149,7 @@ final class Scan {
   }
 
   static boolean hasHalfPair(String text) {
-    for (int at = 0; at < text.length(); at++) {
-      char each = text.charAt(at);
-      if (Character.isSurrogate(each)) {
-        boolean isPair =
-            Character.isHighSurrogate(each)
-                && at + 1 < text.length()
-                && Character.isLowSurrogate(text.charAt(at + 1));
-        if (!isPair) {
-          return true;
-        }
-        at++;
-      }
-    }
-    return false;
+    return text.codePoints().anyMatch(each -> each >= 0xd800 && each <= 0xdfff);
   }
 
   /** The start of the current value, to follow an error; empty if no values are shown. */

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.DataType;
 
@@ -46,7 +47,7 @@ final class StructReader extends ValueReader {
   }
 
   @Override
-  Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+  InternalRow read(Scan scan, JsonToken token) throws IOException, Misfit {
     if (token != JsonToken.START_OBJECT) {
       throw misfit(scan);
     }
@@ -59,20 +60,23 @@ final class StructReader extends ValueReader {
       JsonToken first = parser.nextToken();
       if (place < 0) {
         if (isTop) {
-          scan.undeclared.add(name);
+          scan.found.namesUndeclared(name);
         }
         parser.skipChildren();
         continue;
       }
+      if (isTop) {
+        scan.found.names(place);
+      }
       values[place] = readers[place].readOrNull(scan, first);
       if (leaves[place] != NONE && values[place] != null) {
-        scan.sees(leaves[place]);
+        scan.found.sees(leaves[place]);
       }
       expected = place + 1;
     }
     for (int place = 0; place < isRequired.length; place++) {
       if (isRequired[place] && values[place] == null) {
-        scan.lacks(readers[place].path);
+        scan.found.lacks(readers[place].path);
       }
     }
     return new GenericInternalRow(values);

@@ -19,6 +19,15 @@ final class TimeText {
   /** Microseconds of the day. */
   long micros;
 
+  /** Whether a time of day is written. */
+  boolean hasClock;
+
+  /** Whether there are digits after the microseconds that are not zero. */
+  boolean isCut;
+
+  /** Whether the day of the month is written. */
+  boolean hasDay;
+
   /** Whether an offset from UTC is written. */
   boolean hasOffset;
 
@@ -37,10 +46,12 @@ final class TimeText {
     end = from + length;
     micros = 0;
     hasOffset = false;
+    hasClock = false;
+    isCut = false;
     int year = number(4, 4);
     int month = 1;
     int dayOfMonth = 1;
-    boolean hasDay = false;
+    hasDay = false;
     if (skips('-')) {
       month = number(1, 2);
       hasDay = skips('-');
@@ -68,6 +79,7 @@ final class TimeText {
     if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59) {
       return false;
     }
+    hasClock = true;
     micros = 1_000_000L * (3_600 * hour + 60 * minute + second);
     if (!skips('.')) {
       return true;
@@ -78,6 +90,8 @@ final class TimeText {
       if (at - from < MOST_PLACES) {
         factor /= 10;
         micros += factor * (text[at] - '0');
+      } else {
+        isCut |= text[at] != '0';
       }
     }
     return at > from;

@@ -11,49 +11,71 @@ import java.util.List;
 import org.apache.spark.sql.types.DataType;
 
 /** Readers of DATE, TIMESTAMP and TIMESTAMP_NTZ. */
-final class Times {
+abstract class Times extends ValueReader {
   private static final long MICROS = 1_000_000;
 
-  private Times() {}
+  /** The text in hand. */
+  final TimeText text = new TimeText();
 
-  private static boolean isRead(TimeText text, Scan scan, JsonToken token) throws IOException {
-    if (token != JsonToken.VALUE_STRING) {
-      return false;
-    }
+  private Times(String path, DataType type) {
+    super(path, type);
+  }
+
+  /** The value of the text that was read. */
+  abstract Object value(Scan scan) throws IOException, Misfit;
+
+  /** Whether the text that was read is accepted where it stands by itself. */
+  boolean isWhole() {
+    return text.hasClock && !text.isCut;
+  }
+
+  @Override
+  Object read(Scan scan, JsonToken token) throws IOException, Misfit {
     JsonParser parser = scan.parser;
-    // The characters first: only with them are offset and length known.
-    char[] chars = parser.getTextCharacters();
-    return text.read(chars, parser.getTextOffset(), parser.getTextLength());
+    if (token == JsonToken.VALUE_STRING) {
+      // The characters first: only with them are offset and length known.
+      char[] chars = parser.getTextCharacters();
+      if (text.read(chars, parser.getTextOffset(), parser.getTextLength())) {
+        return value(scan);
+      }
+    }
+    throw misfit(scan);
+  }
+
+  @Override
+  Object ofText(Scan scan, String written) throws IOException, Misfit {
+    if (!text.read(written.toCharArray(), 0, written.length()) || !isWhole()) {
+      throw misfit(scan);
+    }
+    return value(scan);
   }
 
   /** DATE: the day that is written, whatever time follows it. */
-  static final class Day extends ValueReader {
-    private final TimeText text = new TimeText();
-
+  static final class Day extends Times {
     Day(String path, DataType type) {
       super(path, type);
     }
 
     @Override
-    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
-      if (!isRead(text, scan, token)) {
-        throw misfit(scan);
-      }
+    Object value(Scan scan) {
       return (int) text.day;
+    }
+
+    @Override
+    boolean isWhole() {
+      return text.hasDay && !text.hasClock;
     }
   }
 
   /** TIMESTAMP_NTZ: what a clock shows. */
-  static final class Local extends ValueReader {
-    private final TimeText text = new TimeText();
-
+  static final class Local extends Times {
     Local(String path, DataType type) {
       super(path, type);
     }
 
     @Override
-    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
-      if (!isRead(text, scan, token) || text.hasOffset) {
+    Object value(Scan scan) throws IOException, Misfit {
+      if (text.hasOffset) {
         throw misfit(scan);
       }
       return text.local();
@@ -61,8 +83,7 @@ final class Times {
   }
 
   /** TIMESTAMP: with an offset, or in the session's time zone; or whole seconds since 1970. */
-  static final class Moment extends ValueReader {
-    private final TimeText text = new TimeText();
+  static final class Moment extends Times {
     private final ZoneId zone;
     private final ZoneRules rules;
     private final ZoneOffset fixed;
@@ -74,34 +95,32 @@ final class Times {
       this.zone = zone;
       this.rules = zone.getRules();
       this.fixed = rules.isFixedOffset() ? rules.getOffset(LocalDateTime.MIN) : null;
-      this.first = LocalDateTime.of(1, 1, 1, 0, 0).atZone(zone).toEpochSecond() * MICROS;
-      this.last = LocalDateTime.of(9999, 12, 31, 23, 59, 59).atZone(zone).toEpochSecond() * MICROS;
+      this.first = LocalDateTime.of(1, 1, 1, 0, 0).atZone(zone).toEpochSecond();
+      this.last = LocalDateTime.of(9999, 12, 31, 23, 59, 59).atZone(zone).toEpochSecond();
     }
 
     @Override
     Object read(Scan scan, JsonToken token) throws IOException, Misfit {
-      if (token == JsonToken.VALUE_NUMBER_INT) {
-        return ofSeconds(scan);
+      if (token != JsonToken.VALUE_NUMBER_INT) {
+        return super.read(scan, token);
       }
-      if (!isRead(text, scan, token)) {
-        throw misfit(scan);
-      }
-      return checked(scan, text.local() - MICROS * (text.hasOffset ? text.offset : offset(scan)));
-    }
-
-    private long ofSeconds(Scan scan) throws IOException, Misfit {
       boolean isLong = scan.parser.getNumberType() != JsonParser.NumberType.BIG_INTEGER;
       long seconds = isLong ? scan.parser.getLongValue() : Long.MAX_VALUE;
-      // Beyond these, its microseconds overflow.
-      return checked(
-          scan, Math.abs(seconds) > Long.MAX_VALUE / MICROS ? Long.MAX_VALUE : seconds * MICROS);
+      checkYears(scan, seconds);
+      return seconds * MICROS;
     }
 
-    private long checked(Scan scan, long micros) throws IOException, Misfit {
-      if (micros < first || micros >= last + MICROS) {
+    @Override
+    Object value(Scan scan) throws IOException, Misfit {
+      long micros = text.local() - MICROS * (text.hasOffset ? text.offset : offset(scan));
+      checkYears(scan, Math.floorDiv(micros, MICROS));
+      return micros;
+    }
+
+    private void checkYears(Scan scan, long seconds) throws IOException, Misfit {
+      if (seconds < first || seconds > last) {
         throw wrong(scan, "is not in the years 1 to 9999 (a bare number is seconds since 1970)");
       }
-      return micros;
     }
 
     private int offset(Scan scan) throws IOException, Misfit {

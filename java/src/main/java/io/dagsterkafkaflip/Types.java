@@ -2,6 +2,7 @@ package io.dagsterkafkaflip;
 
 import java.util.Arrays;
 import java.util.Locale;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.MapType;
@@ -30,6 +31,11 @@ final class Types {
       return new MapType(map.keyType(), nullable(map.valueType()), true);
     }
     return type;
+  }
+
+  /** An array of values as Spark holds it. */
+  static GenericArrayData array(Object[] values) {
+    return new GenericArrayData(values);
   }
 
   /** A nullable field. */

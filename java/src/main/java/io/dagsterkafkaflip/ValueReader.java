@@ -30,8 +30,16 @@ abstract class ValueReader {
    */
   abstract Object read(Scan scan, JsonToken token) throws IOException, Misfit;
 
+  /**
+   * The value of a text that stands by itself, as in CSV: numbers and dates are not in quotes
+   * there.
+   */
+  Object ofText(Scan scan, String text) throws IOException, Misfit {
+    throw misfit(scan);
+  }
+
   /** The value, or null for JSON's null. */
-  final Object readOrNull(Scan scan, JsonToken token) throws IOException, Misfit {
+  Object readOrNull(Scan scan, JsonToken token) throws IOException, Misfit {
     return token == JsonToken.VALUE_NULL ? null : read(scan, token);
   }
 
@@ -41,7 +49,25 @@ abstract class ValueReader {
 
   /** The misfit of the current value. */
   final Misfit wrong(Scan scan, String what) throws IOException {
+    return wrong(scan, path, what);
+  }
+
+  static Misfit wrong(Scan scan, String path, String what) throws IOException {
     return new Misfit("the value of " + path + " " + what + scan.quoted());
+  }
+
+  /**
+   * A number without what is around it; a misfit if it has more than Java's numbers in decimal
+   * have.
+   */
+  final String number(Scan scan, String text) throws IOException, Misfit {
+    String number = text.trim();
+    for (int at = 0; at < number.length(); at++) {
+      if ("0123456789.-+eE".indexOf(number.charAt(at)) < 0) {
+        throw misfit(scan);
+      }
+    }
+    return number;
   }
 
   final String shownType() {

@@ -33,6 +33,12 @@ final class Variants extends ValueReader {
     }
   }
 
+  /** A null of JSON is a value of a VARIANT. */
+  @Override
+  Object readOrNull(Scan scan, JsonToken token) throws IOException, Misfit {
+    return read(scan, token);
+  }
+
   private void append(VariantBuilder builder, Scan scan, JsonToken token)
       throws IOException, Misfit {
     switch (token) {
@@ -89,7 +95,7 @@ final class Variants extends ValueReader {
       }
     }
     double number = parser.getDoubleValue();
-    if (Double.isInfinite(number) || number == 0 && !Scalars.isZero(parser)) {
+    if (Double.isInfinite(number) || number == 0 && !Scalars.isZero(text)) {
       throw wrong(scan, "has a number beyond the range of DOUBLE");
     }
     builder.appendDouble(number);

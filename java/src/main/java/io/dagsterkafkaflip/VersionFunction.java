@@ -41,11 +41,6 @@ public final class VersionFunction implements ScalarFunction<UTF8String> {
   }
 
   @Override
-  public String canonicalName() {
-    return "dagster_kafka_flip." + NAME;
-  }
-
-  @Override
   public String toString() {
     return NAME;
   }

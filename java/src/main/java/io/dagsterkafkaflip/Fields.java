@@ -1,0 +1,62 @@
+package io.dagsterkafkaflip;
+
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.types.StructType;
+
+/** The fields of an envelope by name: what reads them, and their values in the record in hand. */
+final class Fields extends ValueReader {
+  private final Map<String, ValueReader> readers = new HashMap<>();
+  private final Map<String, Object> values = new HashMap<>();
+
+  /** The names of all fields that the object has. */
+  final Set<String> names = new HashSet<>();
+
+  Fields(String path) {
+    super(path, new StructType());
+  }
+
+  void add(String name, ValueReader reader) {
+    readers.put(name, reader);
+  }
+
+  void clear() {
+    values.clear();
+    names.clear();
+  }
+
+  /** The value of a field; null if there is none. */
+  Object get(String name) {
+    return values.get(name);
+  }
+
+  /** The text of a field; null if there is none. */
+  String text(String name) {
+    Object value = values.get(name);
+    return value == null ? null : value.toString();
+  }
+
+  @Override
+  Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+    if (token != JsonToken.START_OBJECT) {
+      throw misfit(scan);
+    }
+    clear();
+    String name;
+    while ((name = scan.parser.nextFieldName()) != null) {
+      names.add(name);
+      JsonToken first = scan.parser.nextToken();
+      ValueReader reader = readers.get(name);
+      if (reader == null) {
+        scan.parser.skipChildren();
+      } else {
+        values.put(name, reader.readOrNull(scan, first));
+      }
+    }
+    return this;
+  }
+}

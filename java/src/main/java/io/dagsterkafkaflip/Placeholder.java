@@ -1,0 +1,72 @@
+package io.dagsterkafkaflip;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.IntegralType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.types.variant.Variant;
+import org.apache.spark.types.variant.VariantUtil;
+import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.unsafe.types.VariantVal;
+
+/** What Debezium writes for a value that the database did not send, in its form in each type. */
+final class Placeholder {
+  private final Set<UTF8String> texts = new HashSet<>();
+  private final byte[] bytes;
+  private final UTF8String uuid;
+
+  Placeholder(List<String> texts, String uuid) {
+    texts.forEach(text -> this.texts.add(UTF8String.fromString(text)));
+    this.bytes = texts.get(0).getBytes(StandardCharsets.UTF_8);
+    this.uuid = UTF8String.fromString(uuid);
+  }
+
+  /** Whether a value is the placeholder. */
+  boolean is(DataType type, Object value) {
+    if (value instanceof UTF8String text) {
+      return texts.contains(text);
+    }
+    if (value instanceof byte[] data) {
+      return Arrays.equals(data, bytes);
+    }
+    if (value instanceof VariantVal variant) {
+      Variant found = new Variant(variant.getValue(), variant.getMetadata());
+      return found.getType() == VariantUtil.Type.STRING
+          && texts.contains(UTF8String.fromString(found.getString()));
+    }
+    if (value instanceof MapData map) {
+      return map.numElements() == 1 && isEntry(map);
+    }
+    return value instanceof ArrayData array && isArray(((ArrayType) type).elementType(), array);
+  }
+
+  private boolean isEntry(MapData map) {
+    UTF8String text = UTF8String.fromBytes(bytes);
+    return text.equals(map.keyArray().get(0, DataTypes.StringType))
+        && text.equals(map.valueArray().get(0, null));
+  }
+
+  private boolean isArray(DataType type, ArrayData array) {
+    if (type instanceof IntegralType) {
+      boolean isIt = array.numElements() == bytes.length;
+      for (int at = 0; isIt && at < bytes.length; at++) {
+        isIt = array.get(at, type) instanceof Number number && number.longValue() == bytes[at];
+      }
+      return isIt;
+    }
+    if (array.numElements() != 1 || !(type instanceof StringType || type instanceof BinaryType)) {
+      return false;
+    }
+    Object only = array.get(0, type);
+    return uuid.equals(only) || is(type, only);
+  }
+}
