@@ -49,10 +49,13 @@ def build(target: Path) -> None:
         _run(_jdk("javac"), *_JAVAC, "-cp", f"{spark_home()}/jars/*", "-d", folder, *sources())
         entries = {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*.class")}
     entries[VERSION_ENTRY] = version().encode()
-    with zipfile.ZipFile(target, "w") as jar:
+    # Not in place: a Java that runs may read the jar.
+    part = target.with_suffix(".part")
+    with zipfile.ZipFile(part, "w") as jar:
         for name, content in sorted(entries.items()):
             # The least time that an archive can have.
             jar.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+    part.replace(target)
 
 
 def format_sources(*, check: bool) -> None:

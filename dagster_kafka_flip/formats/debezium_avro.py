@@ -9,11 +9,12 @@ from pydantic import field_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, resolved
-from dagster_kafka_flip.formats.changelog import OnTruncate  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.changelog import DELETE, INSERT, READ, TRUNCATE, UPDATE, OnTruncate
 from dagster_kafka_flip.formats.debezium import DebeziumEvents, DebeziumMetadata
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import SchemaIdIn, has_frame
-from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
+from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, is_placeholder
+from dagster_kafka_flip.formats.times import moment
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -32,6 +33,21 @@ _EVENTS = {
     "io.debezium.connector.common.TransactionMetadataValue": "transaction",
     ".SchemaChangeValue": "schema change",
 }
+
+# What is in `source`, and its type.
+_OF_SOURCE = {
+    "source_timestamp": ("ts_ms", "timestamp"),
+    "source_database": ("db", "string"),
+    "source_schema": ("schema", "string"),
+    "source_table": ("table", "string"),
+    "source_snapshot": ("snapshot", "string"),
+    "source_lsn": ("lsn", "bigint"),
+    "source_pos": ("pos", "bigint"),
+    "source_gtid": ("gtid", "string"),
+    "source_tx_id": ("txId", "string"),
+}
+
+_OPS = {"c": INSERT, "u": UPDATE, "d": DELETE, "r": READ, "t": TRUNCATE}
 
 
 class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
@@ -205,6 +221,89 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
             for name in self.row_names or ()
         ]
 
+    @property
+    def needs_source(self) -> bool:
+        """Whether `metadata` has anything of `source`."""
+        return any(name.startswith("source_") for name in self.metadata)
+
+    def meaning(self, letter: Column) -> Column:
+        """What an event's `op` does; null if it has no row, or is unknown."""
+        from pyspark.sql import functions as f
+
+        op = f.when(f.lit(False), f.lit(None).cast("string"))
+        for each, meaning in _OPS.items():
+            if meaning != TRUNCATE or self.on_truncate != "skip":
+                op = op.when(letter == f.lit(each), f.lit(meaning))
+        return op
+
+    def event_of(self, letter: Column) -> Column:
+        """Which event an `op` without a row is; null if it is a change, or unknown."""
+        from pyspark.sql import functions as f
+
+        event = f.when(letter == f.lit("m"), f.lit("message"))
+        return event.when(letter == f.lit("t"), f.lit("truncate")) if self.on_truncate == "skip" else event
+
+    def image(self, letter: Column, before: Column, after: Column) -> Column:
+        """The row of a change."""
+        from pyspark.sql import functions as f
+
+        return f.when(letter == f.lit("d"), before).otherwise(after)
+
+    def envelope_problem(self, problem: Column, letter: Column, parsed: Column) -> Column:
+        """Adds to a CASE WHEN what is wrong with an event that is a change."""
+        from pyspark.sql import functions as f
+
+        row, op = parsed.getField("row"), parsed.getField("op")
+        needs = f.when(op == f.lit(DELETE), f.lit("before")).otherwise(f.lit("after"))
+        problem = (
+            problem.when(parsed.getField("event").isNotNull(), f.lit(None).cast("string"))
+            .when(letter.isNull(), f.lit("not an event of Debezium: it has no op"))
+            .when(op.isNull(), f.lit("not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)"))
+            .when(
+                row.isNull() & (op != f.lit(TRUNCATE)),
+                f.concat(f.lit("the "), op, f.lit(" event has no "), needs),
+            )
+        )
+        for name in self.metadata:
+            if name not in {"before", "source_properties"}:
+                path, written, value = _metadata(name, parsed)
+                problem = problem.when(written.isNotNull() & value.isNull(), f.lit(f"{path} does not fit {name}"))
+        return problem
+
+    def missing_values(self, row: Column) -> Column:
+        """The names of the columns whose value is the placeholder; null if there are none."""
+        from pyspark.sql import functions as f
+
+        found = [
+            f.when(is_it, f.lit(name))
+            for name, data_type in self.kinds()
+            if (is_it := is_placeholder(data_type, row.getField(name), self.unavailable_value_placeholder)) is not None
+        ]
+        if not found:
+            return f.lit(None).cast("array<string>")
+        names = f.array_compact(f.array(*found))
+        return f.when(f.size(names) > f.lit(0), names)
+
+    def without_placeholder(self, name: str, data_type: DataType, value: Column, names: Column) -> Column:
+        """A column of the row, null if `missing_values` has its name."""
+        from pyspark.sql import functions as f
+
+        if is_placeholder(data_type, value, self.unavailable_value_placeholder) is None:
+            return value
+        return f.when(~f.coalesce(f.array_contains(names, name), f.lit(False)), value)
+
+    def metadata_column(self, name: str, parsed: Column) -> Column:
+        """A column of `metadata`."""
+        from pyspark.sql import functions as f
+
+        if name == "source_properties":
+            return parsed.getField("source")
+        if name != "before":
+            return _metadata(name, parsed)[2]
+        row = parsed.getField("before")
+        columns = self.row_columns(f.struct(row.alias("row"), self.missing_values(row).alias("unavailable")))
+        return f.when(row.isNotNull(), f.struct(*(each.alias(field) for field, each in columns)))
+
     def key_fields(self, key: Sequence[str]) -> list[Any]:
         """The columns of the row that are in the key, if JSON can have their values."""
         from pyspark.sql.types import ArrayType, BinaryType, MapType, StructField
@@ -271,3 +370,15 @@ def _spark_type(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> Dat
     if inner is None:
         return None
     return ArrayType(inner) if name == "array" else MapType(StringType(), inner)
+
+
+def _metadata(name: str, parsed: Column) -> tuple[str, Column, Column]:
+    """Where a column of `metadata` is in an event, what is written there, and its value; null if it does not fit."""
+    if name == "ingestion_timestamp":
+        written = parsed.getField("ts_ms")
+        return "ts_ms", written, moment(written)
+    key, data_type = _OF_SOURCE[name]
+    written = parsed.getField("source").getItem(key)
+    if data_type == "timestamp":
+        return f"source.{key}", written, moment(written.try_cast("bigint"))
+    return f"source.{key}", written, written.try_cast(data_type)

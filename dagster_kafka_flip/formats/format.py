@@ -34,7 +34,7 @@ class Format(Settings, ABC):
     """Whether there are bytes that it can't decode, so that `problem` returns a column."""
 
     uses_library: ClassVar[bool] = False
-    """Whether `parse` calls the Java library."""
+    """Whether its expressions call the Java library."""
 
     def prepared(self, data: Column) -> Column | None:
         """What `parse`, `problem` and `undeclared` are given in place of `data`; None for `data` itself.
@@ -81,7 +81,7 @@ class Format(Settings, ABC):
     @property
     def declares_fields(self) -> bool:
         """Whether the format declares fields, which records may lack."""
-        return self.uses_library or type(self).fields is not Format.fields
+        return type(self).seen is not Format.seen or type(self).fields is not Format.fields
 
     def seen(self, data: Column, parsed: Column) -> Seen | None:
         """Which fields a record has; None for a format without fields.

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.frames import SchemaIdIn  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.json_types import check_json_types
-from dagster_kafka_flip.formats.jvm_decoder import decoded, seen_in
+from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
     from typing_extensions import Self
 
-    from dagster_kafka_flip.formats.fields import Seen
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 
-class JsonFormat(FramedFormat, DeclaredFormat):
+class JsonFormat(FramedFormat, LibraryFormat):
     """Decodes a JSON object into columns with declared types.
 
     A value becomes one column per field; a key becomes one STRUCT column.
@@ -56,7 +54,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         declared: The schema as DDL, that of a JSON Schema too, or as a StructType; None for the subject's latest.
     """
 
-    uses_library = True
+    function = "decode_json"
     kind: ClassVar[str] = "JSON"
     kind_name: ClassVar[str] = "JSON Schema"
 
@@ -130,24 +128,15 @@ class JsonFormat(FramedFormat, DeclaredFormat):
             raise self.not_bound()
         return super().struct()
 
-    def parse(self, data: Column) -> Column:
-        """What the Java library makes of the record."""
+    @property
+    def function_options(self) -> dict[str, Any]:
+        """Whether to show values, and where the schema's id is, if there is one."""
         frame = {"schema_id_in": self.schema_id_in} if self.is_framed else {}
-        return decoded("decode_json", data, self.struct(), show_values=self.show_values, **frame)
+        return {"show_values": self.show_values, **frame}
 
     def row(self, parsed: Column) -> Column:
         """The declared fields as a struct."""
         return parsed.getField("row")
-
-    def problem(self, data: Column, parsed: Column) -> Column | None:
-        """The first rule that the record breaks."""
-        del data
-        return parsed.getField("problem")
-
-    def seen(self, data: Column, parsed: Column) -> Seen | None:
-        """Each declared field, of a STRUCT those inside of it, and the names that are not declared."""
-        del data
-        return seen_in(parsed, self.struct())
 
     def column(self, field: StructField, parsed: Column) -> Column:
         """The field."""

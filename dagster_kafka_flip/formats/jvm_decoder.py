@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.fields import FIELDS_PER_NUMBER, Seen
 from dagster_kafka_flip.runtime.jvm_library import CATALOG
 
@@ -15,8 +17,38 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+class LibraryFormat(DeclaredFormat):
+    """A format that a function of the library decodes."""
+
+    uses_library = True
+
+    function: ClassVar[str]
+    """The function's name."""
+
+    @property
+    @abstractmethod
+    def function_options(self) -> dict[str, Any]:
+        """What the function needs to know besides the declared fields."""
+
+    def parse(self, data: Column) -> Column:
+        """What the function makes of the record: its values, `problem`, and what `seen` takes."""
+        return decoded(self.function, data, self.struct(), **self.function_options)
+
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """The first rule that the record breaks."""
+        del data
+        return parsed.getField("problem")
+
+    def seen(self, data: Column, parsed: Column) -> Seen | None:
+        """Each declared field, of a STRUCT those inside of it, and the names that are not declared."""
+        del data
+        names = list(_leaves(self.struct(), ""))
+        numbers = range(-(-len(names) // FIELDS_PER_NUMBER))
+        return Seen(names, [parsed.getField(f"seen{number}") for number in numbers], parsed.getField("undeclared"))
+
+
 def decoded(function: str, data: Column, struct: StructType, **options: Any) -> Column:
-    """What a function of the library makes of bytes: a struct with `row`, `problem` and what `seen_in` takes.
+    """What a function of the library makes of bytes.
 
     Args:
         function: Its name.
@@ -31,13 +63,6 @@ def decoded(function: str, data: Column, struct: StructType, **options: Any) -> 
     text = f.concat(f.lit(json.dumps({**options, "zone": ""}).removesuffix('"}')), zone, f.lit('"}'))
     # A function sees only the types of its arguments before it runs.
     return f.call_function(f"{CATALOG}.{function}", data, f.lit(None).cast(struct), text)
-
-
-def seen_in(parsed: Column, struct: StructType) -> Seen:
-    """The fields that a record has."""
-    names = list(_leaves(struct, ""))
-    numbers = range(-(-len(names) // FIELDS_PER_NUMBER))
-    return Seen(names, [parsed.getField(f"seen{number}") for number in numbers], parsed.getField("undeclared"))
 
 
 def _leaves(struct: StructType, prefix: str) -> Iterator[str]:

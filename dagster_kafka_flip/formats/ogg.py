@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from dagster_kafka_flip.formats.changelog import DELETE, INSERT, TRUNCATE, UPDATE, OnTruncate, TruncatingFormat
+from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.json_envelope import JsonRowEnvelope, fields_of
+from dagster_kafka_flip.formats.json_envelope import JsonEnvelope
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 OggMetadata = Literal["before", "source_table", "source_timestamp", "ingestion_timestamp", "primary_key"]
 
 
-class OggFormat(TruncatingFormat, JsonRowEnvelope):
+class OggFormat(TruncatingFormat, JsonEnvelope):
     """Decodes the records of Oracle GoldenGate's JSON formatter: the rows of a database, as they change.
 
     The columns are those of the row in `after`, and of a delete in `before`.
@@ -35,19 +34,15 @@ class OggFormat(TruncatingFormat, JsonRowEnvelope):
             Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
-        show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
-            field, 40 characters at most. Default: no, since more people read logs than tables.
+        show_values: See JsonFormat.
 
     Attributes:
         declared: The schema, as it was given.
     """
 
-    kind_field = "op_type"
-    ops = {"I": INSERT, "U": UPDATE, "D": DELETE, "T": TRUNCATE}  # noqa: RUF012
-    events = {}  # noqa: RUF012
-    times = {"source_timestamp": "op_ts", "ingestion_timestamp": "current_ts"}  # noqa: RUF012
-    sides = ("after", "before")
+    function = "decode_ogg"
 
+    show_values: bool = False
     metadata: tuple[OggMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @check_arguments
@@ -67,31 +62,3 @@ class OggFormat(TruncatingFormat, JsonRowEnvelope):
             on_error=on_error,
             show_values=show_values,  # pyright: ignore[reportCallIssue]
         )
-
-    def _fields(self) -> list[StructField]:
-        return [
-            *super()._fields(),
-            *fields_of("table STRING, op_ts STRING, current_ts STRING, primary_keys ARRAY<STRING>"),
-        ]
-
-    def _about(self, found: Column) -> dict[str, Column]:
-        return {
-            "source_table": found.getField("table"),
-            "source_timestamp": found.getField("op_ts").try_cast("timestamp_ntz"),
-            "ingestion_timestamp": found.getField("current_ts").try_cast("timestamp_ntz"),
-            "primary_key": found.getField("primary_keys"),
-        }
-
-    def _row_text(self, op: Column, text: Column) -> Column:
-        from pyspark.sql import functions as f
-
-        after, before = (f.get_json_object(text, f"$.{side}") for side in self.sides)
-        return f.when(op == f.lit(DELETE), before).otherwise(after)
-
-    def _rows(self, found: Column, op: Column, text: Column) -> Column:
-        from pyspark.sql import functions as f
-
-        del text
-        before = found.getField("before")
-        row = f.when(op == f.lit(DELETE), before).otherwise(found.getField("after"))
-        return f.array(f.struct(row.alias("row"), before.alias("before")))

@@ -26,11 +26,11 @@ def is_placeholder(data_type: DataType, value: Column, placeholder: str) -> Colu
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, VariantType
 
     if isinstance(data_type, StringType):
-        return value.isin(_texts(placeholder))
+        return value.isin(forms_of(placeholder)[0])
     if isinstance(data_type, BinaryType):
         return value == f.lit(placeholder.encode())
     if isinstance(data_type, VariantType):
-        return f.try_variant_get(value, "$", "string").isin(_texts(placeholder))
+        return f.try_variant_get(value, "$", "string").isin(forms_of(placeholder)[0])
     if isinstance(data_type, ArrayType):
         return _is_placeholder_array(data_type.elementType, value, placeholder)
     if (
@@ -48,6 +48,7 @@ def _is_placeholder_array(element_type: DataType, value: Column, placeholder: st
     from pyspark.sql.types import BinaryType, IntegralType, StringType
 
     data, first = placeholder.encode(), f.get(value, f.lit(0))
+    texts, name = forms_of(placeholder)
     if isinstance(element_type, IntegralType):
         # Signed, as Java's.
         numbers = f.array(*(f.lit(byte - (byte >> 7 << 8)) for byte in data)).cast("array<bigint>")
@@ -56,14 +57,14 @@ def _is_placeholder_array(element_type: DataType, value: Column, placeholder: st
         return (f.size(value) == f.lit(1)) & (first == f.lit(data))
     if not isinstance(element_type, StringType):
         return None
-    # As Java's UUID.nameUUIDFromBytes.
-    named = uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3)
-    return (f.size(value) == f.lit(1)) & first.isin(*_texts(placeholder), str(named))
+    return (f.size(value) == f.lit(1)) & first.isin(*texts, name)
 
 
-def _texts(placeholder: str) -> list[str]:
-    """The text, and what it is as hstore in JSON or as bytes in a text (`binary.handling.mode`)."""
+def forms_of(placeholder: str) -> tuple[list[str], str]:
+    """The text, and what it is as hstore in JSON or as bytes in a text (`binary.handling.mode`); and its UUID."""
     data = placeholder.encode()
     encoded = (base64.b64encode(data), base64.urlsafe_b64encode(data))
     hstore = json.dumps({placeholder: placeholder}, ensure_ascii=False, separators=(",", ":"))
-    return list(dict.fromkeys((placeholder, *(each.decode() for each in encoded), data.hex(), hstore)))
+    texts = dict.fromkeys((placeholder, *(each.decode() for each in encoded), data.hex(), hstore))
+    # As Java's UUID.nameUUIDFromBytes.
+    return list(texts), str(uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3))

@@ -13,7 +13,6 @@ import org.apache.spark.sql.types.StructType;
 
 /** Reads the rows of a record of Canal, whose values are texts. */
 final class CanalRows extends ValueReader {
-  private final StructType declared;
   private final ValueReader[] columns;
   private final Map<String, Integer> places = new HashMap<>();
 
@@ -23,9 +22,9 @@ final class CanalRows extends ValueReader {
     final Found found;
     private Misfit misfit;
 
-    Row(StructType declared) {
-      values = new GenericInternalRow(declared.fields().length);
-      found = new Found(declared);
+    Row(int columns) {
+      values = new GenericInternalRow(columns);
+      found = new Found(columns, columns);
     }
 
     void check() throws Misfit {
@@ -43,7 +42,6 @@ final class CanalRows extends ValueReader {
    */
   CanalRows(String path, String prefix, StructType declared, Readers readers) {
     super(path, ROWS);
-    this.declared = declared;
     StructField[] fields = declared.fields();
     columns = new ValueReader[fields.length];
     for (int place = 0; place < fields.length; place++) {
@@ -74,7 +72,7 @@ final class CanalRows extends ValueReader {
   }
 
   private Row row(Scan scan) throws IOException {
-    Row row = new Row(declared);
+    Row row = new Row(columns.length);
     String name;
     while ((name = scan.parser.nextFieldName()) != null) {
       JsonToken first = scan.parser.nextToken();

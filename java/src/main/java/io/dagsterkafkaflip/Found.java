@@ -33,18 +33,22 @@ final class Found {
   private ArrayData keptArray;
 
   Found(StructType declared) {
-    seen = new long[words(declared)];
-    isNamed = new boolean[declared.fields().length];
+    this(Readers.leavesOf(declared), declared.fields().length);
   }
 
-  private static int words(StructType declared) {
-    return Math.max(1, (Readers.leavesOf(declared) + BITS - 1) / BITS);
+  Found(int leaves, int fields) {
+    seen = new long[words(leaves)];
+    isNamed = new boolean[fields];
+  }
+
+  private static int words(int leaves) {
+    return Math.max(1, (leaves + BITS - 1) / BITS);
   }
 
   /** Adds the columns that `result` adds. */
   static StructType type(StructType values, StructType declared) {
     StructType type = values.add(Types.field("problem", DataTypes.StringType));
-    for (int word = 0; word < words(declared); word++) {
+    for (int word = 0; word < words(Readers.leavesOf(declared)); word++) {
       type = type.add(new StructField("seen" + word, DataTypes.LongType, false, Metadata.empty()));
     }
     return type.add(Types.field("undeclared", DataTypes.createArrayType(DataTypes.StringType)));

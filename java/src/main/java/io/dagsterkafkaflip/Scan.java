@@ -149,7 +149,14 @@ final class Scan {
   }
 
   static boolean hasHalfPair(String text) {
-    return text.codePoints().anyMatch(each -> each >= 0xd800 && each <= 0xdfff);
+    int each;
+    for (int at = 0; at < text.length(); at += Character.charCount(each)) {
+      each = text.codePointAt(at);
+      if (each >= Character.MIN_SURROGATE && each <= Character.MAX_SURROGATE) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** The start of the current value, to follow an error; empty if no values are shown. */
