@@ -15,7 +15,7 @@ from dagster_kafka_flip.source import enumerator
 from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.plan import ReadPlan
-from dagster_kafka_flip.table import anchor, delta_table, guarded_write, table_writer
+from dagster_kafka_flip.table import anchor, delta_table, guarded_write, history, table_writer
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.table_writer import TableWriter
 
@@ -75,9 +75,11 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableWriter, "_judge", judge)
 
 
-@_mutant("no lock")
+# Each of the next two alone is made up for by the look back.
+@_mutant("no lock, and no look back at other streams")
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(guarded_write, "held", lambda _: contextlib.nullcontext())
+    patch.setattr(history, "check_alone", _nothing)
 
 
 @_mutant("a look-up by time is one off")
@@ -175,9 +177,10 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(delta_table, "check_shared", _nothing)
 
 
-@_mutant("other streams are not looked for just before the write")
+@_mutant("other streams are looked for neither just before the write nor behind it")
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(table_writer, "shared_logs", lambda *_: [])
+    patch.setattr(history, "check_alone", _nothing)
 
 
 @_mutant("a copy of the position is trusted for ever")
