@@ -155,8 +155,8 @@ def test_rows_of_tables_are_read_by_one_function_and_by_the_sink():
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith((".table", ".forPath", ".forName"))
     }
     assert {(file, call) for file, call in found if not call.startswith("MetadataValue.")} == {
-        ("table/delta_table.py", "self.spark.table(self.target.identifier)"),  # its columns
-        ("table/delta_table.py", "reader.table(self.target.identifier)"),
+        ("table/table_port.py", "self._spark.table(self.target.identifier)"),  # its columns
+        ("table/table_port.py", "reader.table(self.target.identifier)"),
         ("sink/table_rows.py", "reader.table(target.identifier)"),  # at a version, or the changes between two
     }
 
