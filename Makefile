@@ -16,6 +16,7 @@
 # make screenshots  retakes the documents' pictures of Dagster's pages
 # make bench   measures for half an hour, and writes docs/benchmarks.md: bench-throughput, bench-starts, bench-growth, bench-memory
 # make bench-more  measures what the document has by hand: bench-planning, bench-tasks, bench-backfills, bench-merges, bench-publishing
+# make simulate  plays seeds on all cores: SEEDS=5000, or MINUTES=, or SEED= for one that failed
 # make soak    kills runs for ten minutes, and counts lost and doubled records
 # make soak-cluster  a run of 20 million records on a cluster that loses workers, compared record by record
 # make clean   removes what the others made, the virtual environment included
@@ -34,7 +35,7 @@ RESULTS := benchmarks/results
 FLINK := .venv-flink
 FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned" --rounds 2
 
-.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint library docs clean upgrade test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
+.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint library docs clean upgrade test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help simulate
 .DEFAULT_GOAL := help
 
 help:
@@ -113,6 +114,9 @@ test-install: $(VENV)/.ready-test
 screenshots: $(VENV)/.ready-nightly
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
+
+simulate: $(VENV)/.ready-test
+	@$(BIN)/python -m tests.simulation
 
 bench: bench-throughput bench-starts bench-growth bench-memory
 	@$(BIN)/python -m benchmarks.document

@@ -278,7 +278,8 @@ class TableReplacedError(KafkaFlipError, is_lasting=True):
     """The table's content was replaced or deleted since the stream's last commit."""
 
 
-class TableChangedError(KafkaFlipError, is_lasting=False):
+# Lasting: what must not be there has been committed, and each way out is a RESTORE. Another try could build upon it.
+class TableChangedError(KafkaFlipError, is_lasting=True):
     """The table was restored or replaced after the position was read and before the batch was committed."""
 
 

@@ -38,8 +38,8 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field, parameter and option with its type and default. What is required says so; all else may be left out. The
-[reference](reference.md) shows how they work together.
+Every field, parameter and option with its type and default. What is required says so; all else may be left out. *Also*
+leads to what others have, too. The [reference](reference.md) shows how they work together.
 """
 
 # An option that this many formats or serializers have is listed once, and one of two commands.
@@ -106,12 +106,23 @@ _PARAGRAPH = "\n\n"
 _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTILINE)
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
+_NO_DEFAULT = {"none", "empty", "off"}
 
 # Classes that have the fields of another one, which lists them.
 _FIELDS_OF = {
     "KafkaClusterConfig": "KafkaResource",
     "KafkaConnection": "KafkaResource",
     "SchemaRegistry": "SchemaRegistryResource",
+}
+# What pages of their own say more of, and all that a docstring says behind its first paragraph.
+_PAGES = {
+    "build_kafka_delta_assets": "component",
+    "kafka_topic_asset": "automation",
+    "kafka_delta_checks": "checks",
+    "delta_kafka_checks": "checks",
+    "delta_kafka_asset": "publishing",
+    "Upsert": "changelogs",
+    "Scd2": "changelogs",
 }
 _EXCEPT = {"KafkaResource": ", except `clusters`; `bootstrap_servers` is required"}
 
@@ -126,8 +137,10 @@ class _Row:
     text: str
 
     def __str__(self) -> str:
+        default, text = _once(self.default, self.text)
         kind = self.type.removesuffix(" or none") if self.default == "none" else self.type
-        return f"| `{self.name}` | {kind} | {' | '.join(_once(self.default, self.text))} |"
+        kind += "" if default in _NO_DEFAULT else f"; {default}"
+        return f"| `{self.name}` | {kind} | {text} |"
 
 
 def _once(default: str, text: str) -> tuple[str, str]:
@@ -189,7 +202,7 @@ def _with_shared(heading: str, rows: list[_Row], shared: list[_Row], title: str)
     if own:
         yield _table(heading, own)
     if names := _named([row for row in rows if row in shared]):
-        yield f"Also {names}: see [{title.lower()}](#{title.lower().replace(' ', '-')}).\n"
+        yield f"[Also](#{title.lower().replace(' ', '-')}) {names}.\n"
 
 
 def _named(rows: list[_Row]) -> str:
@@ -198,10 +211,14 @@ def _named(rows: list[_Row]) -> str:
 
 def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     summary = _documented(what)[0]
-    # Of formats, formats.md and schema-registry.md say the rest.
-    yield f"### `{name}`\n\n{summary.partition(_PARAGRAPH)[0] if shared and of == _SHARED_BY_FORMATS else summary}\n"
+    if name in _PAGES:
+        summary = f"{summary.partition(_PARAGRAPH)[0]} More: [{_PAGES[name]}]({_PAGES[name]}.md)."
+    elif shared and of == _SHARED_BY_FORMATS:
+        # formats.md and schema-registry.md say the rest.
+        summary = summary.partition(_PARAGRAPH)[0]
+    yield f"### `{name}`\n\n{summary}\n"
     if name == "OffsetsInitializer":
-        yield _calls(what)
+        yield _table_of_calls(_calls(what))
     elif name == "AssetOptions":
         yield _table("Option", _dagsters_options())
     else:
@@ -222,8 +239,10 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
         yield from _with_shared(heading, rows, shared, of)
         yield from as_in
     if name == "KafkaSource":
-        yield "`KafkaSource.builder()` has the same as calls:\n"
-        yield _calls(type(dagster_kafka_flip.KafkaSource.builder()))
+        calls = _calls(type(dagster_kafka_flip.KafkaSource.builder()))
+        same = [call for call in calls if call.partition("(")[0].removeprefix("set_") in what.model_fields]
+        yield f"`KafkaSource.builder()` sets these fields: {', '.join(f'`{call}`' for call in same)}. It has also:\n"
+        yield _table_of_calls({call: meaning for call, meaning in calls.items() if call not in same})
 
 
 def _dagsters_options() -> list[_Row]:
@@ -302,8 +321,8 @@ def _default(parameter: inspect.Parameter) -> str:
     return _REQUIRED if parameter.default is parameter.empty else _value(parameter.default)
 
 
-def _calls(maker: type) -> str:
-    lines = ["| Call | Meaning |", "|---|---|"]
+def _calls(maker: type) -> dict[str, str]:
+    found: dict[str, str] = {}
     for name, member in vars(maker).items():
         function: Callable[..., Any] = member.__func__ if isinstance(member, classmethod) else member
         is_call = inspect.isfunction(function) and not name.startswith("_")
@@ -311,8 +330,13 @@ def _calls(maker: type) -> str:
             arguments = [text for text in map(_argument, inspect.signature(function).parameters.values()) if text]
             summary, texts = _documented(function)
             meaning = " ".join([summary.replace("\n", " "), *(f"`{key}`: {text}" for key, text in texts.items())])
-            lines.append(f"| `{name}({', '.join(arguments)})` | {meaning} |")
-    return "\n".join(lines) + "\n"
+            found[f"{name}({', '.join(arguments)})"] = meaning
+    return found
+
+
+def _table_of_calls(calls: Mapping[str, str]) -> str:
+    rows = [f"| `{call}` | {meaning} |" for call, meaning in calls.items()]
+    return "\n".join(["| Call | Meaning |", "|---|---|", *rows]) + "\n"
 
 
 def _argument(parameter: inspect.Parameter) -> str:
@@ -326,7 +350,7 @@ def _argument(parameter: inspect.Parameter) -> str:
 
 
 def _table(heading: str, rows: list[_Row]) -> str:
-    return "\n".join([f"| {heading} | Type | Default | Meaning |", "|---|---|---|---|", *map(str, rows)]) + "\n"
+    return "\n".join([f"| {heading} | Type; default | Meaning |", "|---|---|---|", *map(str, rows)]) + "\n"
 
 
 def _type(annotation: Any, module: str) -> str:

@@ -420,7 +420,7 @@ def test_an_asset_with_partitions_is_not_planned_as_a_stream(project, tmp_path):
         "--asset", "lake/landed", "-f", str(daily), code=1, TEST_BROKER="127.0.0.1:1", DAGSTER_HOME=None
     ).stderr
     assert "has partitions" in answer
-    assert f"dagster-kafka-flip backfill --asset lake/landed -f {daily} --from <time> --to <time> --dry-run" in answer
+    assert f"dagster-kafka-flip plan --asset lake/landed -f {daily} --from <time> --to <time>" in answer
 
 
 def test_an_asset_that_can_not_be_planned_is_reported(project, tmp_path, monkeypatch):

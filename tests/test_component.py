@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from dagster import (
@@ -328,6 +328,22 @@ def test_a_topic_that_two_components_land_is_observed_once():
         "b",
         "second",
     }
+
+
+def test_the_place_of_each_table_is_looked_up_a_few_times_however_many_there_are(monkeypatch):
+    asked: list[DeltaTarget] = []
+    look_up = cast("property", DeltaTarget.identity).fget
+    assert look_up is not None
+    monkeypatch.setattr(DeltaTarget, "identity", property(lambda self: (asked.append(self), look_up(self))[1]))
+
+    def looked_up(tables: int) -> int:
+        asked.clear()
+        many = f"  source: {{topics: [{', '.join(f't{each}' for each in range(tables))}]}}\n  table: lake/{{topic}}\n"
+        one = {f"one{each}": DELTA + f"  source: {{topics: [o{each}]}}\n  table: one/{each}\n" for each in range(9)}
+        load(resources=RESOURCES, many=DELTA + many, **one)
+        return len(asked)
+
+    assert looked_up(40) - looked_up(20) <= 4 * 20
 
 
 @pytest.mark.parametrize(

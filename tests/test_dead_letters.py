@@ -640,12 +640,12 @@ def test_rows_that_are_no_dead_letters_are_not_decoded(spark):
 
 
 def test_the_snippet_of_the_document_lands_them_once(kafka, connection, spark, spark_of, topic, tmp_path):
-    text = (Path(__file__).parents[1] / "docs" / "dead-letters.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8")
     (code,) = [
         block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "decode_dead_letters(" in block
     ]
     snippet = {}
-    exec(compile(code.replace("warehouse/", f"{tmp_path}/warehouse/"), "dead-letters.md", "exec"), snippet)
+    exec(compile(code.replace("warehouse/", f"{tmp_path}/warehouse/"), "reference.md", "exec"), snippet)
     kafka.create(topic)
     kafka.produce(topic, [(None, '{"carrier": "AA", "flight": 1}'), (None, '{"carrier": "BB", "flight": "12"}')])
     ingest(

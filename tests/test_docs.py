@@ -35,7 +35,7 @@ AN_IMAGE = "an image"
 A_FAILURE_SENSOR = "a failure sensor"
 A_COMPONENT = "a component"
 # Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, debezium.md, airflow.md and
-# monitoring.md.
+# metadata.md.
 ELSEWHERE = re.compile(
     r"getting started, .+|a registry, .+|runs on the migrated table|a connector( of MariaDB)?|a DAG|sets up metrics"
 )
@@ -72,7 +72,7 @@ DOCUMENTS = _documents()
 BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 README_EXAMPLE = next(block for block in BLOCKS if block.language == "python" and block.document.name == "README.md")
 # The pages in which people look up names. docs/troubleshooting.md has the errors (tests/test_troubleshooting.py).
-REFERENCE_PAGES = ("reference", "formats", "dead-letters", "checks", "metadata", "command-line", "without-dagster")
+REFERENCE_PAGES = ("reference", "formats", "checks", "metadata", "command-line")
 REFERENCE_TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in REFERENCE_PAGES)
 
 

@@ -6,7 +6,7 @@ import pytest
 from dagster import DailyPartitionsDefinition
 
 from dagster_kafka_flip import DeltaTarget, KafkaSource, TopicPartition, Windows, build_kafka_delta_asset
-from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
+from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestions_of
 from dagster_kafka_flip.errors import ConfigurationError
 
 DAILY = DailyPartitionsDefinition("2013-03-01")
@@ -18,9 +18,8 @@ def asset(name, source, stream="main", **options):
 
 
 def check(one, other):
-    definitions = {key: each for each in (one, other) for key in each.keys}
-    for each in (one, other):
-        check_streams(ingestions_of(each), definitions)
+    tables = by_table({**ingestions_of(one), **ingestions_of(other)})
+    check_streams(tables, tables)
 
 
 A, B = {"topics": ("a",)}, {"topics": ("b",)}

@@ -10,7 +10,7 @@ import pytest
 from dagster._cli.asset import asset_materialize_command
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.source.next_step import TOPIC, backfill, materialize, set_position
+from dagster_kafka_flip.source.next_step import TOPIC, materialize, plan_range, set_position
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_the_command_has_all_that_the_command_line_requires(options):
     [("lake/flights", ("-f", __file__), "python_file"), ("our flights", ("-m", "project.defs"), "module_name")],
 )
 def test_a_command_for_an_asset_says_which_one_and_where_it_is_defined(asset, defined_in, parameter):
-    words = shlex.split(backfill(asset, defined_in).replace("<time>", "2026-01-31T00:00:00Z"))
-    assert words[:2] == ["dagster-kafka-flip", "backfill"]
-    context = main.commands["backfill"].make_context("backfill", words[2:])
+    words = shlex.split(plan_range(asset, defined_in).replace("<time>", "2026-01-31T00:00:00Z"))
+    assert words[:2] == ["dagster-kafka-flip", "plan"]
+    context = main.commands["plan"].make_context("plan", words[2:])
     assert (context.params["asset"], str(context.params[parameter])) == (asset, defined_in[1])
 
-    words = shlex.split(materialize(asset, "2026-01-31|eu", defined_in))
+    words = shlex.split(materialize(asset, defined_in, partitions=["2026-01-31|eu"]))
     assert words[:3] == ["dagster", "asset", "materialize"]
     context = asset_materialize_command.make_context("materialize", words[3:])
     assert (context.params["select"], context.params["partition"]) == (asset, "2026-01-31|eu")

@@ -16,9 +16,12 @@ from dagster_kafka_flip.errors import ConfigurationError, ForeignRowsError, Wind
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.relied_settings import RELIED_ON, check_settings
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.merge import SETTINGS as MERGE_SETTINGS
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -27,7 +30,7 @@ from tests.upsert.test_unavailable import renamed, row
 
 _NUMBERS = JsonFormat("n INT NOT NULL")
 # Instead of the values that are right.
-_OTHERS = {"false": "true", "true": "false", "ANSI": "LEGACY", "CORRECTED": "LEGACY"}
+_OTHERS = {"false": "true", "true": "false", "ANSI": "LEGACY", "CORRECTED": "LEGACY", "INT96": "TIMESTAMP_MILLIS"}
 _HOUR = Window("h0", 1_362_096_000_000, 1_362_099_600_000)
 
 
@@ -74,16 +77,17 @@ def cached(spark, tmp_path):
 
 @pytest.fixture
 def setting(spark):
-    """Sets settings of the session, as a user may, until the test's end."""
-    names = []
+    """Sets settings of the session, as a user may, until the test's end or until they get no value."""
+    before, names = spark.conf.getAll, []
 
     def set_to(name, value):
         names.append(name)
-        spark.conf.set(name, value)
+        value = before.get(name) if value is None else value
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
     yield set_to
-    for name in names:
-        spark.conf.unset(name)
+    for name in tuple(names):
+        set_to(name, None)
 
 
 @pytest.mark.parametrize("mode", [Upsert(key=("id",)), Scd2(key=("id",))])
@@ -189,8 +193,62 @@ def test_a_setting_that_would_change_rows_is_refused_by_its_name(spark, setting)
         setting(name, _OTHERS.get(values[0], "1") if values else "1")
         with pytest.raises(ConfigurationError, match=f"^{name} is .* Nothing was written"):
             check_settings(spark)
-        spark.conf.unset(name)
+        setting(name, None)
     check_settings(spark)
+
+
+@pytest.mark.parametrize("value", ["LEGACY", "ANSI"])
+@pytest.mark.spark
+def test_a_merge_assigns_values_as_the_session_does_and_not_as_spark_was_started_to(spark, value):
+    """In a session of its own: the user's own one has unset it, and is checked."""
+    name, started = "spark.sql.storeAssignmentPolicy", spark._jsparkSession.sharedState().conf()
+    started.set(name, value)
+    try:
+        assert spark.newSession().conf.get(name) == value
+        with isolated_session(spark, MERGE_SETTINGS) as session:
+            check_settings(session)
+            assert session.conf.get(name) == "ANSI"
+    finally:
+        started.remove(name)
+
+
+@pytest.fixture
+def second_catalog(spark):
+    """Another catalog, which a session can be told to use."""
+    settings = {
+        "spark.sql.catalog.second": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+        "spark.sql.catalog.second.url": "jdbc:derby:memory:second",
+        "spark.sql.catalog.second.driver": "org.apache.derby.jdbc.EmbeddedDriver",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield "second"
+    spark.sql("USE spark_catalog.default")
+    for name in settings:
+        spark.conf.unset(name)
+
+
+@pytest.mark.spark
+def test_a_name_without_its_catalog_or_schema_leads_to_one_table_whatever_the_session_was_told_to_use(
+    spark, second_catalog
+):
+    for name, full in (("lake.t", "spark_catalog.lake.t"), ("t", "spark_catalog.default.t")):
+        assert DeltaTable(spark, DeltaTarget(table=name)).target.table == full
+    spark.catalog.setCurrentCatalog(second_catalog)
+    for name in ("lake.t", "t"):
+        with pytest.raises(ConfigurationError, match=rf"the table {name} would be second\..* told to USE second"):
+            DeltaTable(spark, DeltaTarget(table=name))
+    assert DeltaTable(spark, DeltaTarget(table="a.b.c")).target.table == "a.b.c"
+    spark.sql("USE spark_catalog.default")
+    spark.sql("CREATE SCHEMA elsewhere")
+    try:
+        spark.sql("USE elsewhere")
+        with pytest.raises(ConfigurationError, match=r"told to USE spark_catalog\.elsewhere\. Nothing was read"):
+            DeltaTable(spark, DeltaTarget(table="t"))
+        assert DeltaTable(spark, DeltaTarget(table="lake.t")).target.table == "spark_catalog.lake.t"
+    finally:
+        spark.sql("USE default")
+        spark.sql("DROP SCHEMA elsewhere")
 
 
 @pytest.mark.kafka

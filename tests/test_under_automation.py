@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from dagster import (
+    AssetCheckEvaluation,
     AssetCheckKey,
     AssetCheckResult,
     AssetCheckSpec,
@@ -205,8 +206,11 @@ def test_an_idle_run_hides_no_failure_of_a_check_and_holds_back_nothing_that_wai
     }
     daemon = Daemon(defs, instance, MIDNIGHT)
     assert len(daemon.tick(MIDNIGHT + timedelta(minutes=2))) == 1
-    # What passed at that time may be wrong by now.
-    assert land() == {**before, "lag_below": ("PLANNED", None)}
+    # What passed at that time may be wrong by now, and what failed may pass.
+    for passed in (True, False):
+        lag = AssetCheckEvaluation(LANDED, "lag_below", passed=passed, metadata={})
+        instance.report_runless_asset_event(lag)
+        assert land() == {**before, "lag_below": ("PLANNED", None)}
     assert len(daemon.tick(MIDNIGHT + timedelta(minutes=4))) == 1, "no check has failed since"
 
 

@@ -519,66 +519,45 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         # It has no --dry-run, which the message of other commands suggests.
         ("rebuild --asset stream -f defs.py --staging lake/b", 2, "not a terminal: pass --yes to confirm\n"),
-        ("backfill", 2, "Missing option '--from'."),
-        ("backfill --asset stream", 2, "Missing option '--from'."),
         (
-            "backfill --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
+            "plan --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
             2,
-            "select the asset to backfill with --asset",
+            "a range of time needs --asset, --from and --to",
         ),
+        ("plan --asset stream --from 2026-01-01T00:00:00Z", 2, "a range of time needs --asset, --from and --to"),
+        ("plan --asset stream --time-column t", 2, "a range of time needs --asset, --from and --to"),
         (
-            "backfill -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
+            "plan --asset stream -f defs.py --from 2026-01-01T00Z --to 2026-01-02T00Z --sample --ask-table",
             2,
-            "-f sets where an asset is defined; select the asset with --asset",
+            "--ask-table, --sample: not for a range of time",
         ),
         (
-            "backfill stream --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
-            2,
-            "Got unexpected extra argument (stream)",
-        ),
-        ("backfill --asset stream --from 2026-01-01T00:00:00Z", 2, "Missing option '--to'."),
-        (
-            "backfill --asset stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
-            2,
-            "not a terminal: pass --yes to confirm, or --dry-run",
-        ),
-        (
-            "backfill --asset stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --json",
-            2,
-            "--json does not ask for confirmation: add --yes, or --dry-run to see only the plan",
-        ),
-        (
-            "backfill --asset stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes",
-            1,
-            "DAGSTER_HOME is not set, so the runs would not be recorded; set it to the folder of the Dagster inst",
-        ),
-        (
-            "backfill --asset stream -f defs.py --from 2026-01-01 --to 2026-01-02T00:00:00Z --dry-run",
+            "plan --asset stream -f defs.py --from 2026-01-01 --to 2026-01-02T00:00:00Z",
             2,
             "Invalid value for '--from': the timestamp 2026-01-01T00:00:00 has no UTC offset; write one, s",
         ),
         (
-            "backfill --asset stream -f defs.py --from soon --to 2026-01-02T00:00:00Z --dry-run",
+            "plan --asset stream -f defs.py --from soon --to 2026-01-02T00:00:00Z",
             2,
             "Invalid value for '--from': invalid timestamp 'soon'; write ISO 8601, such as 2026-01-31T00:00:00Z",
         ),
         (
-            "backfill --asset stream -f defs.py --from 2026-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "plan --asset stream -f defs.py --from 2026-01-03T00:00:00Z --to 2026-01-02T00:00:00Z",
             2,
             "the window 2026-01-03T00:00:00Z/2026-01-02T00:00:00Z ends at 2026-01-02T00:00:00Z, which is",
         ),
         (
-            "backfill --asset stream -f defs.py --from 1969-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "plan --asset stream -f defs.py --from 1969-01-03T00:00:00Z --to 2026-01-02T00:00:00Z",
             2,
             "Invalid value for '--from': the timestamp -31363200000 is before 1970, which Kafka can't l",
         ),
         (
-            "backfill --asset nope -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "plan --asset nope -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
             1,
             "defs.py has no asset nope; Kafka Delta assets: daily, stream",
         ),
         (
-            "backfill --asset other -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "plan --asset other -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
             1,
             (
                 "other in defs.py was not created by kafka_delta_asset or build_kafka_delta_asset; Kafka Delta assets: "
@@ -586,27 +565,27 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         ),
         (
-            "backfill --asset daily -f defs.py --from 2025-01-01T00:00:00Z --to 2025-01-02T00:00:00Z --dry-run",
+            "plan --asset daily -f defs.py --from 2025-01-01T00:00:00Z --to 2025-01-02T00:00:00Z",
             1,
             "the range from 2025-01-01T00:00:00Z to 2025-01-02T00:00:00Z contains no complete window of the ass",
         ),
         (
-            "backfill --asset daily -f defs.py --from 2026-01-01T01:00:00Z --to 2026-01-01T02:00:00Z --dry-run",
+            "plan --asset daily -f defs.py --from 2026-01-01T01:00:00Z --to 2026-01-01T02:00:00Z",
             1,
             "the range from 2026-01-01T01:00:00Z to 2026-01-01T02:00:00Z contains no complete window of the ass",
         ),
         (
-            "backfill --asset daily -f defs.py --time-column x --from 2026-01-01T00Z --to 2026-01-02T00Z --dry-run",
+            "plan --asset daily -f defs.py --time-column x --from 2026-01-01T00Z --to 2026-01-02T00Z",
             2,
             "--time-column is for a stream, but daily has partitions; its Windows set the window",
         ),
         (
-            "backfill --asset stream -f env.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "plan --asset stream -f env.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
             1,
             "the resource 'kafka' needs NOT_SET in the environment",
         ),
         (
-            "backfill --asset stream -f broken.py --from soon --to 2026-01-02T00:00:00Z",
+            "plan --asset stream -f broken.py --from soon --to 2026-01-02T00:00:00Z",
             2,
             "Invalid value for '--from': invalid timestamp 'soon'",
         ),
@@ -671,12 +650,10 @@ def test_where_definitions_fail_is_reported_with_the_projects_own_line(tmp_path,
     ("home", "message"), [("/nope", "is not a directory"), ("relative", "must be an absolute path")]
 )
 def test_a_wrong_home_of_dagster_is_named(home, message):
-    window = "--from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes"
-    for command in ("plan --asset stream -f defs.py", f"backfill --asset stream -f defs.py {window}"):
-        finished = CliRunner().invoke(main, shlex.split(command), env={"DAGSTER_HOME": home})
-        assert finished.exit_code == 1
-        assert "Error: the Dagster instance of DAGSTER_HOME can't be opened" in finished.output
-        assert message in finished.output
+    finished = CliRunner().invoke(main, ["plan", "--asset", "stream", "-f", "defs.py"], env={"DAGSTER_HOME": home})
+    assert finished.exit_code == 1
+    assert "Error: the Dagster instance of DAGSTER_HOME can't be opened" in finished.output
+    assert message in finished.output
 
 
 @pytest.mark.parametrize(
@@ -691,11 +668,9 @@ def test_a_home_of_dagster_that_can_not_be_used_is_reported_in_one_line(tmp_path
     (tmp_path / "history").write_text("a file")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     why = f"the Dagster instance of DAGSTER_HOME can't be opened: {message.format(home=tmp_path)}"
-    window = "--from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes"
-    for command in ("plan --asset stream -f defs.py", f"backfill --asset stream -f defs.py {window}"):
-        finished = CliRunner().invoke(main, shlex.split(command))
-        assert finished.exit_code == 1
-        assert f"Error: {why}\n" in finished.output
+    finished = CliRunner().invoke(main, ["plan", "--asset", "stream", "-f", "defs.py"])
+    assert finished.exit_code == 1
+    assert f"Error: {why}\n" in finished.output
     found = find_asset("stream", python_file=Path("defs.py"))
     state = EnumeratorState({TopicPartition("a", 0): 1})
     assert f"was not updated, because {why}. Run the asset once" in found.void_record("main", 3, "by hand", state, 2)

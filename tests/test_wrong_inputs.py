@@ -795,7 +795,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         ),
         (
             lambda: _source(commit_offsets=True),
-            "invalid KafkaSource: committing offsets needs a group id; call s",
+            "invalid KafkaSource: committing offsets needs a group id: set ",
         ),
         (lambda: _source(commit_offsets="x"), "invalid KafkaSource: commit_offsets: expected true or false"),
         (
@@ -1301,7 +1301,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _builder().set_partitions().build(), "KafkaSourceBuilder.set_partitions: missing partitions"),
         (
             lambda: _builder().set_topics("a").set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
-            "invalid KafkaSource: committed offsets need a group id; ca",
+            "invalid KafkaSource: committed offsets need a group id: se",
         ),
         (
             lambda: _builder().set_topics("a").set_bounded(OffsetsInitializer.earliest()).build(),
@@ -1345,7 +1345,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         ),
         (
             lambda: _builder().set_topics("a").set_property("auto.offset.reset", "latest").build(),
-            "invalid KafkaSource: the property auto.offset.reset belongs to the source: use set_start",
+            "invalid KafkaSource: the property auto.offset.reset belongs to the source: use starting_",
         ),
         (
             lambda: _builder().set_topics("a").set_property("auto.offset.rest", "latest").build(),

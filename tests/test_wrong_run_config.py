@@ -93,11 +93,11 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
             {"start": 'offsets:{"payments": {"0": 1}}'},
             "start: the offsets name payments-0, but the source reads orders",
         ),
-        ({"start": "committed"}, "start: committed offsets need a group id; call "),
+        ({"start": "committed"}, "start: committed offsets need a group id: set "),
         ({"start": "committed:never"}, "start: invalid offsets 'committed:never'"),
         ({"stop": "earliest"}, "stop: earliest is not a valid stop: nothing would ever be read"),
         ({"stop": "timestamp:2026/11/20"}, "stop: invalid timestamp '2026/11/20'"),
-        ({"stop": "committed"}, "stop: committed offsets need a group id; call "),
+        ({"stop": "committed"}, "stop: committed offsets need a group id: set "),
         (
             {"start": _DAY_AFTER, "stop": _NEW_YEAR},
             "start: the start timestamp:1767312000000 is after the stop timestamp:1767225600000: nothing would ",

@@ -489,7 +489,7 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
         (
             "  source: {topics: [a], starting_offsets: committed}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: committed offsets need a group id; ",
+            "attributes.source: invalid KafkaSource: committed offsets need a group id: ",
         ),
         (
             "  source: {topics: [a], starting_offsets: 'timestamp:2026-01-01'}\n  table: t\n",
@@ -559,7 +559,7 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
         (
             "  source: {topics: [a], commit_offsets: true}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: committing offsets needs a group id; call",
+            "attributes.source: invalid KafkaSource: committing offsets needs a group id: set",
         ),
         (
             "  source: {topics: [a], connection: x}\n  table: t\n",

@@ -22,14 +22,9 @@ from dagster._core.definitions.reconstruct import repository_def_from_target_def
 
 # The status in a stored check result; the public types have only whether it passed.
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-
-# The tags of a single-run backfill's first and last partition.
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
 
 __all__ = [
-    "ASSET_PARTITION_RANGE_END_TAG",
-    "ASSET_PARTITION_RANGE_START_TAG",
     "AssetCheckExecutionRecordStatus",
     "CheckError",
     "CoercibleToAssetKey",

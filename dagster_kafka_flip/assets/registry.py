@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from dagster_kafka_flip.source.subscription import PartitionSetSubscription, Top
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagster import AssetExecutionContext
+    from dagster import AssetExecutionContext, RepositoryDefinition
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
@@ -87,29 +88,42 @@ def selected_ingestions(context: AssetExecutionContext) -> dict[AssetKey, Ingest
         checks = ", ".join(sorted(key.to_user_string() for key in context.selected_asset_check_keys))
         context.log.warning("%s: only a run that lands the asset evaluates it. Materialize the asset", checks)
     with contextlib.suppress(CheckError):
-        check_streams(chosen, context.repository_def.assets_defs_by_key)
+        check_streams(by_table(chosen), by_table(ingestions_in(context.repository_def)))
     return chosen
 
 
-def check_streams(ingestions: Mapping[AssetKey, Ingestion], definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
+def ingestions_in(repository: RepositoryDefinition) -> dict[AssetKey, Ingestion]:
+    """The ingestions of a code location's assets."""
+    every = repository.assets_defs_by_key
+    return {key: made for key, each in every.items() if (made := ingestions_of(each).get(key)) is not None}
+
+
+def by_table(ingestions: Mapping[AssetKey, Ingestion]) -> dict[str, dict[AssetKey, Ingestion]]:
+    """Ingestions by the identity of their table. To find that asks the file system, so it is done once for each."""
+    found: dict[str, dict[AssetKey, Ingestion]] = {}
+    for key, ingestion in ingestions.items():
+        found.setdefault(ingestion.target.identity, {})[key] = ingestion
+    return found
+
+
+def check_streams(
+    tables: Mapping[str, Mapping[AssetKey, Ingestion]], others: Mapping[str, Mapping[AssetKey, Ingestion]]
+) -> None:
     """Checks that no other asset conflicts with these in the same table.
 
     Two assets of the same stream would each get only some of the records. Two assets with partitions would replace each
     other's rows, and a stream and windows in one table would duplicate every record.
 
+    Args:
+        tables: These assets, `by_table`.
+        others: The others, which may be among these.
+
     Raises:
         ConfigurationError: Two assets conflict in the same table.
     """
-    landed = {
-        other: made
-        for other, definition in definitions.items()
-        if (made := ingestions_of(definition).get(other)) is not None
-    }
-    for key, ingestion in ingestions.items():
-        for other_key, other in landed.items():
-            same = other.target.identity == ingestion.target.identity
-            is_other = other is not ingestion and other_key != key and same
-            if is_other and (what := _clash(ingestion, other)) is not None:
+    for table, ingestions in tables.items():
+        for (key, one), (other_key, other) in itertools.product(ingestions.items(), others.get(table, {}).items()):
+            if one is not other and key != other_key and (what := _clash(one, other)) is not None:
                 msg = f"the assets {key.to_user_string()} and {other_key.to_user_string()} both {what}"
                 raise ConfigurationError(msg)
 

@@ -31,6 +31,13 @@ NO_RECORDS_REJECTED = "no_records_rejected"
 NO_STRAGGLERS = "no_stragglers"
 SCHEMA_FITS = "schema_fits"
 
+LAG_BELOW = "lag_below"
+WATERMARK_FRESH = "watermark_fresh"
+SAME_LOG = "same_log"
+NO_RECORDS_REJECTED_LATELY = "no_records_rejected_lately"
+OF_A_MOMENT = frozenset({LAG_BELOW, WATERMARK_FRESH, SAME_LOG, NO_RECORDS_REJECTED_LATELY})
+"""Checks whose result changes although the table does not."""
+
 WITH_ITS_ASSET = AutomationCondition.any_deps_match(AutomationCondition.will_be_requested()).with_label(
     "with its asset"
 )

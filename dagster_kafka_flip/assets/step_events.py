@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetCheckResult, AssetObservation, Failure
 
 from dagster_kafka_flip.assets.dagster_internals import AssetCheckExecutionRecordStatus
+from dagster_kafka_flip.assets.run_checks import OF_A_MOMENT
 from dagster_kafka_flip.errors import KafkaFlipError
 
 if TYPE_CHECKING:
@@ -79,11 +80,12 @@ def as_failure(error: KafkaFlipError) -> KafkaFlipError:
 def _repeat_results(context: Any, key: AssetKey) -> None:
     """Repeats the last result of each check of an asset that the run has planned and not evaluated.
 
-    Not if a check that is a step of its own has passed and blocks nothing: it may be one of the time, such as a lag.
+    Not of one whose result changes with the time, such as a lag, nor if it is a step of its own, has passed and blocks
+    nothing.
     """
     history = context.instance.event_log_storage.get_asset_check_execution_history
     graph = context.job_def.asset_layer.asset_graph
-    for check in sorted(graph.get_check_keys_for_assets({key})):
+    for check in sorted(each for each in graph.get_check_keys_for_assets({key}) if each.name not in OF_A_MOMENT):
         newest, finished = history(check, limit=1), history(check, limit=1, status=FINISHED)
         is_left = bool(newest) and newest[0].run_id == context.run_id and newest[0].status not in FINISHED
         before = finished[0].evaluation if finished else None

@@ -51,7 +51,7 @@ def delta_kafka_checks(
 
     `published_equals_table` compares the topic with the table at the published version: the last record of each key
     with the row, or, with `content="appended_rows"`, how often each row is there. A topic of up to `max_records`
-    offsets is compared as a whole, a longer one only at its end. It needs Spark, and reads the table once.
+    offsets is compared as a whole, a longer one only at its end. Spark reads both, each once.
 
     Args:
         asset: The asset from `delta_kafka_asset` or `build_delta_kafka_asset`.

@@ -21,15 +21,16 @@ from dagster import (
 
 from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
-from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, WITH_ITS_ASSET
-from dagster_kafka_flip.assets.step_events import step_events
-from dagster_kafka_flip.checks.log_checks import (
+from dagster_kafka_flip.assets.run_checks import (
     LAG_BELOW,
+    NO_RECORDS_REJECTED,
     NO_RECORDS_REJECTED_LATELY,
     SAME_LOG,
     WATERMARK_FRESH,
-    LogChecks,
+    WITH_ITS_ASSET,
 )
+from dagster_kafka_flip.assets.step_events import step_events
+from dagster_kafka_flip.checks.log_checks import LogChecks
 from dagster_kafka_flip.checks.table_checks import (
     KEYS_NOT_NULL,
     NO_DUPLICATE,

@@ -18,7 +18,13 @@ from dagster import (
 
 from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED_COMMITS, timestamp_value
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
-from dagster_kafka_flip.assets.run_checks import check_result
+from dagster_kafka_flip.assets.run_checks import (
+    LAG_BELOW,
+    NO_RECORDS_REJECTED_LATELY,
+    SAME_LOG,
+    WATERMARK_FRESH,
+    check_result,
+)
 from dagster_kafka_flip.assets.window_metadata import of_run
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -34,11 +40,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.stream_status import LogStatus
-
-LAG_BELOW = "lag_below"
-WATERMARK_FRESH = "watermark_fresh"
-SAME_LOG = "same_log"
-NO_RECORDS_REJECTED_LATELY = "no_records_rejected_lately"
 
 _SHOWN_PARTITIONS = 20
 

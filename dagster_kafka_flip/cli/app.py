@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from dagster_kafka_flip.cli.backfill import backfill
 from dagster_kafka_flip.cli.broker import broker
 from dagster_kafka_flip.cli.plan import plan
 from dagster_kafka_flip.cli.position import position
@@ -35,5 +34,5 @@ def main() -> None:
     """Ingest Kafka topics into Delta Lake tables, in bounded batches."""
 
 
-for command in (plan, ingest_command, rebuild_command, position, backfill, broker, spark):
+for command in (plan, ingest_command, rebuild_command, position, broker, spark):
     main.add_command(command)

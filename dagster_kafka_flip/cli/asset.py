@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
 
-from dagster_kafka_flip.assets.dagster_internals import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-)
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, read_record, void_record
 from dagster_kafka_flip.assets.registries import registry_of
 from dagster_kafka_flip.assets.resources import connection_of, session_of
@@ -27,9 +23,9 @@ from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import next_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator
 
-    from dagster import ExecuteInProcessResult, RepositoryDefinition
+    from dagster import RepositoryDefinition
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.assets.delta_kafka_asset import Publishing
@@ -169,49 +165,18 @@ class LandingAsset(DefinedAsset):
         policy = self.repository.assets_defs_by_key[self.key].backfill_policy
         return 1 if policy is None else policy.max_partitions_per_run
 
-    def materialize(
-        self, instance: DagsterInstance, partition_keys: Sequence[str] = (), config: Mapping[str, Any] | None = None
-    ) -> ExecuteInProcessResult:
-        """Runs only this asset, in this process. A failed run does not raise."""
-        which: dict[str, Any] = {}
-        if len(partition_keys) == 1:
-            which = {"partition_key": partition_keys[0]}
-        elif partition_keys:
-            which = {
-                "tags": {
-                    ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
-                    ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
-                }
-            }
-        try:
-            job = self.repository.get_implicit_global_asset_job_def()
-            # Dagster renames an op if two asset keys have the same text form.
-            subset = job.get_subset(asset_selection={self.key})
-            name = subset.asset_layer.get_op_output_handle(self.key).node_handle.name
-            return job.execute_in_process(
-                instance=instance,
-                asset_selection=[self.key],
-                run_config={} if config is None else {"ops": {name: {"config": dict(config)}}},
-                raise_on_error=False,
-                **which,
-            )
-        except DagsterError as error:
-            # Later lines repeat values, which may be secrets.
-            missing = sorted(set(_MISSING_VARIABLE.findall(str(error))))
-            why = (
-                f"set {' and '.join(missing)} in the environment"
-                if missing
-                else f"{type(error).__name__}: {first_line(error)}"
-            )
-            msg = f"can't run the asset {self.key.to_user_string()}: {why}"
-            raise ConfigurationError(msg) from None
+    @property
+    def op_name(self) -> str:
+        """The name of the op in a run of only this asset: Dagster renames one if two keys have the same text form."""
+        subset = self.repository.get_implicit_global_asset_job_def().get_subset(asset_selection={self.key})
+        return subset.asset_layer.get_op_output_handle(self.key).node_handle.name
 
     def no_position(self) -> ConfigurationError:
         """Returns the error of a command for streams, if the asset has partitions."""
         name = self.key.to_user_string()
         return ConfigurationError(
             f"the asset {name} has partitions: a run writes the selected windows and has no position. To see what it "
-            f"would read: {next_step.backfill(name, self.defined_in)}"
+            f"would read: {next_step.plan_range(name, self.defined_in)}"
         )
 
     def check_has_position(self) -> None:
@@ -305,20 +270,6 @@ class DagsterRecord:
     known: KnownPosition | None
     text: str
     run_id: str | None = None
-
-
-@contextlib.contextmanager
-def dagster_instance() -> Generator[DagsterInstance, None, None]:
-    """Opens the instance of DAGSTER_HOME."""
-    if not os.environ.get("DAGSTER_HOME"):
-        msg = "DAGSTER_HOME is not set, so the runs would not be recorded; set it to the folder of the Dagster instance"
-        raise ConfigurationError(msg)
-    try:
-        instance = DagsterInstance.get()
-    except Exception as error:
-        raise ConfigurationError(_why_no_instance(error)) from error
-    with instance:
-        yield instance
 
 
 def _why_no_instance(error: Exception) -> str:

@@ -17,7 +17,7 @@ from dagster_kafka_flip.assets.dagster_internals import (
     repository_def_from_target_def,
 )
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
-from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
+from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestions_in, ingestions_of
 from dagster_kafka_flip.cli.asset import LandingAsset, PublishedAsset, first_line
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source import next_step
@@ -92,12 +92,11 @@ class _Definitions:
         if key not in self._found:
             return None
         definition, repository = self._found[key]
-        every = repository.assets_defs_by_key
         if (ingestion := ingestions_of(definition).get(key)) is not None:
-            check_streams({key: ingestion}, every)
+            check_streams(by_table({key: ingestion}), by_table(ingestions_in(repository)))
             return LandingAsset(key, repository, self._defined_in, ingestion)
         if (publishing := publishing_of(definition)) is not None:
-            check_prefix(publishing, every)
+            check_prefix(publishing, repository.assets_defs_by_key)
             return PublishedAsset(key, repository, self._defined_in, publishing)
         return None
 

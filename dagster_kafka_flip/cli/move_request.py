@@ -51,8 +51,8 @@ class MoveRequest:
         if self.topics:
             return KafkaSource(topics=self.topics, **values)
         table = DeltaTable(spark, self.target)
-        state = table.last_state(table.history() or ())
-        there = () if state is None else partitions_still_there(self.connection, state)
+        last = table.last_document(table.history() or ())
+        there = () if last is None else partitions_still_there(self.connection, last[1].state)
         if not there:
             msg = (
                 f"the stream {self.target.stream!r} of {self.target} has read no topic that exists on "

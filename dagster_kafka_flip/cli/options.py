@@ -99,19 +99,15 @@ spark_options = option_group(
 )
 
 
-def check_can_ask(*, yes: bool, as_json: bool = False, has_dry_run: bool = True) -> None:
+def check_can_ask(*, yes: bool, has_dry_run: bool = True) -> None:
     """Rejects a command that needs confirmation and can't ask for it, before it does anything.
 
     Args:
         yes: Whether nothing has to be confirmed.
-        as_json: Whether the output is JSON.
         has_dry_run: Whether the command has the option `--dry-run`.
     """
     if yes:
         return
-    if as_json:
-        msg = "--json does not ask for confirmation: add --yes, or --dry-run to see only the plan"
-        raise click.UsageError(msg)
     if not is_terminal():
         msg = "not a terminal: pass --yes to confirm"
         if has_dry_run:

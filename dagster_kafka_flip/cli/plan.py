@@ -38,6 +38,7 @@ _OF_THE_SOURCE = frozenset(
 _OF_THE_READ = frozenset(
     {"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism", "sample"}
 )
+_OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
 
 
 def _a_number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -91,6 +92,15 @@ def _a_number(context: click.Context, parameter: click.Parameter, value: float |
 )
 @click.option("--ask-table", is_flag=True, help="With --asset: start Spark and read the position from the table.")
 @click.option("--sample", is_flag=True, help="Read a few records of each split to show sizes and timestamps.")
+@click.option(
+    "--from",
+    "range_start",
+    metavar="TIME",
+    help="With --asset: show what lands a range of time again. Its start, in ISO 8601 with a UTC offset, such as "
+    "2026-01-31T00:00:00Z.",
+)
+@click.option("--to", "range_stop", metavar="TIME", help="The end of that range (exclusive).")
+@click.option("--time-column", metavar="NAME", help="For a range of a stream: the column with the record's timestamp.")
 @limit_rows_option
 @json_option
 @click.pass_context
@@ -100,6 +110,9 @@ def plan(
     asset: str | None,
     module_name: str | None,
     python_file: Path | None,
+    range_start: str | None,
+    range_stop: str | None,
+    time_column: str | None,
     parallelism: int | None,
     ask_table: bool,
     sample: bool,
@@ -109,6 +122,9 @@ def plan(
 ) -> None:
     """Show what a run would read, for an asset (--asset) or for topics; or what it would publish.
 
+    With --from and --to: what lands a range of time again. For an asset with partitions, those that are completely in
+    the range; for a stream the records with timestamps in it, up to the stream's position.
+
     Writes nothing and joins no group. Only uses Kafka and the schema registries of an asset's formats, and starts no
     Spark unless --ask-table is set.
     """
@@ -116,6 +132,21 @@ def plan(
 
     from dagster_kafka_flip.cli.plan_request import request_of_asset, request_of_flags
 
+    if given_options(context, _OF_THE_RANGE):
+        if asset is None or range_start is None or range_stop is None:
+            msg = "a range of time needs --asset, --from and --to"
+            raise click.UsageError(msg)
+        if given := given_options(context, _OF_THE_SOURCE | _OF_THE_READ | {"ask_table"}):
+            msg = f"{', '.join(given)}: not for a range of time"
+            raise click.UsageError(msg)
+        from dagster_kafka_flip.cli.definitions import find_asset
+        from dagster_kafka_flip.cli.plan_range import plan_range, span_of
+
+        # First, as an invalid range fails in any case.
+        span = span_of(range_start, range_stop)
+        found = find_asset(asset, module_name=module_name, python_file=python_file)
+        plan_range(found, span, time_column, limit_rows, as_json=as_json)
+        return
     if asset is None:
         if ask_table:
             msg = "--ask-table needs an asset; select one with --asset"

@@ -22,7 +22,7 @@ from pydantic import Field, PrivateAttr
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, filled, has_topic, matching_topics
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
-from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
+from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestions_of
 from dagster_kafka_flip.assets.topic_asset import observable_topics, upstream_asset_keys
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.attributes import (
@@ -148,6 +148,7 @@ class KafkaDeltaComponent(CheckedComponent):
     )
 
     _built: Any = PrivateAttr(default=())
+    _tables: Any = PrivateAttr(default_factory=dict)
 
     def get_asset_spec(self, spec: AssetSpec, source: KafkaSource) -> AssetSpec:
         """Customizes the asset spec in subclasses; all fields except dependencies and partitions can change.
@@ -190,11 +191,6 @@ class KafkaDeltaComponent(CheckedComponent):
         except KafkaFlipError as error:
             raise placed(error, context) from None
         return Definitions(assets=[*topics, *self._built], asset_checks=checks, schedules=self._schedules(context))
-
-    @property
-    def built(self) -> Sequence[AssetsDefinition]:
-        """The assets; empty until the definitions are built."""
-        return self._built
 
     def topics(self, context: ComponentLoadContext) -> tuple[str, ...] | None:
         """The topics with one asset each; None if all share one asset.
@@ -257,10 +253,10 @@ class KafkaDeltaComponent(CheckedComponent):
         return assets_def.map_asset_specs(lambda _: changed)
 
     def _check_alone(self, context: ComponentLoadContext) -> None:
+        self._tables = by_table({key: made for each in self._built for key, made in ingestions_of(each).items()})
         # Works in either build order of the two.
-        built = {each.key: each for component in self._every(context) for each in component.built}
-        for mine in self._built:
-            check_streams(ingestions_of(mine), built)
+        for component in self._every(context):
+            check_streams(self._tables, component._tables)  # noqa: SLF001 - of this class, too
 
     def _topic_assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:
         """The topics' assets: those of all components with the same client are in the first one, as one step."""

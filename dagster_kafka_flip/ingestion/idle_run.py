@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError
 from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def plan_without_spark(
 
 def _is_fresh(spec: RunSpec[Source], known: KnownPosition, verify_after: timedelta) -> bool:
     """Whether a recorded position is recent enough to be trusted."""
-    now = datetime.now(tz=timezone.utc)
+    now = wall_clock.now()
     age = now - known.verified_at
     if age < timedelta(0):
         # A clock was wrong. Otherwise the record would be trusted as long as that clock was ahead.

@@ -30,7 +30,9 @@ from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError
+from dagster_kafka_flip.table.history import other_streams
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
+from dagster_kafka_flip.table.other_writers import check_shared
 from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
@@ -125,7 +127,8 @@ def plan_move(
         raise TableError(msg)
     problem: KafkaFlipError | None = None
     newest = history[0].version
-    fence, before = newest, table.last_state(history)
+    last = table.last_document(history)
+    fence, before = newest, None if last is None else last[1].state
     try:
         anchor = find_anchor(history, target.stream, str(target), restored=table.restored_versions)
     except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
@@ -153,10 +156,9 @@ def plan_move(
     topics = {tp.topic for tp in position}
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
-    last = table.last_document(history)
     mode = _APPEND if last is None else last[1].mode
     check_same_offsets(target, key_of(mode), before, plan)
-    table.check_taken_up(history, taken_up(before, after), after)
+    check_shared(table.target, other_streams(history, target.stream), taken_up(before, after), after)
     unread: Position | None = None
     if before is not None and is_same_cluster:
         unread = plan.begun_without(before.position)

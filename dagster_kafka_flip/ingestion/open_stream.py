@@ -6,9 +6,7 @@ position in one Delta commit. Everything after the commit only reports.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import ConcurrentIngestionError, KafkaFlipError
@@ -21,6 +19,7 @@ from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
 from dagster_kafka_flip.ingestion.unreported import find_unreported
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.anchor import Anchor
@@ -193,7 +192,7 @@ class OpenStream:
             state=assignment.plan.state,
             table_rows=done.committed.table_rows,
             other_streams=planned.anchor.other_streams,
-            committed_ms=int(time.time() * 1000),
+            committed_ms=wall_clock.now_ms(),
             transaction_version=planned.anchor.version,
             attempt=done.committed.attempt,
         )
@@ -237,10 +236,10 @@ class OpenStream:
                 # Of this version: others may have added rows since.
                 None,
                 "could not count the table's rows",
-                lambda: self._table.rows(anchor.table_version).count(),
+                lambda: self._table.count_rows(anchor.table_version),
             )
         # Without an answer, the next run reads the table.
-        now = datetime.now(tz=timezone.utc)
+        now = wall_clock.now()
         kept_until = self._or_else(
             now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
         )
@@ -259,7 +258,7 @@ class OpenStream:
                 stream=self._spec.target.stream,
                 table=self._spec.target.identity,
                 state=anchor.state,
-                verified_at=datetime.now(tz=timezone.utc),
+                verified_at=wall_clock.now(),
                 table_version=anchor.table_version,
                 table_rows=table_rows,
                 record_bytes=self.context.record_bytes,

@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
     ConfigurationError,
     ForeignRowsError,
     OffsetOutOfRangeError,
     RetentionOvertookPositionError,
     SchemaMismatchError,
-    TableChangedError,
     TableError,
 )
 from dagster_kafka_flip.ingestion.change_rows import change_columns
@@ -298,7 +298,7 @@ def _check_reaches(anchor: Anchor, state: EnumeratorState, table: DeltaTarget, b
                 f"the stream of {table} is at {offset}, or it is another log. Nothing was replaced. Run it again. If "
                 "the source has a stop or no longer reads the topic, change that first"
             )
-            raise TableChangedError(msg)
+            raise ConcurrentIngestionError(msg)
 
 
 def _check_only_known_columns(there: Collection[str], built: Collection[str], table: DeltaTarget) -> None:

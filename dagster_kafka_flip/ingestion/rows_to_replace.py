@@ -147,12 +147,14 @@ class RowsToReplace:
 
     def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
         for split in plan.splits:
-            earlier = look.earlier.get(split.topic_partition)
+            tp = split.topic_partition
+            earlier = look.earlier.get(tp)
             if earlier is not None and split.starting_offset < earlier.stop:
+                topic_id = earlier.logs.topic_ids.get(tp.topic, "unknown")
                 return TopicRecreatedError(
-                    f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
+                    f"{tp}: the table {self._target} also has, or may have, rows of an earlier topic of this name "
                     f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
-                    f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
+                    f"{topic_id}, cluster {earlier.logs.cluster_id or 'unknown'}). "
                     f"The range to replace has the offsets {split.starting_offset} to {split.stopping_offset}, and "
                     "rows of the two topics with the same offset can't be distinguished: those of the earlier one "
                     f"would be lost. Nothing was written. Choose a range from offset {earlier.stop} on; to replace the "
@@ -170,7 +172,7 @@ class RowsToReplace:
         predicate = scoped.predicate
         if self._table.has_columns([name]):
             predicate = f"{predicate} AND {quoted(name)} IN ({', '.join(map(literal, topics))})"
-        if not self._table.has_rows(predicate):
+        if self._table.delta.rows().where(predicate).isEmpty():
             return None
         first, last = plan.windows[0].window, plan.windows[-1].window
         what, grant = f"the topic {topics[0]} is compacted (cleanup.policy)", ""
@@ -203,12 +205,10 @@ class RowsToReplace:
             _MAY_LOSE & {incident.error for incident in plan.incidents}
             or len(named) < len(LOG_FIELDS)
             or not self._table.has_columns(list(named.values()))
-            or not self._table.has_rows(scoped.predicate)
+            or (rows := self._table.delta.rows().where(scoped.predicate)).isEmpty()
         ):
             return ()
-        there = self._table.rows(scoped.predicate).select(
-            *(f.col(quoted(name)).alias(field) for field, name in named.items())
-        )
+        there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
         # Others' rows without an offset are of no record, and a transform may give a topic another name.
         there = there.where(f.col("topic").isin(sorted({tp.topic for tp in plan.stops})) & f.col("offset").isNotNull())
         gone = there.join(records().select(*LOG_FIELDS), list(LOG_FIELDS), "left_anti").agg(
@@ -241,7 +241,8 @@ class RowsToReplace:
             return rows.where(is_inside)
         place = {_BEFORE + field: quoted(columns[field]) for field in LOG_FIELDS}
         there = (
-            self._table.rows(records_predicate(plan.splits, columns))
+            self._table.delta.rows()
+            .where(records_predicate(plan.splits, columns))
             .groupBy(*(f.col(name).alias(before) for before, name in place.items()))
             .agg(f.every(is_inside).alias(_ALL_INSIDE), f.some(is_inside).alias(_SOME_INSIDE))
         )

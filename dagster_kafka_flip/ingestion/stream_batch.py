@@ -10,38 +10,31 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
 from dagster_kafka_flip.formats.learning import knowing_schemas
-from dagster_kafka_flip.ingestion.change_rows import carried, change_columns, change_rows, with_tombstones
-from dagster_kafka_flip.ingestion.keyed_stream import check_keeps_unavailable
+from dagster_kafka_flip.ingestion.batch_rows import batch_rows
 from dagster_kafka_flip.ingestion.observation import (
     NOTHING_REPORTED,
     BatchObservation,
     Observed,
-    WholeBatch,
     log_observed,
 )
 from dagster_kafka_flip.ingestion.progress import ReadProgress
-from dagster_kafka_flip.ingestion.read_watch import read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.ingestion.result import BatchResult
 from dagster_kafka_flip.ingestion.run_metrics import measure_commit
 from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.source.identity import taken_up
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.interruptible import write_tag
-from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
@@ -86,17 +79,19 @@ class Landing:
     ) -> None:
         self.columns: TableColumns | None = None
         self._spec = spec
-        self._session = session
         self._context = context
         self._table = table
         self._letters = letters
-        self._leave_out_rejected = leave_out_rejected or letters is not None
-        self._key = key or spec.target.key
+        self._rows = batch_rows(
+            session,
+            spec,
+            key=key or spec.target.key,
+            leave_out_rejected=leave_out_rejected or letters is not None,
+        )
 
     def schema(self) -> StructType:
         """Returns the schema of the rows, without reading anything."""
-        rows = self._rows(self._decoded(no_records(self._session)))
-        return (rows.landed if isinstance(rows, Changes) else rows).schema
+        return self._rows.schema()
 
     def land(
         self,
@@ -134,7 +129,7 @@ class Landing:
             assignment = self._context.assignment(batch)
             return knowing_schemas(
                 lambda: write_with(assignment, met),
-                lambda: self._records(assignment),
+                lambda: self._rows.records(assignment),
                 self._spec.decoder,
                 self._spec.log,
             )
@@ -143,7 +138,7 @@ class Landing:
             assignment: SplitAssignment, met: tuple[Incident, ...]
         ) -> tuple[CommitDocument, Committed, BatchObservation]:
             if self._letters is not None and not batch.is_empty:
-                self._letters.prepare(self._records(assignment))
+                self._letters.prepare(self._rows.records(assignment))
             document = CommitDocument(
                 stream=self._spec.target.stream,
                 attempt=uuid.uuid4().hex,
@@ -221,7 +216,7 @@ class Landing:
         """Whether there is no record in a batch's offsets, as compaction leaves them."""
         # If rows are merged by key, Spark then drops what observes them from its adaptive plan.
         try:
-            return self._records(self._context.assignment(batch)).isEmpty()
+            return self._rows.records(self._context.assignment(batch)).isEmpty()
         except Exception:  # noqa: BLE001 - the batch is committed, and what can't be read stays unknown
             return False
 
@@ -235,14 +230,7 @@ class Landing:
         """Commits a batch. A repeat is the same attempt with the same plan, if the logs still hold its records."""
         if attempt_number > 1:
             self._check_still_in_log(assignment)
-        # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
-        splits = assignment.plan.splits
-        watch = BatchObservation(splits, WholeBatch(splits))
-        with dead_spark_as_error():
-            rows = self._decoded(self._records(assignment), watch)
-            if self._spec.transform is not None and not assignment.plan.is_empty:
-                watch.whole.transformed(rows)
-        batch = self._rows(rows)
+        batch, watch = self._rows.rows(assignment)
         with dead_spark_as_error():
             columns = self._table.check_schema((batch.landed if isinstance(batch, Changes) else batch).schema)
         before = () if self.columns is None else self.columns.changes
@@ -251,12 +239,12 @@ class Landing:
         plan = assignment.plan
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:
-            with read_watched(self._session, write_tag(document.attempt), progress, self._spec.log):
+            with self._rows.watched(document.attempt, progress):
                 return TableWriter(self._table).commit(batch, document, takes_up), watch
         except WriteFailedError as error:
             if is_rejection(error):
                 nulls = not self._spec.target.key
-                raise rejected_records(self._records(assignment), self._spec.decoder, nulls=nulls) from None
+                raise rejected_records(self._rows.records(assignment), self._spec.decoder, nulls=nulls) from None
             if (truncated := truncation(error, str(self._spec.target))) is not None:
                 raise truncated from None
             raise
@@ -268,33 +256,3 @@ class Landing:
             return
         with contextlib.closing(self._spec.source.restore_enumerator(self._context, plan.state)) as enumerator:
             enumerator.replay(plan.splits)
-
-    def _records(self, assignment: SplitAssignment) -> DataFrame:
-        if assignment.plan.is_empty:
-            return no_records(self._session)
-        return self._spec.read(self._spec.source, self._session, assignment)
-
-    def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
-        decoder = self._spec.decoder
-        keyed = bool(self._key)
-        carry = carried(decoder) if keyed else ()
-        if self._key:
-            records = with_tombstones(records)
-        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, carry, keyed=keyed)
-        if self._key:
-            rows = change_rows(staged, decoder, self._key, leave_out_rejected=self._leave_out_rejected)
-        else:
-            rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
-        result = transformed(rows, self._spec.transform)
-        if self._spec.target.key:
-            check_keeps_unavailable(rows, result, change_columns(decoder.columns))
-        return result
-
-    def _rows(self, rows: DataFrame) -> DataFrame | Changes:
-        """The rows as the table takes them."""
-        mode = self._spec.target.mode
-        if isinstance(mode, Append):
-            return rows
-        changes = Changes(rows, mode, change_columns(self._spec.decoder.columns), mode.key)
-        changes.check(str(self._spec.target))
-        return changes

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
 from dagster_kafka_flip.settings.names import counted, first_few
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
@@ -82,7 +82,8 @@ class StreamPlanner:
             # Plans before creating the table, so that an unreadable source leaves no table behind.
             enumerator, plan = self._begin_anew(source)
             anchor = self._settled(self._table.made(self._schema()))
-            if anchor.state is None:
+            # Another run may have made it and begun meanwhile, and a RESTORE may have undone that.
+            if anchor.state is None and anchor.undone_start is None:
                 # A run of windows may have created it meanwhile.
                 self._table.check_takes_streams()
                 return self._checked(StreamPlan(anchor, source, enumerator, plan))
@@ -133,7 +134,7 @@ class StreamPlanner:
         ):
             return True
         kept_until = self._table.kept_until(anchor)
-        if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
+        if kept_until is None or wall_clock.now() < kept_until:
             return False
         self._spec.log.info(
             "the position's commit is older than half the log's retention of %s (since %s); committing it again",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -45,6 +44,7 @@ from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilte
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
@@ -54,6 +54,7 @@ from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.table.window_predicates import kept_predicate, time_predicate
 from dagster_kafka_flip.table.windowed_table import Replacement
@@ -124,7 +125,7 @@ class WindowLanding:
         Raises:
             TableError: The table can't be created.
         """
-        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, _now_ms())
+        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, wall_clock.now_ms())
         self._table.create(self._schema(), landed)
 
     def _schema(self) -> StructType:
@@ -386,7 +387,7 @@ class WindowLanding:
             records = self._records(batch.assignment)
         try:
             with self._watching(batch, look := f"{attempt}-look"):
-                batch.losses = self._table.read(lambda: self._lost(records, batch), look)
+                batch.losses = TableWriter(self._table.delta).read(lambda: self._lost(records, batch), look)
             return self._write_rows(records, batch, attempt)
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
@@ -436,7 +437,7 @@ class WindowLanding:
                 batch.plan.state,
                 batch.plan.stops,
                 self._target.stream,
-                batch.look.until_ms or _now_ms(),
+                batch.look.until_ms or wall_clock.now_ms(),
                 batch.plan.made_again,
             )
             self._table.keep(landed, batch.look)
@@ -540,10 +541,6 @@ def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState
         state.watermark,
         {**known.leader_epochs, **state.leader_epochs},
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:

@@ -62,8 +62,12 @@ def _beside(spark: SparkSession) -> Any:
 
 
 def _take_over(spark: SparkSession, session: SparkSession) -> None:
-    theirs: dict[str, str] = session.conf.getAll
-    for name, value in spark.conf.getAll.items():
+    ours, theirs = spark.conf.getAll, session.conf.getAll
+    for name in theirs.keys() - ours.keys():
+        # Spark was started with it, and it was unset since.
+        with contextlib.suppress(Exception):
+            session.conf.unset(name)
+    for name, value in ours.items():
         if theirs.get(name) != value:
             # What Spark fixes at its start is the same for both.
             with contextlib.suppress(Exception):

@@ -34,6 +34,7 @@ RELIED_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": _OLD_DATES,
     "spark.sql.parquet.int96RebaseModeInRead": _OLD_DATES,
     "spark.sql.parquet.int96RebaseModeInWrite": _OLD_DATES,
+    "spark.sql.parquet.outputTimestampType": (("INT96", "TIMESTAMP_MICROS"), "times would lose their microseconds"),
 }
 """The values that each may have, none if it must not be set, and what happens with another one."""
 

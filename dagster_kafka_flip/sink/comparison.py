@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, VersionsGoneError
+from dagster_kafka_flip.reader.kafka_reader import reader_options
+from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import shown
@@ -22,24 +23,25 @@ from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
 from dagster_kafka_flip.sink.table_versions import TableVersions, reading
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-    from dagster_kafka_flip.sink.progress import SchemaIds
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.sample import LoggedRecord
 
 # Maximum number of keys to show for each kind of difference.
 _SHOWN = 5
 # Maximum number of differing values to check: with more, it is unknown whether a new column explains them.
 _MOST_EXPLAINED = 1000
+# So many keys are sent to all tasks, so that Spark does not sort the table by its keys.
+_FEW_KEYS = 100_000
 
 
 @dataclass
@@ -112,86 +114,6 @@ class _State:
     progress: tuple[Progress, ...]
     ends: Mapping[TopicPartition, int]
     is_open: bool
-
-
-class _Log:
-    """The content of a topic.
-
-    Args:
-        frames: What keys and values of the last run's schemas begin with.
-        has_keys: Whether the last record of each key counts, and not how often each record is there.
-
-    Attributes:
-        keys: By key the digest of the last value, and where it is.
-        values: By key the last value.
-        rows: How often each key and digest is there.
-    """
-
-    def __init__(self, frames: tuple[bytes, bytes], *, has_keys: bool) -> None:
-        self._of_key, self._of_value = frames
-        self._has_keys = has_keys
-        self.keys: dict[bytes | None, tuple[str | None, TopicPartition]] = {}
-        self.values: dict[bytes | None, bytes | None] = {}
-        self.rows: dict[tuple[bytes | None, str | None], int] = {}
-        self._moved: set[bytes | None] = set()
-        # Keys whose last value has another schema than the last run's.
-        self._earlier: set[bytes | None] = set()
-        self._foreign_keys = self._foreign_values = 0
-
-    def add(self, record: LoggedRecord) -> None:
-        """Takes the next record."""
-        key, value = record.key, record.value
-        is_earlier = value is not None and not value.startswith(self._of_value)
-        self._foreign_keys += key is not None and not key.startswith(self._of_key)
-        digest = None if value is None else hashlib.md5(value, usedforsecurity=False).hexdigest()
-        if not self._has_keys:
-            self._foreign_values += is_earlier
-            self.rows[key, digest] = self.rows.get((key, digest), 0) + 1
-            return
-        last = self.keys.get(key)
-        if last is not None and last[1] != record.topic_partition:
-            self._moved.add(key)
-        self.keys[key], self.values[key] = (digest, record.topic_partition), value
-        (self._earlier.add if is_earlier else self._earlier.discard)(key)
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether there are records that no row can be compared with, so that rows may seem to be missing."""
-        return bool(self._foreign_keys or self._foreign_values)
-
-    def is_unclear(self, key: bytes | None) -> bool:
-        """Whether the last record of a key can't be compared."""
-        return key in self._moved or key in self._earlier
-
-    def unknown(self, schema_ids: SchemaIds) -> list[str]:
-        """What can't be compared, and why.
-
-        Args:
-            schema_ids: The last run's schemas of key and value.
-        """
-        of_key, of_value = schema_ids
-        differences: list[str] = []
-        for count, what, number in (
-            (self._foreign_keys, "a key", of_key),
-            (self._foreign_values, "a value", of_value),
-        ):
-            if count:
-                differences.append(
-                    f"{counted(count, 'record')} with {what} that is not of the last run's schema, {number}, can't be "
-                    "compared with rows"
-                )
-        # With foreign records nothing is compared at all.
-        if self._earlier and not self.is_foreign:
-            differences.append(
-                f"the last records of {counted(len(self._earlier), 'key')} are not of the last run's schema, "
-                f"{of_value}, so only the other keys were compared"
-            )
-        if self._moved:
-            differences.append(
-                f"{counted(len(self._moved), 'key')} with records in several topic partitions: it is unknown which "
-                "record is the last"
-            )
-        return differences
 
 
 class TopicComparison:
@@ -274,24 +196,18 @@ class TopicComparison:
             KafkaPartitionSplit(tp, starts[tp], end) for tp, end in sorted(state.ends.items()) if starts[tp] < end
         ]
         last = state.progress[0]
-        log = _Log(self._frames(last, found), has_keys=self._has_keys)
+        frames = self._frames(last, found)
         if found.unknown:
             return
-        for record in cluster.records(ranges, READ_COMMITTED) if ranges else ():
-            found.records += 1
-            log.add(record)
-        found.unknown += log.unknown(last.schema_ids)
-        if log.is_foreign:
+        log = self._log(ranges, frames)
+        if not self._is_comparable(log, last, found):
             return
         # With the schemas of the last run: a check registers none.
         segment = Segment(last.version, last.version, is_snapshot=True, schema_ids=last.schema_ids)
         try:
             with reading(TableVersions(self._spark, self._source), segment):
                 expected = self._expected(segment)
-                if self._has_keys:
-                    self._compare_keys(expected, log, found)
-                else:
-                    self._compare_rows(expected, log.rows, found)
+                (self._compare_keys if self._has_keys else self._compare_rows)(expected, log, found)
         except VersionsGoneError:
             found.unknown.append(
                 f"version {last.version} of the table, which is the published one, can't be read any more (VACUUM, log "
@@ -316,6 +232,71 @@ class TopicComparison:
         of_key, of_value = frames
         return of_key, of_value
 
+    def _log(self, ranges: Sequence[KafkaPartitionSplit], frames: tuple[bytes, bytes]) -> DataFrame:
+        """The topic, read once: the last record of each key, or how often each key and value are there.
+
+        `other_key` and `other_value` say of key and value whether they don't begin as those of the last run.
+        """
+        from pyspark.sql import functions as f
+
+        if ranges:
+            options = reader_options(ranges, KafkaSource(topics=(self._sink.topic,), connection=self._connection))
+            records = self._spark.read.format("kafka").options(**options).load()
+        else:
+            records = no_records(self._spark)
+
+        def other(name: str, frame: bytes) -> Column:
+            return f.coalesce(~f.startswith(name, f.lit(bytearray(frame))), f.lit(False))
+
+        of_key, of_value = frames
+        records = records.withColumnsRenamed({"key": "log_key", "value": "log_value"})
+        log = records.groupBy("log_key", *(() if self._has_keys else ("log_value",))).agg(
+            f.max_by("log_value", "offset").alias("last"),
+            f.count("*").alias("records"),
+            (f.min("partition") != f.max("partition")).alias("moved"),
+        )
+        log = log.select("log_key", f.col("last").alias("log_value"), "records", "moved")
+        other_key, other_value = other("log_key", of_key), other("log_value", of_value)
+        return kept_rows(log.select("*", other_key.alias("other_key"), other_value.alias("other_value")))
+
+    def _is_comparable(self, log: DataFrame, last: Progress, found: Comparison) -> bool:
+        """Whether the records can be compared with rows. Notes what can't be."""
+        from pyspark.sql import functions as f
+
+        def total(name: str, condition: str) -> Column:
+            return f.coalesce(f.sum(f.when(f.expr(condition), f.col(name))), f.lit(0))
+
+        one = log.withColumn("one", f.lit(1)).agg(
+            total("records", "true"),
+            total("records", "other_key"),
+            total("records", "other_value"),
+            total("one", "other_value"),
+            total("one", "moved"),
+        )
+        ((found.records, other_keys, other_values, earlier, moved),) = one.collect()
+        of_key, of_value = last.schema_ids
+        if self._has_keys:
+            other_values = 0
+        for count, what, number in ((other_keys, "a key", of_key), (other_values, "a value", of_value)):
+            if count:
+                found.unknown.append(
+                    f"{counted(count, 'record')} with {what} that is not of the last run's schema, {number}, can't be "
+                    "compared with rows"
+                )
+        # Rows of such records would seem to be missing.
+        is_comparable = not other_keys and not other_values
+        if earlier and is_comparable:
+            found.unknown.append(
+                f"the last records of {counted(earlier, 'key')} are not of the last run's schema, {of_value}, so only "
+                "the other keys were compared"
+            )
+        if moved and self._has_keys:
+            found.unknown.append(
+                f"{counted(moved, 'key')} with records in several topic partitions: it is unknown which record is the "
+                "last"
+            )
+        return is_comparable
+
     def _starts(
         self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
@@ -339,47 +320,37 @@ class TopicComparison:
             f.concat(f.lit(bytearray(frame)), name) for name, frame in zip(("key", "value"), read.frames, strict=True)
         )
         return read.rows.select(
-            key.alias("key"),
-            value.alias("value"),
-            f.md5(value).alias("digest"),
-            f.col("problem").isNotNull().alias("has_problem"),
+            key.alias("key"), value.alias("value"), f.col("problem").isNotNull().alias("has_problem")
         )
 
-    def _compare_keys(self, expected: DataFrame, log: _Log, found: Comparison) -> None:
+    def _compare_keys(self, expected: DataFrame, log: DataFrame, found: Comparison) -> None:
         from pyspark.sql import functions as f
 
-        published = self._spark.createDataFrame(
-            [(key, digest, not log.is_unclear(key)) for key, (digest, _) in log.keys.items()],
-            "log_key binary, log_digest string, is_known boolean",
-        )
         same = f.col("key").eqNullSafe(f.col("log_key"))
         if not found.is_whole:
-            # Few keys, so that Spark does not sort the table by all its keys.
-            expected = expected.join(f.broadcast(published), same, "left_semi")
+            keys = log.select("log_key")
+            expected = expected.join(f.broadcast(keys) if found.records <= _FEW_KEYS else keys, same, "left_semi")
         of_table = expected.groupBy("key").agg(
-            f.count("*").alias("rows"),
-            f.first("value").alias("value"),
-            f.first("digest").alias("digest"),
-            f.first("has_problem").alias("has_problem"),
+            f.count("*").alias("rows"), f.first("value").alias("value"), f.first("has_problem").alias("has_problem")
         )
-        both = of_table.join(published, same, "full" if found.is_whole else "right")
-        has_row, has_record = f.col("rows").isNotNull(), f.col("is_known").isNotNull()
+        both = of_table.join(log, same, "full" if found.is_whole else "right")
+        has_row, has_record = f.col("rows").isNotNull(), f.col("records").isNotNull()
         # A row that can't be serialized has no value either, but nothing is equal to it.
         can_be = ~f.coalesce("has_problem", f.lit(False))
         kind = (
-            f.when(~f.coalesce("is_known", f.lit(True)), "unclear")
+            f.when(f.col("moved") | f.col("other_value"), "unclear")
             .when(f.col("rows") > 1, "twice")
             .when(has_row & ~has_record & f.col("value").isNull() & can_be, "equal")
             .when(has_row & ~has_record, "missing")
-            .when(~has_row & f.col("log_digest").isNotNull(), "surplus")
-            .when(f.col("digest").eqNullSafe(f.col("log_digest")) & can_be, "equal")
+            .when(~has_row & f.col("log_value").isNotNull(), "surplus")
+            .when(f.col("value").eqNullSafe(f.col("log_value")) & can_be, "equal")
             .otherwise("differing")
         )
-        judged = both.select(f.coalesce("key", "log_key").alias("key"), "value", kind.alias("kind"))
+        judged = both.select(f.coalesce("key", "log_key").alias("key"), "value", "log_value", kind.alias("kind"))
         kept = kept_rows(judged)
         counts = {row["kind"]: row["count"] for row in kept.groupBy("kind").count().collect()}
         elsewhere = kept.where(f.col("kind").isin("missing", "surplus")).select("kind", "key").limit(_SHOWN).collect()
-        differing = kept.where("kind = 'differing'").select("key", "value").limit(_MOST_EXPLAINED + 1).collect()
+        differing = kept.where("kind = 'differing'").drop("kind").limit(_MOST_EXPLAINED + 1).collect()
         found.keys = sum(count for kind, count in counts.items() if kind != "unclear")
         found.missing, found.surplus = counts.get("missing", 0), counts.get("surplus", 0)
         found.differing = counts.get("differing", 0)
@@ -387,8 +358,7 @@ class TopicComparison:
             found.unknown.append(
                 f"{counted(counts['twice'], 'key')} with several rows in the table: it is unknown which row is the last"
             )
-        of_log = [(None if key is None else bytes(key), value) for key, value in differing]
-        others = [key for key, value in of_log if not self._is_earlier(log.values.get(key), value)]
+        others = [key for key, value, log_value in differing if not self._is_earlier(log_value, value)]
         found.earlier_columns = len(differing) - len(others)
         if len(differing) <= _MOST_EXPLAINED:
             found.differing = len(others)
@@ -412,22 +382,16 @@ class TopicComparison:
             return False
         return before != now and is_earlier(before, now, self._types)
 
-    def _compare_rows(
-        self, expected: DataFrame, log: Mapping[tuple[bytes | None, str | None], int], found: Comparison
-    ) -> None:
+    def _compare_rows(self, expected: DataFrame, log: DataFrame, found: Comparison) -> None:
         from pyspark.sql import functions as f
 
         if self._source.skip_change_commits:
             found.unknown.append("skip_change_commits: the table may have rows that the sink never had to publish")
             return
-        published = self._spark.createDataFrame(
-            [(key, digest, count) for (key, digest), count in log.items()],
-            "log_key binary, log_digest string, log_rows bigint",
-        )
-        of_table = expected.groupBy("key", "digest").agg(f.count("*").alias("rows"))
-        same = f.col("key").eqNullSafe(f.col("log_key")) & f.col("digest").eqNullSafe(f.col("log_digest"))
-        both = of_table.join(published, same, "full" if found.is_whole else "right")
-        rows, records = f.coalesce("rows", f.lit(0)), f.coalesce("log_rows", f.lit(0))
+        of_table = expected.groupBy("key", "value").agg(f.count("*").alias("rows"))
+        same = f.col("key").eqNullSafe(f.col("log_key")) & f.col("value").eqNullSafe(f.col("log_value"))
+        both = of_table.join(log, same, "full" if found.is_whole else "right")
+        rows, records = f.coalesce("rows", f.lit(0)), f.coalesce("records", f.lit(0))
         key = f.coalesce("key", "log_key").alias("key")
         judged = both.select(key, (rows - records).alias("more"), records.alias("records"))
         kept = kept_rows(judged)

@@ -100,7 +100,7 @@ class Lane:
             self.connect()
         if self._is_exact:
             self._poll(max(0.0, self._connected - time.monotonic()))
-            self._until(self._connection.request_timeout, "init_transactions", self._producer.init_transactions)
+            self._until(self._connection.request_timeout, "init_transactions")
 
     def _config(self) -> dict[str, Any]:
         sink = self._sink
@@ -218,7 +218,7 @@ class Lane:
         self.write(self._sink.progress_name, key, progress.to_bytes(), partition=progress.lane)
         if self._is_exact:
             left = self._sink.transaction_timeout.total_seconds() - self.age
-            self._until(max(_STEP_SECONDS, left), "commit_transaction", self._producer.commit_transaction)
+            self._until(max(_STEP_SECONDS, left), "commit_transaction")
             self._check("records")
             self._producer = None
         else:
@@ -276,13 +276,14 @@ class Lane:
         """Says in the log what the block waits for, if it takes long."""
         return said_while_waiting(self._log, lambda: self._failures.awaited(what))
 
-    def _until(self, seconds: float, what: str, call: Callable[[float], None]) -> None:
+    def _until(self, seconds: float, what: str) -> None:
         """Repeats a call of the transactional client until it has ended; each continues the one before."""
+        # No local name keeps the producer: an error has these names, and a producer asks on as long as it is there.
         deadline = time.monotonic() + seconds
         with self._said(what):
             while True:
                 try:
-                    call(_STEP_SECONDS)
+                    getattr(self._producer, what)(_STEP_SECONDS)
                 except confluent_kafka.KafkaException as error:  # noqa: PERF203 - each call waits
                     failed = error.args[0]
                     self._poll(0)

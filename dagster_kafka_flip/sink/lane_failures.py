@@ -110,9 +110,9 @@ class LaneFailures:
                 return self._timed_out(age, what)
             return SinkFencedError(
                 f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
-                f"{self._id} ({name}). {self._invisible}. The other run continues; if it failed for the same reason, "
-                "because both started at the same moment, run again. If you expect no other run, find out who else "
-                "uses this transactional_id_prefix"
+                f"{self._id} ({name}). {self._invisible}. The other run continues. If there is none, because both "
+                "started at the same moment, or a request of a run that gave up came to the brokers late, run again. "
+                "If that fails, too, find out who else uses this transactional_id_prefix"
             )
         if name in _RIGHTS:
             right = _RIGHTS[name].format(id=self._id, topics=self._topics())

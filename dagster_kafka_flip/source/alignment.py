@@ -74,7 +74,7 @@ def _check_are_records(offsets: Position, times: Times) -> None:
             msg = (
                 f"{tp}: the lookup by timestamp returned offset {offset}, which holds a transaction marker (dated by "
                 "the broker's clock) or a record of an aborted transaction. The topic's event time is unknown, so "
-                "nothing was read. Remove set_watermark_alignment to read it"
+                "nothing was read. Remove its max_drift to read it"
             )
             raise EventTimeUnknownError(msg)
 

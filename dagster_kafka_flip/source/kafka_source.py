@@ -36,6 +36,7 @@ from dagster_kafka_flip.source.table_options import source_fields
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+    from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription
     from dagster_kafka_flip.source.window import Windows
@@ -181,17 +182,17 @@ class KafkaSource(Settings):
         given = [name for name in ("topics", "topic_pattern", "partitions") if getattr(self, name) is not None]
         if len(given) != 1:
             msg = "exactly one of topics, a topic pattern or a set of partitions is needed; " + (
-                f"given: {' and '.join(given)}" if given else "given: none; call set_topics"
+                f"given: {' and '.join(given)}" if given else "given: none; set topics"
             )
             raise ValueError(msg)
         if self.stopping_offsets.kind is OffsetsKind.EARLIEST:
-            msg = "earliest is not a valid stop: nothing would ever be read"
+            msg = "earliest is not a valid stop: nothing would ever be read. Use latest, or leave the stop out"
             raise ValueError(msg)
         if self.group_id is None and (self.starting_offsets.needs_group or self.stopping_offsets.needs_group):
-            msg = "committed offsets need a group id; call set_group_id"
+            msg = "committed offsets need a group id: set the source's group_id"
             raise ValueError(msg)
         if self.commit_offsets and self.group_id is None:
-            msg = "committing offsets needs a group id; call set_group_id"
+            msg = "committing offsets needs a group id: set the source's group_id"
             raise ValueError(msg)
         for initializer in (self.starting_offsets, self.stopping_offsets):
             for topic_partition in initializer.offsets or {}:
@@ -232,11 +233,9 @@ class KafkaSource(Settings):
         return self._enumerator(context, state)
 
     def _enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState | None) -> KafkaSourceEnumerator:
-        from dagster_kafka_flip.source.cluster import KafkaCluster
         from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 
-        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
-        return KafkaSourceEnumerator(self, cluster, context, state)
+        return KafkaSourceEnumerator(self, self._cluster(context), context, state)
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
         """Returns an enumerator for time windows; it ignores the source's own start and stop.
@@ -244,11 +243,15 @@ class KafkaSource(Settings):
         Raises:
             ConfigurationError: The source has no connection.
         """
-        from dagster_kafka_flip.source.cluster import KafkaCluster
         from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
-        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
-        return WindowEnumerator(self, cluster, windows, context)
+        return WindowEnumerator(self, self._cluster(context), windows, context)
+
+    def _cluster(self, context: SplitEnumeratorContext) -> Cluster:
+        """Opens the port to Kafka."""
+        from dagster_kafka_flip.source.cluster import KafkaCluster
+
+        return KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
 
     def required_connection(self) -> KafkaConnection:
         """The connection of the source.
@@ -344,7 +347,7 @@ class KafkaSource(Settings):
             values |= {"starting_offsets": starting_offsets, "overrides_position": True}
         if stopping_offsets is not None:
             values["stopping_offsets"] = stopping_offsets
-        return KafkaSource(**values)
+        return type(self)(**values)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

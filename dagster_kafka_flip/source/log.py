@@ -96,7 +96,7 @@ class TopicSettings:
 
 
 class Cluster(TopicDirectory, Protocol):
-    """Cluster requests of the enumerator; `KafkaCluster` implements them."""
+    """The port to Kafka: all requests of planning and recovery; `KafkaCluster` implements them."""
 
     def cluster_id(self) -> str | None:
         """The cluster's id; None if unknown."""

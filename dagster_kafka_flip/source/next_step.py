@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
 WHERE = "<earliest, latest, timestamp:..., or offsets:{...}>"
 """Placeholder for a position that only the user knows."""
+
+AS_PRINTED = "<offsets:{...} as printed>"
+"""Placeholder for the position that another stream has given up."""
 
 TOPIC = ("<topic>",)
 """Placeholder for the topics of a stream without any known topics."""
 
 
-def backfill(asset: str, defined_in: Iterable[str]) -> str:
-    """Returns the command that shows what a backfill would read.
+def plan_range(asset: str, defined_in: Iterable[str]) -> str:
+    """Returns the command that shows what would land a range of time again.
 
     Args:
         asset: The asset's key.
         defined_in: The options that say where it is defined.
     """
-    options = ["--asset", asset, *defined_in, "--from", "<time>", "--to", "<time>", "--dry-run"]
-    return f"dagster-kafka-flip backfill {_written(options)}"
+    options = ["--asset", asset, *defined_in, "--from", "<time>", "--to", "<time>"]
+    return f"dagster-kafka-flip plan {_written(options)}"
 
 
-def materialize(asset: str, partition: str, defined_in: Iterable[str]) -> str:
-    """Returns Dagster's command that materializes one partition of an asset.
+def materialize(
+    asset: str,
+    defined_in: Iterable[str],
+    *,
+    partitions: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+) -> str:
+    """Returns Dagster's command that materializes an asset in one run.
 
     Args:
         asset: The asset's key.
-        partition: The partition's key.
         defined_in: The options that say where it is defined.
+        partitions: The keys of contiguous partitions.
+        config: The run's config.
     """
-    return f"dagster asset materialize {_written(['--select', asset, '--partition', partition, *defined_in])}"
+    words = ["--select", asset]
+    if len(partitions) == 1:
+        words += ["--partition", partitions[0]]
+    elif partitions:
+        words += ["--partition-range", f"{partitions[0]}...{partitions[-1]}"]
+    if config is not None:
+        words += ["--config-json", json.dumps(config)]
+    return f"dagster asset materialize {_written([*words, *defined_in])}"
 
 
 def show_position(asset: str, defined_in: Iterable[str], *, publishes: bool = False) -> str:

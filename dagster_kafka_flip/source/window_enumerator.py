@@ -7,11 +7,11 @@ the run. See section 8 of docs/architecture.md.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.identity import check_same_logs, found_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
@@ -102,11 +102,6 @@ def exact_windows(
 _logger = logging.getLogger(__name__)
 
 
-def now_milliseconds() -> int:
-    """The current time, in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class WindowEnumerator:
     """Turns windows into offsets.
 
@@ -130,7 +125,7 @@ class WindowEnumerator:
         self._cluster = cluster
         self._windows = windows
         self._context = context
-        self._now = now or now_milliseconds
+        self._now = now or wall_clock.now_ms
 
     def discover(self) -> None:
         """Checks that the topics exist.

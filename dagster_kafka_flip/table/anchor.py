@@ -6,7 +6,7 @@ Pure functions on commits. Section 6 of docs/architecture.md has the rules.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.table.commit_chain import moves
 from dagster_kafka_flip.table.effect import Effect, brings_rows, effect_of
 from dagster_kafka_flip.table.history import check_between, documented, page_with
 
@@ -46,7 +47,7 @@ class Anchor:
             its transaction version.
         state: The stream's state; None if it has no commit yet.
         table_rows: Rows of the table at `table_version`; None if unknown from history.
-        other_streams: States of other streams whose commits were found on the way.
+        other_streams: The newest documents of other streams whose commits were found on the way.
         committed_ms: Time of the commit with the position, in milliseconds since the epoch; None if there is none.
             Delta removes it after the log retention.
         document: The document of that commit; None if there is none.
@@ -62,7 +63,7 @@ class Anchor:
     version: int
     state: EnumeratorState | None
     table_rows: int | None
-    other_streams: Mapping[str, EnumeratorState]
+    other_streams: Mapping[str, CommitDocument]
     committed_ms: int | None = None
     document: CommitDocument | None = None
     routed: RoutedBatch | None = None
@@ -122,40 +123,32 @@ def find_anchor(
     return _Walk(stream, table, tolerated, restored, expired, has_rows).run(iter(commits))
 
 
+@dataclass
 class _Walk:
-    def __init__(
-        self,
-        stream: str,
-        table: str,
-        tolerated: Collection[type[KafkaFlipError]],
-        restored: RestoredVersions | None,
-        expired: Callable[[int, int], Anchor] | None,
-        has_rows: HasRows | None,
-    ) -> None:
-        self._stream = stream
-        self._table = table
-        self._tolerated = tolerated
-        self._restored = restored
-        self._expired = expired
-        self._has_rows = has_rows
-        self._incidents: list[Incident] = []
-        self._newest: int | None = None
-        self._oldest = -1
-        self._restore: Commit | None = None
-        self._visible_up_to: int | None = None
-        # Commits that a RESTORE undid.
-        self._undone: list[Commit] = []
-        # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
-        self._replaced: Commit | None = None
-        self._first_replaced = -1
-        self._foreign: Commit | None = None
-        # As above, if history does not show whether it added rows.
-        self._maybe_foreign: Commit | None = None
-        # Rows added after the searched commit; None once unknown.
-        self._rows_since: int | None = 0
-        self._other_streams: dict[str, EnumeratorState] = {}
-        # The first planned repair since the last relevant commit.
-        self._repair: tuple[Commit, WindowsDocument] | None = None
+    _stream: str
+    _table: str
+    _tolerated: Collection[type[KafkaFlipError]]
+    _restored: RestoredVersions | None
+    _expired: Callable[[int, int], Anchor] | None
+    _has_rows: HasRows | None
+    _incidents: list[Incident] = field(default_factory=list["Incident"])
+    _newest: int | None = None
+    _oldest: int = -1
+    _restore: Commit | None = None
+    _visible_up_to: int | None = None
+    # Commits that a RESTORE undid.
+    _undone: list[Commit] = field(default_factory=list["Commit"])
+    # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
+    _replaced: Commit | None = None
+    _first_replaced: int = -1
+    _foreign: Commit | None = None
+    # As above, if history does not show whether it added rows.
+    _maybe_foreign: Commit | None = None
+    # Rows added after the searched commit; None once unknown.
+    _rows_since: int | None = 0
+    _other_streams: dict[str, CommitDocument] = field(default_factory=dict[str, "CommitDocument"])
+    # The first planned repair since the last relevant commit.
+    _repair: tuple[Commit, WindowsDocument] | None = None
 
     def run(self, commits: Iterator[Commit]) -> Anchor:
         for commit in commits:
@@ -169,11 +162,11 @@ class _Walk:
             if document is not None and document.stream == self._stream:
                 return self._found(commit, document, commits)
             if document is not None:
-                self._other_streams.setdefault(document.stream, document.state)
+                self._other_streams.setdefault(document.stream, document)
                 self._add_rows(commit.rows_gained)
                 continue
             effect = effect_of(commit)
-            self._check_repairs(commit, effect)
+            self._check_repairs(commit)
             if effect is Effect.CREATES:
                 return self._created(commit)
             if (version := commit.restored_version) is not None:
@@ -183,21 +176,25 @@ class _Walk:
             else:
                 self._pass_over(commit, effect)
         if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
-            return self._expired(self._oldest, self._newest)
+            # What the history still has of other streams counts for a recorded position, too.
+            return replace(self._expired(self._oldest, self._newest), other_streams=self._other_streams)
         msg = (
             f"the table {self._table} no longer has the history that holds the position of the stream "
             f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream. "
-            "Nothing was read. Delta removes commits after delta.logRetentionDuration"
+            "Nothing was read. Delta removes commits after delta.logRetentionDuration. Check the table's last offsets, "
+            f"and set the position: {set_position(self._table, self._stream, topics=TOPIC)}"
         )
         raise PositionLostError(msg)
 
-    def _check_repairs(self, commit: Commit, effect: Effect) -> None:
-        """A repair that was planned before the table was restored may have records that the stream will write again."""
+    def _check_repairs(self, commit: Commit) -> None:
+        """A repair that was planned before the position went back may have records that the stream will write again."""
         repair = commit.windows()
         if repair is not None and repair.repairs == self._stream:
             if self._repair is None or repair.base_version < self._repair[1].base_version:
                 self._repair = commit, repair
-        elif effect in {Effect.RESTORES, Effect.REPLACES} and self._repair is not None:
+        elif self._repair is not None and (
+            effect_of(commit) in {Effect.RESTORES, Effect.REPLACES} or moves(commit, self._stream)
+        ):
             written, planned = self._repair
             if planned.base_version < commit.version:
                 msg = (
@@ -303,6 +300,7 @@ class _Walk:
             went_on = "The run continued from the position; the deleted rows are not written again."
             # Rows deleted by others are before the position; history does not show how many.
             self._incidents.append(tolerate(TableReplacedError(msg), self._tolerated, went_on))
+        self._check_repairs(commit)
         # Stops here: each page of history costs a query, and a table may have thousands of commits. An anchor on the
         # page that was read costs none.
         newest = commit.version if self._newest is None else self._newest
@@ -313,19 +311,14 @@ class _Walk:
             earlier.append(each)
             # A repair that the batch's plan did not see may be of before a RESTORE that is behind the batch.
             if each.version > document.base_version or each.windows() is None:
-                self._check_repairs(each, effect_of(each))
+                self._check_repairs(each)
             if each.version <= (last if self._repair is None else min(last, self._repair[1].base_version)):
                 break
         check_between(earlier, document, commit.version, self._table)
-        between = [later for later in earlier if later.version > document.base_version]
-        for other in between:
-            # A concurrent stream's commit may be before the commit that ends this walk.
-            company = other.document()
-            if company is not None and company.stream != self._stream:
-                self._other_streams.setdefault(company.stream, company.state)
         table_rows = None
         landed = commit.rows_gained
-        if None not in (document.rows_before, self._rows_since, landed) and not between:
+        is_next = all(each.version <= document.base_version for each in earlier)
+        if None not in (document.rows_before, self._rows_since, landed) and is_next:
             table_rows = (document.rows_before or 0) + (self._rows_since or 0) + (landed or 0)
         return self._anchor(commit, document.state, table_rows, document)
 

@@ -85,6 +85,11 @@ class Commit:
         return f" {json.dumps(shown)}" if shown else ""
 
     @property
+    def properties_set(self) -> dict[str, str]:
+        """The table properties that an ALTER TABLE set; empty for other commits."""
+        return json.loads((self.operation == "SET TBLPROPERTIES" and self.parameters.get("properties")) or "{}")
+
+    @property
     def named(self) -> str:
         """The version, with what it did."""
         return f"version {self.version} ({self.operation or 'an operation without a name'}{self.shown_parameters})"

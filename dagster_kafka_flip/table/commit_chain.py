@@ -161,7 +161,7 @@ def _restored(
 def _compared(before: _State, commit: Commit, document: CommitDocument) -> Iterator[Break]:
     if before.document is None:
         return
-    reason = _reason(document)
+    reason = why_elsewhere(document)
     if before.doubt is not None:
         yield _doubted(before, before.doubt, reason)
     known, state = before.document.state, document.state
@@ -200,13 +200,20 @@ def _doubted(current: _State, doubt: Commit, reason: str | None) -> Break:
     return Break(doubt.version, what, reason=reason)
 
 
-def _reason(document: CommitDocument) -> str | None:
+def why_elsewhere(document: CommitDocument) -> str | None:
+    """Why a commit may begin elsewhere than the one before it ended; None if it does not."""
     if document.reason is not None:
         return f"position moved manually: {document.reason}"
     if document.overrides_start:
         return "start was overridden"
     tolerated = sorted({incident.error for incident in document.incidents} & _MOVING)
     return f"tolerated: {', '.join(tolerated)}" if tolerated else None
+
+
+def moves(commit: Commit, stream: str) -> bool:
+    """Whether a commit may have taken a stream's position back, or to another log."""
+    document = commit.document()
+    return document is not None and document.stream == stream and why_elsewhere(document) is not None
 
 
 def _some(partitions: Sequence[TopicPartition]) -> str:

@@ -14,6 +14,7 @@ from dagster_kafka_flip.table.spark_error import error_summary, is_not_there
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.statistics import STATISTICS_COLUMNS, are_statistics_chosen, statistics_columns
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS
+from dagster_kafka_flip.table.target import DEFAULT_CATALOG
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.table.target import DeltaTarget
 
-_SESSION_CATALOG = "spark_catalog"
 _DELETION_VECTORS = "delta.enableDeletionVectors"
 
 
@@ -62,12 +62,9 @@ def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
     """Rejects a catalog that ends with the Spark session."""
     if target.is_path:
         return
-    parts = target.name_parts
-    names_catalog = len(parts) > 2  # noqa: PLR2004 - catalog, schema, table
-    catalog = parts[0] if names_catalog else spark.sql("SELECT current_catalog()").collect()[0][0]
-    if catalog.lower() != _SESSION_CATALOG:
+    if target.name_parts[0].lower() != DEFAULT_CATALOG:
         return
-    plugin = spark.conf.get(f"spark.sql.catalog.{_SESSION_CATALOG}", None)
+    plugin = spark.conf.get(f"spark.sql.catalog.{DEFAULT_CATALOG}", None)
     kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
     if kept_in == "in-memory" and (plugin is None or plugin.endswith(".DeltaCatalog")):
         msg = (
@@ -85,7 +82,7 @@ def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
     Raises:
         TableError: The schema doesn't exist, or can't be read.
     """
-    schema = ".".join(map(quoted, target.name_parts[:-1])) or spark.catalog.currentDatabase()
+    schema = ".".join(map(quoted, target.name_parts[:-1]))
     try:
         return spark.catalog.getDatabase(schema).locationUri or ""
     except Exception as error:

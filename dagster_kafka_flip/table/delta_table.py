@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     KafkaFlipError,
     SchemaMismatchError,
+    TableChangedError,
     TableError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.runtime.relied_settings import check_settings
-from dagster_kafka_flip.runtime.remote import is_remote
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
-from dagster_kafka_flip.table.creation import (
-    check_catalog_lasts,
-    check_place_is_free,
-    create_statement,
-    place_by_catalog,
-)
-from dagster_kafka_flip.table.details import described, detail_of, details_of
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded, or_failed
 from dagster_kafka_flip.table.history import documented, other_streams
-from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
+from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
+from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, created_for
 from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
-from dagster_kafka_flip.table.local_files import check_place
+from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
-from dagster_kafka_flip.table.retries import answered, warned_of_silence
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
-from dagster_kafka_flip.table.several_writers import check_writers
 from dagster_kafka_flip.table.spark_error import (
     error_summary,
     is_already_there,
@@ -47,12 +37,10 @@ from dagster_kafka_flip.table.spark_error import (
     is_place_taken,
     is_sparks_own,
 )
-from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared
+from dagster_kafka_flip.table.table_port import setting, table_port
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
-from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions, timestamps_among
-from dagster_kafka_flip.table.transaction_log import TransactionLog
+from dagster_kafka_flip.table.times_of_partitions import timestamps_among
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
@@ -62,8 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.schema import TableColumns
@@ -75,8 +61,6 @@ _T = TypeVar("_T")
 
 # The limit for lookups that don't have to be complete, such as what earlier runs did not report.
 MOST_COMMITS = 1000
-
-_UNCACHED = "_dagster_kafka_flip_uncached"
 
 _TYPE_WIDENING = "delta.enableTypeWidening"
 
@@ -95,6 +79,7 @@ class DeltaTable:
 
     Attributes:
         spark: The session.
+        port: Asks Spark and Delta.
         target: The table and the stream.
         checked: The table's schema when a batch's columns were last compared with it; None before that.
     """
@@ -106,16 +91,18 @@ class DeltaTable:
         tolerated: Collection[type[KafkaFlipError]] = (),
         record: RecordedPosition | None = None,
     ) -> None:
-        check_settings(spark)
-        check_place(spark, target)
         self.spark = spark
-        self.target = _in_its_schema(spark, target)
+        self.port = table_port(spark, target)
+        self.target = self.port.target
         self._tolerated = tolerated
         self._record = record
         self.checked: StructType | None = None
+        # Not cached properties: in Python 3.11 those of all tables have one lock, and threads would wait for a request.
+        self._retention: timedelta | None = None
+        self._partition_columns: tuple[str, ...] | None = None
         self._location: str | None = target.location if target.is_path else None
         if self._location is not None:
-            self._check_writers(self._location, self._properties_if_there)
+            self.port.check_writers(self._location, self._properties_if_there)
 
     def anchor(self) -> Anchor | None:
         """Returns the commit that defines the position; None if there is no table yet.
@@ -146,7 +133,7 @@ class DeltaTable:
         versions = [restore.version, *(commit.version for commit in older)]
         writes = [commit.version for commit in older if commit.operation in WRITES]
         try:
-            changes = self._log().file_changes(versions, writes)
+            changes = self.port.log(self.location()).file_changes(versions, writes)
         except TableError as error:
             _logger.warning(
                 "can't determine which version was restored by version %d of %s: %s",
@@ -158,11 +145,8 @@ class DeltaTable:
         return restored_versions(changes, restore.version, versions[-1])
 
     def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        found = self._log().transaction_version(self.target.transaction_id, newest)
+        found = self.port.log(self.location()).transaction_version(self.target.transaction_id, newest)
         return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
-
-    def _log(self) -> TransactionLog:
-        return TransactionLog(self.spark, self.location(), str(self.target))
 
     def history(self) -> tuple[Commit, ...] | None:
         """Returns all commits in the table's history, newest first; None if there is no table.
@@ -176,26 +160,17 @@ class DeltaTable:
             self.check_place_is_free()
             return None
 
-    def last_state(self, history: Iterable[Commit]) -> EnumeratorState | None:
-        """Returns the state in the stream's newest commit, even if the table was changed since; None if it has none."""
-        last = self.last_document(history)
-        return None if last is None else last[1].state
-
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
         """Returns the stream's newest commit and its document, even if the table was changed since."""
         return next(documented(history, self.target.stream), None)
 
     def no_rows(self) -> DataFrame:
         """Returns a DataFrame without rows that has the table's schema."""
-        return self.spark.createDataFrame([], self.schema())
+        return self.port.no_rows(self.schema())
 
     def rows(self, version: int | None = None) -> DataFrame:
         """The table's own rows, now or at a version, whatever anybody has cached of it."""
-        reader = self.spark.read if version is None else self.spark.read.option("versionAsOf", version)
-        found = reader.table(self.target.identifier)
-        # Spark answers from a cache, of any session, if a part of the query is what was cached. With this column, the
-        # table itself is not.
-        return found.select("*", found.metadataColumn("_metadata").alias(_UNCACHED)).drop(_UNCACHED)
+        return self.port.rows(version)
 
     def schema(self) -> StructType:
         """The table's columns now.
@@ -204,7 +179,7 @@ class DeltaTable:
             TableError: The table is gone, or can't be read.
         """
         try:
-            return described(self.target, lambda: self.spark.table(self.target.identifier).schema)
+            return self.port.schema()
         except TableError as error:
             if not is_not_there(error):
                 raise
@@ -235,7 +210,6 @@ class DeltaTable:
         # A table of one version was just created, and the walk to the anchor met its only commit.
         if (plan.discovered or anchor.state is None) and anchor.table_version > 0:
             commits = tuple(self.commits())
-            check_only_stream(self.target, commits)
             streams = other_streams(commits, self.target.stream) | streams
             if commits and commits[-1].version > 0:
                 self._check_forgotten(streams, commits)
@@ -257,22 +231,7 @@ class DeltaTable:
         Raises:
             TableError: The table's log can't be read.
         """
-        return self._log().transaction_versions(TRANSACTION_PREFIX, newest)
-
-    def check_taken_up(
-        self, history: Iterable[Commit], partitions: Collection[TopicPartition], state: EnumeratorState
-    ) -> None:
-        """Refuses to give a stream topic partitions that another stream of the same table reads.
-
-        Args:
-            history: All commits of the table, newest first.
-            partitions: The topic partitions.
-            state: The stream's state with them.
-
-        Raises:
-            StreamOverlapError: One of them is in the position of another stream.
-        """
-        check_shared(self.target, other_streams(history, self.target.stream), partitions, state)
+        return self.port.log(self.location()).transaction_versions(TRANSACTION_PREFIX, newest)
 
     def create(self, schema: StructType) -> None:
         """Creates the empty table. Does nothing if another process was faster.
@@ -286,15 +245,12 @@ class DeltaTable:
             UnsafeStoreError: It would be created on S3, and nothing keeps two runs from that.
         """
         target = self.target
-        statement = create_statement(self.spark, target, schema)
-        check_times_of_partitions(self.spark, target, lambda: timestamps_among(schema, target.partition_by))
-        check_catalog_lasts(self.spark, target)
+        create = self.port.creation(schema)
+        self.port.check_times_of_partitions(lambda: timestamps_among(schema, target.partition_by))
         if self._location is None:
-            self._check_writers(place_by_catalog(self.spark, target), lambda: None)
+            self.port.check_writers(self.port.place_by_catalog(), lambda: None)
         try:
-            self._guarded(
-                statement, f"creating {target}", lambda: remove_incomplete_log(target.local_path), self._location
-            )
+            self._guarded(create, lambda: remove_incomplete_log(target.local_path), self._location)
         except TableError:
             # Of the lock, with its own advice.
             raise
@@ -316,7 +272,7 @@ class DeltaTable:
         if self.target.is_path:
             return
         try:
-            details_of(self.spark, self.target)
+            self.port.details()
         except TableError as error:
             if not is_not_there(error):
                 raise
@@ -386,9 +342,7 @@ class DeltaTable:
         Raises:
             SparkSessionError: It would store others in this session.
         """
-        check_times_of_partitions(
-            self.spark, self.target, lambda: timestamps_among(self.schema(), self.partition_columns)
-        )
+        self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
 
     def _has_nothing_but_our_columns(self) -> bool:
         """Whether the table is still as `create` made it."""
@@ -400,17 +354,16 @@ class DeltaTable:
 
     def generated_columns(self, version: int) -> frozenset[str]:
         """The columns that Delta computes from others, at a version."""
-        return self._log().generated_columns(version)
+        return self.port.log(self.location()).generated_columns(version)
 
-    def count_rows(self) -> int:
-        """Returns the number of rows, from Delta's statistics if possible.
+    def count_rows(self, version: int | None = None) -> int:
+        """Returns the number of rows, now or at a version, from Delta's statistics if possible.
 
         Raises:
             TableError: The table can't be read.
         """
-        what = f"counting the rows of {self.target}"
         try:
-            return answered(_logger, what, lambda: self.rows().count())
+            return self.port.count_rows(version)
         except Exception as error:
             if not is_sparks_own(error):
                 raise
@@ -428,7 +381,7 @@ class DeltaTable:
         """
         if anchor.committed_ms is None:
             return None
-        now = datetime.now(tz=timezone.utc)
+        now = wall_clock.now()
         committed = utc_time(anchor.committed_ms)
         if committed is None:
             # Not a valid time, so the commit's age is unknown: commit the position again.
@@ -436,15 +389,16 @@ class DeltaTable:
         if now - committed < _TOO_YOUNG_TO_ASK:
             return committed + _TOO_YOUNG_TO_ASK
         try:
-            return committed + self._log_retention / 2
+            return committed + self._log_retention() / 2
         except OverflowError:
             return None
 
-    @functools.cached_property
     def _log_retention(self) -> timedelta:
+        if self._retention is not None:
+            return self._retention
         text = self.properties().get(LOG_RETENTION)
-        retention = parse_log_retention(text)
-        if retention is None:
+        self._retention = parse_log_retention(text)
+        if self._retention is None:
             _logger.warning(
                 "%s of %s is %r, which can't be parsed; assuming the shortest reasonable value, %s",
                 LOG_RETENTION,
@@ -452,12 +406,12 @@ class DeltaTable:
                 text,
                 2 * _TOO_YOUNG_TO_ASK,
             )
-            return 2 * _TOO_YOUNG_TO_ASK
-        return retention
+            self._retention = 2 * _TOO_YOUNG_TO_ASK
+        return self._retention
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
-        return dict(details_of(self.spark, self.target).properties)
+        return dict(self.port.details().properties)
 
     def set_properties(self, properties: Mapping[str, str], precheck: Callable[[Mapping[str, str]], None]) -> None:
         """Sets some of the table's properties; the others stay.
@@ -469,17 +423,32 @@ class DeltaTable:
 
         Raises:
             ForeignConflictError: Another writer changed the table at the same time; nothing was set.
+            TableChangedError: Another one had set the same just before, and its value is gone.
             TableError: They can't be set.
         """
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-        statement = f"ALTER TABLE {self.target.identifier} SET TBLPROPERTIES ({pairs})"
+        change = self.port.change_of_properties(properties)
+        before: list[int] = []
+
+        def check() -> None:
+            before.append(next(self.commits()).version)
+            precheck(self.properties())
+
+        def look_back(failure: Exception | None) -> None:
+            or_failed(failure)
+            since = itertools.takewhile(lambda commit: commit.version > before[0], self.commits())
+            values_set = (commit.properties_set for commit in since)
+            # Empty if the session leaves out what a commit did.
+            own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
+            gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
+            if gone:
+                msg = (
+                    f"another run set properties of the table {self.target} at the same time, and this one replaced "
+                    f"its values. Set them again, and run again: {setting(self.target, gone)}"
+                )
+                raise TableChangedError(msg)
+
         try:
-            self._guarded(
-                statement,
-                f"setting properties of {self.target}",
-                lambda: precheck(self.properties()),
-                self.location(),
-            )
+            self._guarded(change, check, self.location(), look_back)
         except KafkaFlipError:
             raise
         except Exception as error:
@@ -488,12 +457,14 @@ class DeltaTable:
             msg = f"properties of the table {self.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
             raise TableError(msg) from error
 
-    def _guarded(self, statement: str, what: str, precheck: Callable[[], None], location: str | None) -> None:
-        def run() -> None:
-            with warned_of_silence(_logger, what):
-                self.spark.sql(statement)
-
-        guarded(self.spark, location or "catalog:", precheck=precheck, write=run, look_back=or_failed)
+    def _guarded(
+        self,
+        write: Callable[[], None],
+        precheck: Callable[[], None],
+        location: str | None,
+        look_back: Callable[[Exception | None], None] = or_failed,
+    ) -> None:
+        guarded(self.port, location or "catalog:", precheck=precheck, write=write, look_back=look_back)
 
     def check_takes_streams(self) -> None:
         """Checks that a table takes a stream that has no position in it.
@@ -544,31 +515,26 @@ class DeltaTable:
 
     def table_id(self) -> str:
         """Returns Delta's id of the table; it stays when the table is moved or renamed."""
-        return details_of(self.spark, self.target).id
+        return self.port.details().id
 
     def name_in_catalog(self) -> str | None:
         """The table's full name, as its catalog has it; None for a path."""
-        return None if self.target.is_path else str(self._detail("name"))
+        return None if self.target.is_path else str(self.port.detail("name"))
 
-    @functools.cached_property
+    @property
     def partition_columns(self) -> tuple[str, ...]:
         """The columns that the table is partitioned by."""
-        # A table that gets others is a new one.
-        return details_of(self.spark, self.target).partition_columns
-
-    def _detail(self, what: str) -> Any:
-        (detail,) = detail_of(self.spark, self.target, what)
-        return detail
+        if self._partition_columns is None:
+            # A table that gets others is a new one.
+            self._partition_columns = self.port.details().partition_columns
+        return self._partition_columns
 
     def location(self) -> str:
         """The table's location as a URI or absolute path."""
         if self._location is None:
-            self._location = str(self._detail("location"))
-            self._check_writers(self._location, self.properties)
+            self._location = str(self.port.detail("location"))
+            self.port.check_writers(self._location, self.properties)
         return self._location
-
-    def _check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
-        check_writers(self.spark, location, single_writer=self.target.single_writer, properties=properties)
 
     def _properties_if_there(self) -> dict[str, str] | None:
         try:
@@ -584,7 +550,7 @@ class DeltaTable:
         Raises:
             TableNotThereError: There is no such table.
         """
-        return commits_of(self.spark, self.target)
+        return self.port.commits()
 
     def newest_commits(self) -> Iterator[Commit]:
         """As `commits`, but only the newest `MOST_COMMITS`: a table may have hundreds of thousands."""
@@ -596,20 +562,7 @@ class DeltaTable:
         Raises:
             TableError: There is something else in its place.
         """
-        check_place_is_free(self.spark, self.target)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether a Spark Connect server does the work."""
-        return is_remote(self.spark)
-
-
-def _in_its_schema(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:
-    """The target, with a name that stays the table's after a transform has made a view of that name, or said USE."""
-    if target.is_path or len(target.name_parts) > 1:
-        return target
-    name = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}.{target.table}"
-    return target.model_copy(update={"table": name})
+        self.port.check_place_is_free()
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableChangedError
 from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.other_writers import check_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from typing import TypeAlias
 
-    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
 
@@ -74,17 +74,17 @@ def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator
             yield commit, document
 
 
-def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, EnumeratorState]:
-    """States of the other streams of a table, from all commits in the history.
+def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, CommitDocument]:
+    """The newest documents of the other streams of a table, from all commits in the history.
 
     Args:
         commits: The table's commits, newest first.
         stream: Id of the excluded stream.
     """
-    found: dict[str, EnumeratorState] = {}
+    found: dict[str, CommitDocument] = {}
     for _, document in documented(commits):
         if document.stream != stream:
-            found.setdefault(document.stream, document.state)
+            found.setdefault(document.stream, document)
     return found
 
 
@@ -118,7 +118,7 @@ def is_anchor(commit: Commit, document: CommitDocument) -> bool:
 
 
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Checks that no rows were deleted or duplicated between the reading of the position and the commit.
+    """Checks that nobody deleted rows or wrote the same ones between the reading of the position and the commit.
 
     Args:
         commits: The commits between the two, and those from the anchor on, as far as they are known.
@@ -127,8 +127,8 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         table: The table's name, for the message.
 
     Raises:
-        TableChangedError: One of them restored or replaced the table, or belongs to the same stream. Or the table is a
-            later one than that in which the position was read.
+        TableChangedError: One of them restored or replaced the table, belongs to the same stream, or has the same
+            records. Or the table is a later one than that in which the position was read.
     """
     if version <= document.base_version:
         msg = (
@@ -169,3 +169,4 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
                 "earlier, from which the next run continues"
             )
             raise TableChangedError(msg)
+        check_alone(commit, document, version, table)

@@ -36,8 +36,14 @@ _FILE_SYSTEMS = {
 }
 
 
-class TableNotThereError(Exception):
-    """The table does not exist."""
+class TableNotThereError(TableError):
+    """The table does not exist: nobody has made it yet, or somebody dropped it."""
+
+    def __init__(self, target: DeltaTarget) -> None:
+        super().__init__(
+            f"there is no Delta table {target} any more. Nothing was written. If it was dropped by mistake, put its "
+            "folder back with its _delta_log; otherwise the next run creates a new table. Then run again"
+        )
 
 
 def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
@@ -51,7 +57,7 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
 
     def read(limit: int) -> list[Commit]:
         if here and is_absent(target.location):
-            raise TableNotThereError
+            raise TableNotThereError(target)
         found = newest_commits(target.location, limit) if here else None
         if found is not None:
             return found
@@ -105,7 +111,7 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
         )
     except Exception as error:
         if is_not_there(error):
-            raise TableNotThereError from error
+            raise TableNotThereError(target) from error
         if (scheme := missing_file_system(error)) is not None:
             raise TableError(_no_file_system(target, scheme)) from error
         raise

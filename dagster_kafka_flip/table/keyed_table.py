@@ -6,13 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import TableModeError
-from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.mode import Mode
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -64,20 +62,3 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
         "everything that the topic holds"
     )
     raise TableModeError(msg)
-
-
-def check_only_stream(target: DeltaTarget, history: Iterable[Commit]) -> None:
-    """Checks that a stream may begin to write to a table that other streams have written to.
-
-    Raises:
-        TableModeError: The rows of one of the two have a key.
-    """
-    for commit, document in documented(history):
-        if document.stream != target.stream and (target.key or document.key):
-            msg = (
-                f"the stream {document.stream!r} writes to {target} with {written(document.mode)} (version "
-                f"{commit.version}), and the stream {target.stream!r} has {written(target.mode)}. Nothing was written. "
-                "A table whose rows have a key belongs to one stream: let one source read all topics, or use another "
-                "table"
-            )
-            raise TableModeError(msg)

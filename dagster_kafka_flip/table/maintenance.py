@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
+from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.details import detail_of
 from dagster_kafka_flip.table.guarded_write import guarded, or_failed
@@ -99,7 +100,12 @@ def maintain(
     try:
         with isolated_session(spark, _RETAINS) as session:
             detail, newest = guarded(
-                session, table.location(), precheck=precheck, write=lambda: work(session), look_back=state_after
+                table.port,
+                table.location(),
+                precheck=precheck,
+                write=lambda: work(session),
+                look_back=state_after,
+                session=session,
             )
     except KafkaFlipError:
         raise
@@ -131,7 +137,7 @@ def _is_there(spark: SparkSession, target: DeltaTarget) -> bool:
 def _check_position_is_kept(table: DeltaTable, anchor: Anchor, target: DeltaTarget) -> None:
     """Checks that Delta keeps the commit with the position: new commits make it clean up old ones."""
     until = table.kept_until(anchor)
-    if until is not None and until <= datetime.now(tz=timezone.utc):
+    if until is not None and until <= wall_clock.now():
         msg = (
             f"the position of the stream {target.stream!r} is in version {anchor.version} of {target}, which is older "
             "than half of delta.logRetentionDuration. The commits of OPTIMIZE and VACUUM could make Delta delete it. "

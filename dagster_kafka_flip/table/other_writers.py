@@ -4,17 +4,119 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import TableChangedError
+from dagster_kafka_flip.errors import PositionLostError, StreamOverlapError, TableChangedError, TableModeError
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.next_step import AS_PRINTED, TOPIC, set_position
+from dagster_kafka_flip.table.mode import written
+from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+
+def check_shared(
+    target: DeltaTarget,
+    streams: Mapping[str, CommitDocument],
+    partitions: Collection[TopicPartition],
+    state: EnumeratorState,
+) -> None:
+    """Rejects a stream that would read the same topic partitions as others of the table.
+
+    Args:
+        target: The table and the stream.
+        streams: The newest documents of the other streams.
+        partitions: Topic partitions that the stream will read.
+        state: The stream's new state.
+
+    Raises:
+        StreamOverlapError: A topic partition is in the position of another stream.
+        TableModeError: The rows of one of them have a key.
+    """
+    for stream, other in streams.items():
+        check_only_stream(target, other)
+        theirs = other.state
+        both = sorted(tp for tp in partitions if tp in theirs.position and is_same_log(tp, theirs, state))
+        if both:
+            raise overlap(target, both, stream, "already")
+
+
+def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
+    """Checks that a stream may write to a table that another stream has written to.
+
+    Raises:
+        TableModeError: The rows of one of the two have a key.
+    """
+    if target.key or other.key:
+        msg = (
+            f"the stream {other.stream!r} writes to {target} with {written(other.mode)}, and the stream "
+            f"{target.stream!r} has {written(target.mode)}. Nothing was written. A table whose rows have a key belongs "
+            "to one stream: let one source read all topics, or use another table"
+        )
+        raise TableModeError(msg)
+
+
+def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
+    """Creates the error for overlapping streams.
+
+    Args:
+        target: The table and the stream.
+        both: Topic partitions of both streams.
+        stream: Id of the other stream.
+        since: Since when the other stream reads them.
+    """
+    more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
+    msg = (
+        f"{both[0]}{more}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
+        f"would duplicate the records. Nothing was written. Use another table for {target.stream!r}, or remove the "
+        f"topic from its source. If {stream!r} should stop reading it, remove the topic from that source and give up "
+        "its position: "
+        f"{set_position(str(target), stream, topics=('<topic to keep>',), to=None)}. It prints where the position was: "
+        f"begin {target.stream!r} there, or records are lost or duplicated: "
+        f"{set_position(str(target), target.stream, topics=sorted({tp.topic for tp in both}), to=AS_PRINTED)}"
+    )
+    return StreamOverlapError(msg)
+
+
+def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: Collection[str], oldest: int) -> None:
+    """If history has expired, finds other streams by Delta's transaction ids.
+
+    Args:
+        target: The table and the stream.
+        versions: Transaction versions of streams, by transaction id.
+        streams: The other streams in the history.
+        oldest: The oldest version in the history.
+
+    Raises:
+        PositionLostError: The history no longer has a commit of one of them.
+    """
+    known = {target.stream, *streams}
+    # Ids with another slash belong to windows by offset, of an earlier version.
+    forgotten = sorted(
+        stream
+        for application in versions
+        if (stream := application.removeprefix(TRANSACTION_PREFIX)) not in known and "/" not in stream
+    )
+    if not forgotten:
+        return
+    stream = forgotten[0]
+    msg = (
+        f"the stream {stream!r} has committed to the table {target} (its last transaction version is "
+        f"{versions[TRANSACTION_PREFIX + stream]}), but history no longer holds a commit of it: the oldest is "
+        f"version {oldest}. It may read the same topic partitions as the stream {target.stream!r}, which would "
+        f"duplicate records. Nothing was read. Run the stream {stream!r}, or set its position, so that history holds "
+        "it again: "
+        f"{set_position(str(target), stream, topics=TOPIC)}; then run this one again. Or use another table for this "
+        "stream"
+    )
+    raise PositionLostError(msg)
 
 
 def shared_logs(document: CommitDocument, other: CommitDocument) -> list[TopicPartition]:
@@ -32,7 +134,7 @@ def makes_windows(commit: Commit) -> bool:
     windows = commit.windows()
     if windows is not None:
         return windows.repairs is None
-    return commit.operation == "SET TBLPROPERTIES" and WINDOWS_PROPERTY in (commit.parameters.get("properties") or "")
+    return WINDOWS_PROPERTY in commit.properties_set
 
 
 def _doubled(document: CommitDocument, other: CommitDocument) -> int:
@@ -45,41 +147,47 @@ def _doubled(document: CommitDocument, other: CommitDocument) -> int:
     )
 
 
-def check_alone(since: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Checks that no other writer wrote the same records between the reading of the position and the commit.
+def check_alone(commit: Commit, document: CommitDocument, version: int, table: str) -> None:
+    """Checks that a commit between the reading of the position and a batch's commit is not of the same records.
 
     On a store without a lock, this can happen after the check before the write.
 
     Args:
-        since: The commits since the position was read.
-        document: The document of the commit.
-        version: The commit's version.
+        commit: The commit.
+        document: The document of the batch.
+        version: The version of the batch.
         table: The table's name, for the message.
 
     Raises:
-        TableChangedError: Another writer did.
+        TableChangedError: It is.
     """
     way_out = (
         f"RESTORE the table to version {version - 1}, which removes this batch; then use another table for one of the "
         "two"
     )
-    for commit in since:
-        if not document.base_version < commit.version < version:
-            continue
-        other = commit.document()
-        both = [] if other is None or other.stream == document.stream else shared_logs(document, other)
-        if other is not None and both:
-            more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
-            msg = (
-                f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream "
-                f"{document.stream!r}) of the table {table} both contain {both[0]}{more}, and the later one was "
-                f"planned before the earlier one was committed: up to {counted(_doubled(document, other), 'record')} "
-                f"of these two batches may be there twice. {way_out}"
-            )
-            raise TableChangedError(msg)
+    other = commit.document()
+    if other is None:
         if makes_windows(commit):
             msg = (
                 f"version {commit.version} wrote windows to {table}, or set it up for windows, while the stream "
                 f"{document.stream!r} wrote its batch (version {version}): the table may hold duplicates. {way_out}"
             )
             raise TableChangedError(msg)
+        return
+    both = shared_logs(document, other)
+    if other.key or document.key:
+        msg = (
+            f"versions {commit.version} (the stream {other.stream!r}, {written(other.mode)}) and {version} (the stream "
+            f"{document.stream!r}, {written(document.mode)}) of the table {table} were written at once, and a table "
+            f"whose rows have a key belongs to one stream. {way_out}"
+        )
+        raise TableChangedError(msg)
+    if both:
+        more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
+        msg = (
+            f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream {document.stream!r}) "
+            f"of the table {table} both contain {both[0]}{more}, and the later one was planned before the earlier one "
+            f"was committed: up to {counted(_doubled(document, other), 'record')} of these two batches may be there "
+            f"twice. {way_out}"
+        )
+        raise TableChangedError(msg)

@@ -17,31 +17,28 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
-from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import server_advice
+from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
 from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded
 from dagster_kafka_flip.table.history import back_to, check_between, documented, is_anchor, takes_back
 from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.keyed_table import check_only_stream
-from dagster_kafka_flip.table.local_log import is_newest
+from dagster_kafka_flip.table.interruptible import held, write_tag
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
-from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
+from dagster_kafka_flip.table.other_writers import check_only_stream, makes_windows, overlap, shared_logs
 from dagster_kafka_flip.table.spark_error import error_summary, is_conflict
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.store_errors import with_advice
-from dagster_kafka_flip.table.stream_overlap import overlap
 from dagster_kafka_flip.table.unavailable import ENDED
 from dagster_kafka_flip.table.write_advice import explained
-from dagster_kafka_flip.table.written import Committed, Written, committed, rows_after
+from dagster_kafka_flip.table.written import Committed, Written, committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.commit import Commit
@@ -107,7 +104,6 @@ class TableWriter:
             ForeignConflictError: Another writer committed since the document's base version; nothing was written.
             KafkaFlipError: See `commit`.
         """
-        from pyspark.sql import functions as f
 
         def precheck(since: Sequence[Commit]) -> None:
             self._check_unchanged(since, document, ())
@@ -116,9 +112,9 @@ class TableWriter:
                 raise ForeignConflictError(since[0].named)
 
         # A session may overwrite partitions only, and keep the rows of those that have no new ones.
-        writer = self._writer(rows, document).option("partitionOverwriteMode", "static")
+        rows, options = self._table.storable(rows), {**self._options(document), "partitionOverwriteMode": "static"}
         written = self.written(
-            lambda: writer.overwrite(f.lit(True)),
+            lambda: self._table.port.replace(rows, None, options),
             document.base_version,
             document.attempt,
             precheck=precheck,
@@ -172,7 +168,7 @@ class TableWriter:
         found: list[_T] = []
         try:
             with held(contextlib.nullcontext()) as nothing:
-                run_interruptibly(self._table.spark, lambda: found.append(what()), write_tag(attempt), nothing)
+                self._table.port.run(lambda: found.append(what()), write_tag(attempt), nothing)
         except KafkaFlipError:
             raise
         except Exception as error:
@@ -219,7 +215,6 @@ class TableWriter:
         self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> None:
         """Refuses to write if what the plan rests on has changed since, or another writer began to write the same."""
-        check_only_stream(self._table.target, since)
         for commit in since:
             other = commit.document()
             if other is None:
@@ -228,6 +223,7 @@ class TableWriter:
                 if takes_back(commit):
                     raise ForeignConflictError(commit.named)
             elif other.stream != document.stream:
+                check_only_stream(self._table.target, other)
                 both = shared_logs(document, other)
                 if taken := [tp for tp in both if tp in takes_up]:
                     raise overlap(self._table.target, taken, other.stream, f"since version {commit.version}")
@@ -274,8 +270,8 @@ class TableWriter:
 
         def check() -> None:
             # The transform may have set one since the run began.
-            check_settings(table.spark)
-            if not table.is_remote and is_newest(table.location(), base_version):
+            table.port.check_session()
+            if table.port.is_newest(table.location(), base_version):
                 precheck(())
                 return
             try:
@@ -313,7 +309,13 @@ class TableWriter:
             return Written(since, before, failure, time.monotonic() - begin)
 
         return guarded(
-            session or table.spark, table.location(), precheck=check, write=write, look_back=outcome, attempt=attempt
+            table.port,
+            table.location(),
+            precheck=check,
+            write=write,
+            look_back=outcome,
+            attempt=attempt,
+            session=session,
         )
 
     def _check_same_columns(self, since: Sequence[Commit], document: CommitDocument | None) -> None:
@@ -324,19 +326,14 @@ class TableWriter:
             raise ForeignConflictError(_OTHER_COLUMNS)
 
     def _append(self, rows: DataFrame, document: CommitDocument) -> None:
-        self._writer(rows, document).append()
+        self._table.port.append(self._table.storable(rows), self._options(document))
 
-    def _writer(self, rows: DataFrame, document: CommitDocument) -> DataFrameWriterV2:
-        writer = (
-            self._table.storable(rows)
-            .writeTo(self._table.target.identifier)
-            .option("txnAppId", self._table.target.transaction_id)
-            .option("txnVersion", document.anchor_version)
-            .option("userMetadata", document.to_text())
-        )
-        if self._table.target.schema_evolution:
-            writer = writer.option("mergeSchema", "true")
-        return writer
+    def _options(self, document: CommitDocument) -> dict[str, str | int]:
+        return {
+            "txnAppId": self._table.target.transaction_id,
+            "txnVersion": document.anchor_version,
+            "userMetadata": document.to_text(),
+        }
 
     def _judge(self, written: Written, document: CommitDocument, keys: int | None) -> Committed:
         since, failure = written.since, written.failure
@@ -344,11 +341,12 @@ class TableWriter:
         for commit, own in streams:
             if own.attempt == document.attempt:
                 check_between([*since, *written.before], document, commit.version, str(self._table.target))
-                check_alone(since, document, commit.version, str(self._table.target))
-                if any(_repairs(other, document.stream) for other in since if other.version < commit.version):
+                between = [other for other in since if other.version < commit.version]
+                if any((windows := other.windows()) and windows.repairs == document.stream for other in between):
                     # The walk to the position finds out whether it was planned before a RESTORE.
                     self._table.anchor()
-                return committed(commit, written, rows_after(since, commit, document), keys, document.attempt)
+                rows = None if between else total((document.rows_before, commit.rows_gained))
+                return committed(commit, written, rows, keys, document.attempt)
         if streams:
             raise self._too_late(*streams[0], document) from failure
         if failure is None:
@@ -398,11 +396,6 @@ def _reason(failure: Exception | None, error: Exception) -> str:
     # Where the history ends with a TableError, Spark has answered.
     advice = "Spark may have died, usually from too little memory: give its driver more (spark.driver.memory)"
     return with_advice(failure or error, advice)
-
-
-def _repairs(commit: Commit, stream: str) -> bool:
-    windows = commit.windows()
-    return windows is not None and windows.repairs == stream
 
 
 def _is_after(commit: Commit, version: int, attempt: str) -> bool:

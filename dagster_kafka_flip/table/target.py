@@ -36,8 +36,8 @@ _WEB = frozenset({"ftp", "http", "https", "sftp"})
 _S3 = frozenset({"s3", "s3a", "s3n"})
 # Delta's limit.
 _MOST_CLUSTERING_COLUMNS = 4
-_DEFAULT_CATALOG = "spark_catalog"
-_DEFAULT_SCHEMA = "default"
+DEFAULT_CATALOG = "spark_catalog"
+DEFAULT_SCHEMA = "default"
 TRANSACTION_PREFIX = "dagster-kafka-flip/"
 _PLAIN_STREAM = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 # Replaced for an asset for each topic (assets/asset_per_topic.py).
@@ -219,10 +219,10 @@ class DeltaTarget(Settings):
             inside = posixpath.normpath(slash + inside.lstrip("/")).lstrip("/") if inside else ""
             return f"{scheme}://{authority}/{inside}".rstrip("/")
         parts = [part.lower() for part in self.name_parts]
-        if len(parts) > 2 and parts[0] == _DEFAULT_CATALOG:  # noqa: PLR2004 - catalog, schema, table
+        if len(parts) > 2 and parts[0] == DEFAULT_CATALOG:  # noqa: PLR2004 - catalog, schema, table
             parts = parts[1:]
         if len(parts) == 1:
-            parts = [_DEFAULT_SCHEMA, *parts]
+            parts = [DEFAULT_SCHEMA, *parts]
         return ".".join(part if _PLAIN_NAME.fullmatch(part) else quoted(part) for part in parts)
 
     def is_nested_with(self, other: DeltaTarget) -> bool:

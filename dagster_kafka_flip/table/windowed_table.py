@@ -6,11 +6,10 @@ window definition. In a *repaired* table, which an incremental stream writes to,
 
 from __future__ import annotations
 
-import itertools
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ConfigurationError,
@@ -20,10 +19,11 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.commit_chain import moves, why_elsewhere
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError
-from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count, documented, takes_back
+from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count, takes_back
 from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
@@ -35,7 +35,7 @@ from dagster_kafka_flip.table.windows_document import EXACT, MODE_PROPERTY, WIND
 from dagster_kafka_flip.table.written import committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 # A window definition of Dagster or Airflow is JSON with this; `rewrite_windows` takes any text.
 _DEFINED_AS = '"mode": "{}"'
@@ -322,18 +320,6 @@ class WindowedTable:
         """The types of the table's columns, by their names in lower case."""
         return {field.name.lower(): field.dataType.typeName() for field in self.delta.schema()}
 
-    def rows(self, predicate: str) -> DataFrame:
-        """The rows that match a predicate."""
-        return self.delta.rows().where(predicate)
-
-    def has_rows(self, predicate: str) -> bool:
-        """Whether any row matches a predicate."""
-        return not self.rows(predicate).isEmpty()
-
-    def read(self, what: Callable[[], _T], attempt: str) -> _T:
-        """Reads what a write needs to know; see `TableWriter`."""
-        return TableWriter(self.delta).read(what, attempt)
-
     def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
         """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
 
@@ -353,18 +339,12 @@ class WindowedTable:
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: The history can't be read.
         """
-        from pyspark.sql import functions as f
-
         if not replacement.predicate.strip():
             msg = "a rewrite without a predicate would replace the whole table; this is a bug"
             raise TableError(msg)
-        writer = (
-            self.delta.storable(rows).writeTo(self.delta.target.identifier).option("userMetadata", document.to_text())
-        )
-        if self._target.schema_evolution:
-            writer = writer.option("mergeSchema", "true")
+        rows, options = self.delta.storable(rows), {"userMetadata": document.to_text()}
         written = TableWriter(self.delta).written(
-            lambda: writer.overwrite(f.expr(replacement.predicate)),
+            lambda: self.delta.port.replace(rows, replacement.predicate, options),
             document.base_version,
             document.attempt,
             precheck=lambda since: self._check_unchanged(since, document),
@@ -505,22 +485,17 @@ class RepairedTable(WindowedTable):
 
     def _check_unchanged(self, since: Sequence[Commit], document: WindowsDocument) -> None:
         """Refuses to write records that the stream may write again."""
+        del document
         for commit in since:
-            if takes_back(commit):
+            if takes_back(commit) or moves(commit, self._target.stream):
                 raise ForeignConflictError(commit.named)
-        for commit, own in itertools.islice(documented(since, self.repairs), 1):
-            for split in document.splits:
-                tp, now = split.topic_partition, own.state
-                if now.position.get(tp, 0) < split.stopping_offset or not is_same_log(tp, now, document.state):
-                    msg = f"{commit.named}, which moved the position of {tp}"
-                    raise ForeignConflictError(msg)
 
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
     ) -> None:
         del replacement
         for commit in written.since:
-            if commit.version < version and takes_back(commit):
+            if commit.version < version and (takes_back(commit) or moves(commit, self._target.stream)):
                 msg = (
                     f"version {commit.version} of the table {self._target} is a {commit.operation} between the "
                     f"reading of the stream's position (version {document.base_version}) and the commit of the "
@@ -538,6 +513,7 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
         now: The stream's current state.
     """
     found: dict[TopicPartition, EarlierRows] = {}
+    is_one = True
     for commit in commits:
         if effect_of(commit) is Effect.REPLACES:
             # No earlier rows are left.
@@ -546,8 +522,10 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
         if document is None:
             continue
         for split in document.splits:
-            tp, stop = split.topic_partition, split.stopping_offset
-            is_earlier = tp in now.position and not is_same_log(tp, document.state, now)
-            if is_earlier and (tp not in found or found[tp].stop < stop):
+            tp, stop, ids = split.topic_partition, split.stopping_offset, document.state.topic_ids
+            # A log without an id is only the same as long as no run has begun elsewhere.
+            is_same = (is_one or tp.topic in ids.keys() & now.topic_ids.keys()) and is_same_log(tp, document.state, now)
+            if tp in now.position and not is_same and (tp not in found or found[tp].stop < stop):
                 found[tp] = EarlierRows(stop, commit.version, document.stream, document.state)
+        is_one = is_one and why_elsewhere(document) is None
     return found

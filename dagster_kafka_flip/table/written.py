@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dagster_kafka_flip.table.commit import Commit
-    from dagster_kafka_flip.table.document import CommitDocument
 
 
 @dataclass(frozen=True)
@@ -106,12 +103,3 @@ def _merged(commit: Commit, keys: int) -> MergedRows | None:
         return None
     # A key with several rows, of which others wrote all but one, has more rows that change than it has changes.
     return MergedRows(inserted, updated, deleted, max(0, keys - inserted - updated - deleted))
-
-
-def rows_after(since: Sequence[Commit], commit: Commit, document: CommitDocument) -> int | None:
-    """Rows of the table after a commit of a stream; None if unknown without counting."""
-    between = [other for other in since if other.version < commit.version]
-    rows = commit.rows_gained
-    if document.rows_before is None or rows is None or between:
-        return None
-    return document.rows_before + rows

@@ -33,6 +33,8 @@ _JARS = (
     "javax.xml.bind:jaxb-api:2.3.1",
     "org.glassfish.jaxb:jaxb-runtime:2.3.1",
     "org.mockito:mockito-core:2.28.2",
+    # Of its mini cluster, since 3.5.
+    "org.junit.jupiter:junit-jupiter-api:5.13.4",
 )
 _HOST = "127.0.0.1"
 _PATIENCE_SECONDS = 240.0
@@ -85,6 +87,7 @@ class HadoopCluster:
         self._write("yarn-site.xml", self._yarn(ports))
         self.url = ""
         self._stack = ExitStack()
+        self._launched: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
@@ -92,7 +95,7 @@ class HadoopCluster:
             self._launch("hdfs", *_HDFS)
             self._launch("resources", f"{_PACKAGE}.resourcemanager.ResourceManager")
             self._node = self._launch("node", f"{_PACKAGE}.nodemanager.NodeManager")
-            wait_until(lambda: self._has_file_system() and self._is_ready(), seconds=_PATIENCE_SECONDS)
+            wait_until(self._is_ready, seconds=_PATIENCE_SECONDS)
             self._write("core-site.xml", {"fs.defaultFS": self.url})
             starting.pop_all()
         return self
@@ -151,6 +154,7 @@ class HadoopCluster:
                 env={**os.environ, "JAVA_HOME": str(java.parents[1])},
             )
         self._stack.callback(kill_all, process)
+        self._launched[name] = process
         return process
 
     def _has_file_system(self) -> bool:
@@ -163,8 +167,11 @@ class HadoopCluster:
         return True
 
     def _is_ready(self) -> bool:
-        if self._node.poll() is not None:
-            pytest.fail(f"the node manager ended:\n{(self._folder / 'node.log').read_text()[-4000:]}")
+        for name, process in self._launched.items():
+            if process.poll() is not None:
+                pytest.fail(f"{name} ended:\n{(self._folder / f'{name}.log').read_text()[-4000:]}")
+        if not self._has_file_system():
+            return False
         try:
             with urllib.request.urlopen(f"{self._web}/ws/v1/cluster/nodes?states=RUNNING", timeout=5) as answer:
                 return b'"RUNNING"' in answer.read()

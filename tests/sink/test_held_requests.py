@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.lane import Lane
+from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.limits import Limits
 from tests.faults.network import DistantBroker
@@ -46,6 +50,29 @@ def kafka(distant: DistantBroker) -> Iterator[Kafka]:
 def connection(distant: DistantBroker) -> KafkaConnection:
     """The way to the broker through the network."""
     return KafkaConnection(bootstrap_servers=distant.distant_servers)
+
+
+@pytest.mark.parametrize("lost", ["cut", "silence"])
+def test_a_lane_that_gave_up_does_not_fence_the_next_one_when_the_brokers_are_back(
+    kafka, network, distant, connection, topic, lost
+):
+    for name in (topic, f"{topic}-progress"):
+        kafka.create(name)
+    sink = KafkaSink(topic=topic, transactional_id_prefix=topic)
+    getattr(network, lost)()
+    first = Lane(connection.model_copy(update={"request_timeout": 2}), sink, 0)
+    with pytest.raises(ClusterUnreachableError, match="did not accept init_transactions") as kept:
+        first.open()
+    first.close()
+    following = Lane(KafkaConnection(bootstrap_servers=distant.bootstrap_servers), sink, 0)
+    following.open()
+    following.write(topic, b"k", b"v")
+    network.heal()
+    # As long as an asking producer takes to be answered.
+    time.sleep(3)
+    following.commit(Progress(0, 1, topic, None, "a", "i", Origin(0, snapshot=False), 1, 0, ("id",), "s"))
+    following.close()
+    assert kept.value.__traceback__ is not None, "what keeps the names of the run that gave up"
 
 
 @pytest.mark.spark

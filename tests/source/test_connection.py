@@ -348,7 +348,7 @@ def test_secrets_are_in_no_text_of_a_connection(make):
             {"librdkafka_properties": {"sasl.password": SECRET}},
             "the property sasl.password has its own field: use sasl_password",
         ),
-        ({"properties": {"group.id": SECRET}}, "the property group.id belongs to the source: use set_group_id"),
+        ({"properties": {"group.id": SECRET}}, "the property group.id belongs to the source: use group_id"),
         (
             {"sasl_pasword": SECRET},
             "sasl_pasword: unknown field; did you mean sasl_password or ssl_key_password?",

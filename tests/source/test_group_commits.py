@@ -28,7 +28,7 @@ def _committed(connection, topic, group):
 def test_without_a_group_id_no_offsets_are_committed():
     with pytest.raises(ConfigurationError) as error:
         KafkaSource.builder().set_topics("t").set_commit_offsets().build()
-    assert str(error.value) == ("invalid KafkaSource: committing offsets needs a group id; call set_group_id")
+    assert str(error.value) == ("invalid KafkaSource: committing offsets needs a group id: set the source's group_id")
 
 
 @pytest.mark.kafka

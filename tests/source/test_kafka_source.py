@@ -155,7 +155,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
             lambda: KafkaSource.builder().build(),
             (
                 "invalid KafkaSource: exactly one of topics, a topic pattern or a set of partitions is needed; given: "
-                "none; call set_topics"
+                "none; set topics"
             ),
         ),
         (
@@ -168,15 +168,18 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: _BUILDER.set_bounded(OffsetsInitializer.earliest()).build(),
-            "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
+            (
+                "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read. Use latest, or leave "
+                "the stop out"
+            ),
         ),
         (
             lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
-            ("invalid KafkaSource: committed offsets need a group id; call set_group_id"),
+            ("invalid KafkaSource: committed offsets need a group id: set the source's group_id"),
         ),
         (
             lambda: _BUILDER.set_bounded(OffsetsInitializer.committed_offsets()).build(),
-            ("invalid KafkaSource: committed offsets need a group id; call set_group_id"),
+            ("invalid KafkaSource: committed offsets need a group id: set the source's group_id"),
         ),
         (
             lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 3): 1})).build(),
@@ -290,13 +293,13 @@ def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
     ("key", "advice"),
     [
         ("bootstrap.servers", "use the connection's bootstrap_servers"),
-        ("group.id", "use set_group_id"),
+        ("group.id", "use group_id"),
         (
             "enable.auto.commit",
             "offsets are stored in the table's commits, and the clients never commit them automatically",
         ),
-        ("auto.offset.reset", "use set_starting_offsets; a position outside the log is an error, never a silent reset"),
-        ("isolation.level", "use set_isolation_level, which planning also needs"),
+        ("auto.offset.reset", "use starting_offsets; a position outside the log is an error, never a silent reset"),
+        ("isolation.level", "use isolation_level, which planning also needs"),
         ("key.deserializer", "use key_format"),
         ("value.deserializer", "use value_format"),
         ("client.id", "use the connection's client_id"),
@@ -342,9 +345,12 @@ def test_an_override_is_validated_like_the_source_itself():
     )
     assert source == _BUILDER.build()
     assert source.with_overrides() == source
-    with pytest.raises(ConfigurationError, match=r"earliest is not a valid stop: nothing would ever be read$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"earliest is not a valid stop: nothing would ever be read\. Use latest, or leave the stop out$",
+    ):
         source.with_overrides(stopping_offsets=OffsetsInitializer.earliest())
-    with pytest.raises(ConfigurationError, match=r"needs? a group id; call set_group_id$"):
+    with pytest.raises(ConfigurationError, match=r"needs? a group id: set the source's group_id$"):
         source.with_overrides(starting_offsets=OffsetsInitializer.committed_offsets())
 
 

@@ -68,7 +68,7 @@ def unseen(monkeypatch):
     """Others come between the look before the write and the write itself, as they can where no lock keeps them out."""
 
     def install():
-        monkeypatch.setattr("dagster_kafka_flip.table.table_writer.is_newest", lambda *_: True)
+        monkeypatch.setattr("dagster_kafka_flip.table.table_port.is_newest", lambda *_: True)
 
     return install
 
@@ -721,7 +721,8 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
     assert anchor_one is not None
     assert anchor_two is not None
     state_one, state_two = EnumeratorState({_T0: 1}), EnumeratorState({TopicPartition("u", 0): 1})
-    assert (anchor_one.version, anchor_one.state, anchor_one.other_streams) == (1, state_one, {"two": state_two})
+    assert (anchor_one.version, anchor_one.state) == (1, state_one)
+    assert {stream: other.state for stream, other in anchor_one.other_streams.items()} == {"two": state_two}
     assert (anchor_two.version, anchor_two.state) == (2, state_two)
     assert TableWriter(one).commit(_rows(spark, 3), _document(anchor_one, "c", offset=2)).version == 3
     assert _ids(table) == [1, 2, 3]
@@ -733,8 +734,11 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
         f"u-0: the stream 'two' of the table {table} reads it already; the stream 'main' would duplicate the records. "
         "Nothing was written. Use another table for 'main', "
         "or remove the topic from its source. If 'two' should stop reading it, remove the topic from that source and "
-        "give up its position: dagster-kafka-flip "
-        f"position set --table {table} --stream two --bootstrap-servers <host:port> --give-up --reason <why>"
+        "give up its position: dagster-kafka-flip position set "
+        f"--table {table} --stream two --bootstrap-servers <host:port> --topic <topic to keep> --give-up --reason <why>"
+        ". It prints where the position was: begin 'main' there, or records are lost or duplicated: dagster-kafka-flip "
+        f"position set --table {table} --stream main --bootstrap-servers <host:port> --topic u "
+        "--to <offsets:{...} as printed> --reason <why>"
     )
 
 
@@ -749,6 +753,9 @@ def test_the_second_of_two_new_streams_finds_the_first_before_it_writes(spark, t
     unseen()
     with pytest.raises(TableChangedError, match=r"versions 1 .* and 2 .* both contain t-0"):
         TableWriter(two).commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
+    keyed = replace(_document(begin_two, "d", stream="two", topic="u"), mode=Upsert(key=("id",)))
+    with pytest.raises(TableChangedError, match=r"the stream 'three', Upsert.* were written at once"):
+        TableWriter(_stream(spark, table, stream="three")).commit(_rows(spark, 1), replace(keyed, stream="three"))
 
 
 def test_a_stream_whose_commits_are_gone_from_history_is_not_taken_for_a_new_one(spark, table):
@@ -760,6 +767,22 @@ def test_a_stream_whose_commits_are_gone_from_history_is_not_taken_for_a_new_one
     with pytest.raises(PositionLostError, match=r"the stream 'main' has committed to .* the oldest is version 2"):
         two._check_forgotten({}, [replace(commits[0], version=1), replace(commits[0], version=2)])
     two._check_forgotten({"main": EnumeratorState({_T0: 1})}, commits)
+
+
+def test_properties_that_two_runs_set_at_once_where_no_lock_keeps_them_apart_are_told(spark, table):
+    stream = _stream(spark, table)
+
+    def another(value):
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('p' = '{value}', 'q' = 'theirs')")
+
+    another("same")
+    stream.set_properties({"p": "same"}, lambda _: another("same"))
+    with pytest.raises(TableChangedError, match=r"SET TBLPROPERTIES \('p' = 'theirs'\)$"):
+        stream.set_properties({"p": "ours"}, lambda _: another("theirs"))
+    # As the message says; and what others set before is theirs.
+    another("theirs")
+    stream.set_properties({"p": "both"}, lambda found: None)
+    assert (stream.properties()["p"], stream.properties()["q"]) == ("both", "theirs")
 
 
 def test_a_table_of_a_stream_takes_no_windows_even_while_it_is_empty(spark, table):

@@ -138,7 +138,7 @@ def test_if_delta_forgets_transaction_versions_the_position_stays_and_a_double_i
     with pytest.raises(ConcurrentIngestionError, match=r"another run .* committed version 1 to the stream 'main'"):
         _land(spark, stream, "b", 1, offset=1, anchor=anchor)
     # Without the transaction version Delta lets a second batch from the same anchor through, where no lock does not.
-    monkeypatch.setattr("dagster_kafka_flip.table.table_writer.is_newest", lambda *_: True)
+    monkeypatch.setattr("dagster_kafka_flip.table.table_port.is_newest", lambda *_: True)
     with pytest.raises(TableChangedError) as error:
         _land(spark, stream, "b", 1, offset=1, anchor=anchor)
     assert str(error.value) == (

@@ -154,7 +154,7 @@ def test_runs_record_what_they_read_commit_and_leave(measured, kafka, connection
     assert found[("kafka_flip.published_records", *back)] == 2
 
 
-# Behind the snippet of docs/monitoring.md.
+# Behind the snippet of docs/metadata.md.
 _FAILING = """
 from dagster import Definitions
 from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
@@ -184,7 +184,7 @@ def test_a_step_in_a_process_of_its_own_sends_its_metrics_to_a_collector(broker,
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    (snippet,) = [block for block in blocks(ROOT / "docs" / "monitoring.md") if block.marker == "sets up metrics"]
+    (snippet,) = [block for block in blocks(ROOT / "docs" / "metadata.md") if block.marker == "sets up metrics"]
     (tmp_path / "defs.py").write_text(snippet.code + _FAILING % broker)
     (tmp_path / "home").mkdir()
     try:
@@ -219,7 +219,7 @@ def test_a_step_in_a_process_of_its_own_sends_its_metrics_to_a_collector(broker,
 
 
 def test_the_document_lists_each_metric():
-    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "metadata.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `kafka_flip\.(\w+)` \| (\w+) \| `?([^|`]*)`? \| (.*) \|$", text, flags=re.MULTILINE)
     assert rows == [(name, each.kind, each.unit, each.description) for name, each in INSTRUMENTS.items()]
 

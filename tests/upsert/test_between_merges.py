@@ -233,7 +233,7 @@ def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, aro
         thread.join()
 
     # As on a store without locks: it is the fence that keeps the two apart.
-    monkeypatch.setattr("dagster_kafka_flip.table.guarded_write.store_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("dagster_kafka_flip.table.table_port.store_lock", lambda *_, **__: contextlib.nullcontext())
     around_the_merge(before=other)
     with pytest.raises(ConcurrentIngestionError, match=r"committed version 2 to the stream 'main' of .* first"):
         follow()
@@ -258,7 +258,7 @@ def test_kills_double_runs_and_other_writers_leave_the_other_modes_correct(
     assert follow(target=target).is_idle
     spark.sql(f"OPTIMIZE delta.`{table}`")
     kafka.produce(topic, [change(1, "c"), change(2), change(3, "d")])
-    monkeypatch.setattr("dagster_kafka_flip.table.guarded_write.store_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("dagster_kafka_flip.table.table_port.store_lock", lambda *_, **__: contextlib.nullcontext())
     around_the_merge(before=lambda: follow(target=target))
     with pytest.raises(ConcurrentIngestionError):
         follow(target=target)

@@ -18,7 +18,6 @@ from dagster_kafka_flip.errors import (
     ForeignRowsError,
     RetentionOvertookPositionError,
     SchemaMismatchError,
-    TableChangedError,
     TableError,
     TopicRecreatedError,
 )
@@ -194,7 +193,7 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
         build(into=target.model_copy(update={"mode": Append()}))
     with pytest.raises(ConfigurationError, match="is the table itself"):
         build(staging=f"{table}/../table")
-    with pytest.raises(TableChangedError, match=rf"{topic}-0: .* before offset 1, but the stream of .* is at 2"):
+    with pytest.raises(ConcurrentIngestionError, match=rf"{topic}-0: .* before offset 1, but the stream of .* is at 2"):
         build(stop=OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 1}))
     with pytest.raises(ConfigurationError, match="is inside the folder of"):
         build(staging=f"{table}/new")

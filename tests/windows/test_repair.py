@@ -19,7 +19,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table import guarded_write
+from dagster_kafka_flip.table import guarded_write, table_port
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable
@@ -223,15 +223,22 @@ def test_in_every_order_of_plan_append_and_rewrite_each_record_is_landed_once(
     assert append().is_idle
 
 
-def test_a_restore_or_a_moved_position_between_plan_and_rewrite_leads_to_a_new_plan(
-    write, append, rewrite, offsets, spark, table, monkeypatch, connection, topic
-):
-    def set_back():
+@pytest.fixture
+def set_back(spark, table, connection, topic):
+    """Removes the last two rows of each topic partition, and moves the position back before them."""
+
+    def run():
         source = KafkaSource(topics=(topic,)).connected(connection)
         start = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 4})
         spark.sql(f"DELETE FROM delta.`{table}` WHERE kafka_offset >= 4")
         commit_move(plan_move(source, DeltaTarget(table=table), spark, start), DeltaTarget(table=table), spark, "test")
 
+    return run
+
+
+def test_a_restore_or_a_moved_position_between_plan_and_rewrite_leads_to_a_new_plan(
+    write, append, rewrite, offsets, spark, table, monkeypatch, set_back
+):
     def restore():
         spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
 
@@ -243,34 +250,35 @@ def test_a_restore_or_a_moved_position_between_plan_and_rewrite_leads_to_a_new_p
     append()
     write(2)
     append()
-    for meanwhile in (restore, restore_and_append, set_back):
+    for number, meanwhile in enumerate((restore, restore_and_append, set_back)):
         with monkeypatch.context() as patch:
             repair = Actor(patch, RepairedTable, "rewrite", lambda: rewrite([DAY], rules=REPAIR))
             repair.plan()
             meanwhile()
             repair.write()
         append()
-        assert offsets() == all_offsets(5), meanwhile.__name__
+        assert offsets() == all_offsets(5), number
 
 
 def test_a_restore_while_a_repair_is_written_is_reported_by_this_run_and_every_later_one(
-    write, append, rewrite, offsets, spark, table, monkeypatch
+    write, append, rewrite, offsets, spark, table, monkeypatch, set_back
 ):
     # As on a store without locks: others come between the last look and the write.
-    monkeypatch.setattr(guarded_write, "store_lock", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(table_port, "store_lock", lambda *_, **__: contextlib.nullcontext())
     write(3)
     append()
     write(2)
     append()
-    for number, does_append in enumerate((False, True)):
+    for number, (is_move, does_append) in enumerate(((False, False), (False, True), (True, False), (True, True))):
         with monkeypatch.context() as patch:
-            repair = Actor(patch, guarded_write, "run_interruptibly", lambda: rewrite([DAY], rules=REPAIR))
+            # The last thing between the look and the write.
+            repair = Actor(patch, guarded_write, "write_tag", lambda: rewrite([DAY], rules=REPAIR))
             repair.plan()
-            spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
-            restored = landed.version(table)
+            set_back() if is_move else spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+            restored, what = landed.version(table), "WRITE" if is_move else "RESTORE"
             if does_append:
                 append(limits=Limits(max_records_per_batch=2, max_batches=1))
-            with pytest.raises(TableChangedError, match=rf"version {restored} of the table .* is a RESTORE between"):
+            with pytest.raises(TableChangedError, match=rf"version {restored} of the table .* is a {what} between"):
                 repair.write()
         last = landed.version(table) - 1
         for _ in range(2):

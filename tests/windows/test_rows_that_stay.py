@@ -294,7 +294,9 @@ def test_a_repair_leaves_rows_of_an_earlier_topic_alone(kafka, rewrite, connecti
     kafka.produce(name, [(None, "newer")] * 6, timestamp=START + HOUR)
     land("main-2")
     day = Window("day", START, START + 24 * HOUR)
-    with pytest.raises(TopicRecreatedError, match=r"-0: the table \S+ also has rows of an earlier topic of this name "):
+    with pytest.raises(
+        TopicRecreatedError, match=r"-0: the table \S+ also has, or may have, rows of an earlier topic of this name "
+    ):
         repair("main-2", day)
     assert counts(table) == {"a0": 22}
     # From the offset on that the message names, rows are of the new topic alone.

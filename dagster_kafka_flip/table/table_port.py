@@ -1,0 +1,263 @@
+"""The port to a table: what this package asks Spark and Delta about one table, and does to it, but for a MERGE.
+
+Beside it is the port to Kafka, `Cluster` in `source/log.py`. Planning, writing and recovery ask the world only through
+these two, so that a simulator can take its place (`tests/simulation`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.relied_settings import check_settings
+from dagster_kafka_flip.runtime.remote import is_remote
+from dagster_kafka_flip.table.creation import (
+    check_catalog_lasts,
+    check_place_is_free,
+    create_statement,
+    place_by_catalog,
+)
+from dagster_kafka_flip.table.details import described, detail_of, details_of
+from dagster_kafka_flip.table.history_pages import commits_of
+from dagster_kafka_flip.table.interruptible import run_interruptibly
+from dagster_kafka_flip.table.local_files import check_place
+from dagster_kafka_flip.table.local_log import is_newest
+from dagster_kafka_flip.table.retries import answered, warned_of_silence
+from dagster_kafka_flip.table.several_writers import check_writers
+from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.store_lock import store_lock
+from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
+from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions
+from dagster_kafka_flip.table.transaction_log import TransactionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
+    from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.table.commit import Commit
+    from dagster_kafka_flip.table.interruptible import Hold
+    from dagster_kafka_flip.table.local_log import TableDetails
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_logger = logging.getLogger(__name__)
+
+_UNCACHED = "_dagster_kafka_flip_uncached"
+
+
+class TablePort(Protocol):
+    """Requests to one table. Spark's errors come through as they are; the callers translate them.
+
+    Attributes:
+        target: The table and the stream, with a name that stays the table's.
+    """
+
+    target: DeltaTarget
+
+    def check_session(self) -> None:
+        """Refuses a session with a setting that would change values, or which rows are read and written."""
+        ...
+
+    def check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
+        """Refuses a store that does not keep two writers apart; `properties` are the table's, None without a table."""
+        ...
+
+    def commits(self) -> Iterator[Commit]:
+        """The commits, newest first, without those that arrive meanwhile."""
+        ...
+
+    def is_newest(self, location: str, version: int) -> bool:
+        """Whether it is certain, without a request, that there is this version and none after it."""
+        ...
+
+    def log(self, location: str) -> TransactionLog:
+        """The files of the table's log."""
+        ...
+
+    def details(self) -> TableDetails:
+        """The table's id, partition columns and properties."""
+        ...
+
+    def detail(self, what: str) -> Any:
+        """The table's `location` or `name`."""
+        ...
+
+    def schema(self) -> StructType:
+        """The table's columns."""
+        ...
+
+    def rows(self, version: int | None) -> DataFrame:
+        """The table's rows, now or at a version."""
+        ...
+
+    def no_rows(self, schema: StructType) -> DataFrame:
+        """No rows, with these columns."""
+        ...
+
+    def count_rows(self, version: int | None) -> int:
+        """The number of rows, now or at a version."""
+        ...
+
+    def check_place_is_free(self) -> None:
+        """Checks that a table can be created where there is none."""
+        ...
+
+    def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
+        """Checks that Delta would store the times in these partition columns as they are."""
+        ...
+
+    def creation(self, schema: StructType) -> Callable[[], None]:
+        """Checks that the table can be created with these columns, and returns what creates it."""
+        ...
+
+    def place_by_catalog(self) -> str:
+        """Where the catalog would create the table; empty if it doesn't say."""
+        ...
+
+    def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
+        """Returns what sets some of the table's properties."""
+        ...
+
+    def append(self, rows: DataFrame, options: Mapping[str, str | int]) -> None:
+        """Adds rows in one commit."""
+        ...
+
+    def replace(self, rows: DataFrame, predicate: str | None, options: Mapping[str, str | int]) -> None:
+        """Replaces the rows that match an SQL condition, or all of them, in one commit."""
+        ...
+
+    def lock(self, location: str) -> AbstractContextManager[object]:
+        """The lock that keeps other runs from writing, where the store has one."""
+        ...
+
+    def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
+        """Runs an action so that an interrupt stops it, in the table's session or another one."""
+        ...
+
+
+class _DeltaPort:
+    """The port to a Delta table in a Spark session."""
+
+    def __init__(self, spark: SparkSession, target: DeltaTarget) -> None:
+        check_settings(spark)
+        check_place(spark, target)
+        self._spark = spark
+        self.target = _named_in_full(spark, target)
+
+    def check_session(self) -> None:
+        check_settings(self._spark)
+
+    def check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
+        check_writers(self._spark, location, single_writer=self.target.single_writer, properties=properties)
+
+    def commits(self) -> Iterator[Commit]:
+        return commits_of(self._spark, self.target)
+
+    def is_newest(self, location: str, version: int) -> bool:
+        return not is_remote(self._spark) and is_newest(location, version)
+
+    def log(self, location: str) -> TransactionLog:
+        return TransactionLog(self._spark, location, str(self.target))
+
+    def details(self) -> TableDetails:
+        return details_of(self._spark, self.target)
+
+    def detail(self, what: str) -> Any:
+        (detail,) = detail_of(self._spark, self.target, what)
+        return detail
+
+    def schema(self) -> StructType:
+        return described(self.target, lambda: self._spark.table(self.target.identifier).schema)
+
+    def rows(self, version: int | None) -> DataFrame:
+        reader = self._spark.read if version is None else self._spark.read.option("versionAsOf", version)
+        found = reader.table(self.target.identifier)
+        # Spark answers from a cache, of any session, if a part of the query is what was cached. With this column, the
+        # table itself is not.
+        return found.select("*", found.metadataColumn("_metadata").alias(_UNCACHED)).drop(_UNCACHED)
+
+    def no_rows(self, schema: StructType) -> DataFrame:
+        return self._spark.createDataFrame([], schema)
+
+    def count_rows(self, version: int | None) -> int:
+        return answered(_logger, f"counting the rows of {self.target}", lambda: self.rows(version).count())
+
+    def check_place_is_free(self) -> None:
+        check_place_is_free(self._spark, self.target)
+
+    def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
+        check_times_of_partitions(self._spark, self.target, timestamps)
+
+    def creation(self, schema: StructType) -> Callable[[], None]:
+        statement = create_statement(self._spark, self.target, schema)
+        check_catalog_lasts(self._spark, self.target)
+        return self._statement(statement, f"creating {self.target}")
+
+    def place_by_catalog(self) -> str:
+        return place_by_catalog(self._spark, self.target)
+
+    def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
+        return self._statement(setting(self.target, properties), f"setting properties of {self.target}")
+
+    def _statement(self, statement: str, what: str) -> Callable[[], None]:
+        def run() -> None:
+            with warned_of_silence(_logger, what):
+                self._spark.sql(statement)
+
+        return run
+
+    def append(self, rows: DataFrame, options: Mapping[str, str | int]) -> None:
+        self._writer(rows, options).append()
+
+    def replace(self, rows: DataFrame, predicate: str | None, options: Mapping[str, str | int]) -> None:
+        from pyspark.sql import functions as f
+
+        self._writer(rows, options).overwrite(f.lit(True) if predicate is None else f.expr(predicate))
+
+    def _writer(self, rows: DataFrame, options: Mapping[str, str | int]) -> DataFrameWriterV2:
+        writer = rows.writeTo(self.target.identifier)
+        for name, value in options.items():
+            writer = writer.option(name, value)
+        return writer.option("mergeSchema", "true") if self.target.schema_evolution else writer
+
+    def lock(self, location: str) -> AbstractContextManager[object]:
+        return store_lock(location, is_remote=is_remote(self._spark))
+
+    def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
+        run_interruptibly(session or self._spark, action, tag, hold)
+
+
+def setting(target: DeltaTarget, properties: Mapping[str, str]) -> str:
+    """The statement that sets properties of a table."""
+    pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+    return f"ALTER TABLE {target.identifier} SET TBLPROPERTIES ({pairs})"
+
+
+@functools.singledispatch
+def table_port(spark: Any, target: DeltaTarget) -> TablePort:
+    """Returns the port to a table in a session."""
+    return _DeltaPort(spark, target)
+
+
+def _named_in_full(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:
+    """The target, with a name that stays the table's after a transform has made a view of that name, or said USE."""
+    if target.is_path or len(target.name_parts) > 2:  # noqa: PLR2004 - catalog, schema, table
+        return target
+    catalog, schema = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+    is_usual = catalog == spark.conf.get("spark.sql.defaultCatalog", DEFAULT_CATALOG)
+    place = catalog
+    if len(target.name_parts) == 1:
+        is_usual = is_usual and (catalog != DEFAULT_CATALOG or schema == DEFAULT_SCHEMA)
+        place = f"{catalog}.{schema}"
+    if not is_usual:
+        # The name would lead to another table than before, which then lands everything anew.
+        msg = (
+            f"the table {target} would be {place}.{target.table}, because the session was told to USE {place}. Nothing "
+            "was read or written. Write the table's full name, or leave the session where it begins"
+        )
+        raise ConfigurationError(msg)
+    return target.model_copy(update={"table": f"{place}.{target.table}"})

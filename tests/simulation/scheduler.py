@@ -1,0 +1,196 @@
+"""The scheduler: several runs as one interleaving, which its seed decides. Only one thread moves at a time."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_MOST_STEPS = 6000
+_PATIENCE_SECONDS = 60.0
+
+
+class Killed(BaseException):
+    """The process of a run is dead: nothing that it still does has an effect."""
+
+
+class StuckError(BaseException):
+    """Something waits for ever; no code of the product may handle it."""
+
+
+@dataclass
+class Chances:
+    """How often what happens at a call of a port; all zero for an undisturbed turn."""
+
+    switch: float = 0.0
+    event: float = 0.0
+    fails_before: float = 0.0
+    fails_after: float = 0.0
+    dies_before: float = 0.0
+    dies_after: float = 0.0
+
+
+@dataclass
+class Actor:
+    """A process that makes one run after another."""
+
+    name: str
+    work: Callable[[], None]
+    wake: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    waits_for: Callable[[], bool] | None = None
+    is_dead: bool = False
+    is_over: bool = False
+
+
+class Scheduler:
+    """Decides at each call of a port who goes on, and whether the call fails.
+
+    Attributes:
+        random: The source of all decisions.
+        schedule: What happened, in plain words.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.schedule: list[str] = []
+        self.chances = Chances()
+        self.most_events = 60
+        self.events: list[tuple[str, Callable[[], str | None]]] = []
+        self.on_death: Callable[[Actor], None] = lambda _: None
+        self._actors: list[Actor] = []
+        self._current: Actor | None = None
+        self._main = threading.Semaphore(0)
+        self._failure: BaseException | None = None
+        self._steps = 0
+
+    @property
+    def actor(self) -> Actor:
+        """The actor that moves."""
+        assert self._current is not None
+        return self._current
+
+    def note(self, what: str) -> None:
+        """Adds a line to the schedule."""
+        who = self._current.name if self._current is not None else "-"
+        self.schedule.append(f"{who}: {what}")
+
+    def run(self, actors: list[Actor]) -> None:
+        """Runs the actors to their ends."""
+        self._actors = actors
+        self._steps = 0
+        self._failure = None
+        for actor in actors:
+            threading.Thread(target=self._live, args=(actor,), name=actor.name, daemon=True).start()
+        self._hand_over(self.random.choice(actors))
+        if not self._main.acquire(timeout=_PATIENCE_SECONDS):
+            msg = f"{self.actor.name} waits for something outside of the simulation"
+            raise StuckError(msg)
+        self._current = None
+        if self._failure is not None:
+            raise self._failure
+
+    def _live(self, actor: Actor) -> None:
+        actor.wake.acquire()
+        try:
+            if self._failure is None:
+                actor.work()
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            self._failure = self._failure or error
+        actor.is_over = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Hands over at an actor's end."""
+        left = [actor for actor in self._actors if not actor.is_over]
+        if not left:
+            self._main.release()
+            return
+        ready = self._ready(left)
+        if not ready:
+            self._failure = self._failure or StuckError("all that is left waits for ever")
+        self._hand_over(self.random.choice(ready or left))
+
+    def _hand_over(self, actor: Actor) -> None:
+        self._current = actor
+        actor.wake.release()
+
+    def _ready(self, actors: list[Actor]) -> list[Actor]:
+        return [actor for actor in actors if actor.waits_for is None or actor.waits_for()]
+
+    def _switch(self, actor: Actor, me: Actor) -> None:
+        if actor is me:
+            return
+        self._hand_over(actor)
+        me.wake.acquire()
+        if self._failure is not None:
+            raise Killed
+
+    def call(self, what: str, effect: Callable[[], T], failure: Callable[[], Exception] | None = None) -> T:
+        """One call of a port.
+
+        Args:
+            what: The call.
+            effect: What it does.
+            failure: The error with which it may fail, before or after it was done. Default: it doesn't.
+        """
+        me = self.actor
+        if me.is_dead or self._failure is not None:
+            raise Killed
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            msg = f"more than {_MOST_STEPS} steps: something waits for ever"
+            raise StuckError(msg)
+        chances, draw = self.chances, self.random.random
+        while self.most_events > 0 and self.events and draw() < chances.event:
+            self.happen()
+        if len(self._actors) > 1 and draw() < chances.switch:
+            ready = self._ready([actor for actor in self._actors if not actor.is_over])
+            self._switch(self.random.choice(ready), me)
+        if draw() < chances.dies_before:
+            self._die(f"dies before: {what}")
+        if failure is not None and draw() < chances.fails_before:
+            self.note(f"fails before: {what}")
+            raise failure()
+        found = effect()
+        self.note(what)
+        if failure is not None and draw() < chances.fails_after:
+            self.note(f"the answer is lost: {what}")
+            raise failure()
+        if draw() < chances.dies_after:
+            self._die(f"dies after: {what}")
+        return found
+
+    def happen(self) -> None:
+        """Lets one of the world's events happen."""
+        self.most_events -= 1
+        name, event = self.random.choice(self.events)
+        what = event()
+        if what is not None:
+            self.schedule.append(f"   world: {name} {what}".rstrip())
+
+    def _die(self, what: str) -> None:
+        self.note(what)
+        self.actor.is_dead = True
+        self.on_death(self.actor)
+        raise Killed
+
+    def wait(self, is_ready: Callable[[], bool], what: str) -> None:
+        """Waits for another actor."""
+        me = self.actor
+        if me.is_dead:
+            raise Killed
+        if is_ready():
+            return
+        self.note(f"waits: {what}")
+        me.waits_for = is_ready
+        ready = self._ready([actor for actor in self._actors if not actor.is_over])
+        if not ready:
+            msg = f"{me.name} waits for ever: {what}"
+            raise StuckError(msg)
+        self._switch(self.random.choice(ready), me)
+        me.waits_for = None
+        assert is_ready()

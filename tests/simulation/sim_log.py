@@ -1,0 +1,302 @@
+"""SimLog: topics in memory, with all that Kafka does to them, and the port to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
+from dagster_kafka_flip.source.isolation import READ_COMMITTED
+from dagster_kafka_flip.source.log import TopicSettings
+from dagster_kafka_flip.source.sample import LogEnd, RecordSearch, SplitSample, TimestampedOffset
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+from dagster_kafka_flip.source.subscription import TopicMetadata
+
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Scheduler
+
+T = TypeVar("T")
+
+RECORD, MARKER, ABORTED, OPEN = "record", "marker", "aborted", "open"
+
+
+class Entry(NamedTuple):
+    """What is at one offset. A record has a number that no other record of the world has."""
+
+    number: int
+    time_ms: int
+    kind: str
+
+
+@dataclass
+class Partition:
+    """The log of one topic partition.
+
+    Attributes:
+        home: The topic's id, and the partition's number.
+        begin: The log start offset.
+        leader: The leader's epoch.
+        entries: The entries from there on.
+        epochs: The leaders' epochs with the offsets at which they began.
+    """
+
+    home: tuple[str, int]
+    begin: int = 0
+    leader: int = 0
+    entries: list[Entry] = field(default_factory=list[Entry])
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.entries)
+
+    @property
+    def stable_end(self) -> int:
+        opened = (self.begin + index for index, entry in enumerate(self.entries) if entry.kind == OPEN)
+        return next(opened, self.end)
+
+    def end_at(self, isolation_level: str) -> int:
+        return self.stable_end if isolation_level == READ_COMMITTED else self.end
+
+    def visible(self, start: int, stop: int) -> Iterator[tuple[int, Entry]]:
+        """The committed records between two offsets."""
+        for offset in range(max(start, self.begin), min(stop, self.end)):
+            entry = self.entries[offset - self.begin]
+            if entry.kind == RECORD:
+                yield offset, entry
+
+    def cut_off(self, epoch: int, offset: int) -> int | None:
+        """Where the log was cut off before an end that it had under a leader's epoch; None if it was not."""
+        end = next((begun for later, begun in self.epochs if later > epoch), self.end)
+        return end if end < offset else None
+
+
+class SimLog:
+    """A Kafka cluster.
+
+    Attributes:
+        topics: The partitions of each topic.
+        ids: The topics' ids.
+        groups: Committed offsets by group.
+        gone: Numbers of records that consumers could see until retention or a deletion took them, in this order.
+        homes: Topic id and partition of each number.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, list[Partition]] = {}
+        self.ids: dict[str, str] = {}
+        self.groups: dict[str, dict[TopicPartition, int]] = {}
+        self.gone: list[int] = []
+        self.homes: dict[int, tuple[str, int]] = {}
+        self._numbers = 0
+
+    def create(self, topic: str, partitions: int) -> None:
+        self._numbers += 1
+        self.topics[topic] = []
+        self.ids[topic] = f"{topic}-id-{self._numbers}"
+        self.add_partitions(topic, partitions)
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        there = self.topics[topic]
+        there += [Partition((self.ids[topic], len(there) + number)) for number in range(partitions)]
+
+    def delete(self, topic: str) -> None:
+        for partition in self.topics.pop(topic):
+            self._lose(partition.entries)
+        del self.ids[topic]
+
+    def partition(self, tp: TopicPartition) -> Partition:
+        """The log of a topic partition.
+
+        Raises:
+            TopicNotFoundError: There is none.
+        """
+        partitions = self.topics.get(tp.topic, ())
+        if tp.partition >= len(partitions):
+            msg = f"the topic partition {tp} does not exist. Create it, or correct the source, and run again"
+            raise TopicNotFoundError(msg)
+        return partitions[tp.partition]
+
+    def append(self, partition: Partition, times: Iterable[int], kind: str = RECORD) -> None:
+        for time_ms in times:
+            self._numbers += 1
+            self.homes[self._numbers] = partition.home
+            partition.entries.append(Entry(self._numbers, time_ms, kind))
+
+    def end_transaction(self, partition: Partition, now_ms: int, kind: str) -> None:
+        """Commits (`RECORD`) or aborts (`ABORTED`) the open records, and adds the marker."""
+        partition.entries = [each._replace(kind=kind) if each.kind == OPEN else each for each in partition.entries]
+        self.append(partition, [now_ms], MARKER)
+
+    def retain(self, partition: Partition, begin: int) -> None:
+        """Retention deletes what is before an offset."""
+        self._lose(partition.entries[: begin - partition.begin])
+        del partition.entries[: begin - partition.begin]
+        partition.begin = begin
+
+    def elect(self, partition: Partition, end: int) -> None:
+        """Elects another leader, whose log ends earlier if the election is unclean."""
+        del partition.entries[end - partition.begin :]
+        partition.epochs = [(epoch, begun) for epoch, begun in partition.epochs if begun <= end]
+        partition.leader += 1
+        partition.epochs.append((partition.leader, partition.end))
+
+    def _lose(self, entries: Iterable[Entry]) -> None:
+        self.gone.extend(entry.number for entry in entries if entry.kind == RECORD)
+
+    def read(self, split: KafkaPartitionSplit) -> list[int]:
+        """The numbers of the records of a split, as Spark reads them: by the topic's name.
+
+        Raises:
+            LookupError: The log does not have these offsets.
+        """
+        partitions = self.topics.get(split.topic_partition.topic, ())
+        if split.topic_partition.partition >= len(partitions):
+            msg = f"UnknownTopicOrPartitionException: {split.topic_partition}"
+            raise LookupError(msg)
+        partition = partitions[split.topic_partition.partition]
+        if split.starting_offset < partition.begin or split.stopping_offset > partition.end:
+            msg = f"Some data may have been lost: {split} is not in [{partition.begin}, {partition.end})"
+            raise LookupError(msg)
+        return [entry.number for _, entry in partition.visible(split.starting_offset, split.stopping_offset)]
+
+
+class SimCluster:
+    """The port to a SimLog."""
+
+    def __init__(self, log: SimLog, scheduler: Scheduler) -> None:
+        self._log = log
+        self._scheduler = scheduler
+
+    def _ask(self, what: str, answer: Callable[[], T]) -> T:
+        return self._scheduler.call(f"asks Kafka for {what}", answer, _unreachable)
+
+    def cluster_id(self) -> str | None:
+        return self._ask("its id", lambda: "simulated")
+
+    def broker_addresses(self) -> tuple[str, ...]:
+        return self._ask("the brokers", lambda: ("simulated:9092",))
+
+    def list_topics(self) -> tuple[str, ...]:
+        return self._ask("all topics", lambda: tuple(self._log.topics))
+
+    def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
+        def answer() -> dict[str, TopicMetadata]:
+            found: dict[str, TopicMetadata] = {}
+            for topic in topics:
+                if topic in self._log.topics:
+                    numbers = range(len(self._log.topics[topic]))
+                    partitions = tuple(TopicPartition(topic, number) for number in numbers)
+                    found[topic] = TopicMetadata(topic, self._log.ids[topic], partitions)
+                elif not skip_missing:
+                    msg = f"the topic {topic} does not exist. Create it, or correct the source, and run again"
+                    raise TopicNotFoundError(msg)
+            return found
+
+        return self._ask("the topics", answer)
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._ask("the beginnings", lambda: {tp: self._log.partition(tp).begin for tp in partitions})
+
+    def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, int]:
+        return {tp: end.offset for tp, end in self.log_ends(partitions, isolation_level).items()}
+
+    def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
+        def answer() -> dict[TopicPartition, LogEnd]:
+            logs = {tp: self._log.partition(tp) for tp in partitions}
+            return {tp: LogEnd(log.end_at(isolation_level), log.leader) for tp, log in logs.items()}
+
+        return self._ask("the ends", answer)
+
+    def cut_offsets(self, ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int | None]:
+        def answer() -> dict[TopicPartition, int | None]:
+            found: dict[TopicPartition, int | None] = {}
+            for tp, end in ends.items():
+                log = self._log.partition(tp)
+                if (at := log.cut_off(end.leader_epoch or 0, end.offset)) is not None:
+                    # Kafka forgets epochs together with the records.
+                    found[tp] = None if at < log.begin else at
+            return found
+
+        return self._ask("the epochs", answer)
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
+    ) -> dict[TopicPartition, int]:
+        return {tp: found.offset for tp, found in self.records_at([timestamps_ms], isolation_level)[0].items()}
+
+    def records_at(
+        self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
+    ) -> list[dict[TopicPartition, TimestampedOffset]]:
+        def first(tp: TopicPartition, time_ms: int) -> TimestampedOffset | None:
+            log = self._log.partition(tp)
+            # A look-up finds markers and records of aborted transactions, too.
+            for offset in range(log.begin, log.end_at(isolation_level)):
+                if (entry := log.entries[offset - log.begin]).time_ms >= time_ms:
+                    return TimestampedOffset(offset, entry.time_ms)
+            return None
+
+        def answer() -> list[dict[TopicPartition, TimestampedOffset]]:
+            asked = [{tp: first(tp, time_ms) for tp, time_ms in each.items()} for each in times]
+            return [{tp: found for tp, found in each.items() if found is not None} for each in asked]
+
+        return self._ask("records by their times", answer)
+
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
+        def answer() -> dict[TopicPartition, TimestampedOffset]:
+            found: dict[TopicPartition, TimestampedOffset] = {}
+            for tp in partitions:
+                log = self._log.partition(tp)
+                times = [(-entry.time_ms, log.begin + index) for index, entry in enumerate(log.entries)]
+                if times:
+                    found[tp] = TimestampedOffset(min(times)[1], -min(times)[0])
+            return found
+
+        return self._ask("the highest times", answer)
+
+    def search_records(
+        self, searches: Collection[RecordSearch], isolation_level: str
+    ) -> dict[RecordSearch, TimestampedOffset | None]:
+        del isolation_level
+
+        def first(search: RecordSearch) -> TimestampedOffset | None:
+            for offset, entry in self._log.partition(search.topic_partition).visible(search.start, search.stop):
+                if entry.time_ms >= search.timestamp_ms:
+                    return TimestampedOffset(offset, entry.time_ms)
+            return None
+
+        return self._ask("single records", lambda: {search: first(search) for search in searches})
+
+    def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
+        return self._ask("the settings", lambda: {topic: TopicSettings("CreateTime", None, False) for topic in topics})
+
+    def record_times(
+        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
+    ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
+        del isolation_level
+        for each in ranges:
+            tp = each.topic_partition
+            for offset, entry in self._log.partition(tp).visible(each.starting_offset, each.stopping_offset):
+                yield tp, TimestampedOffset(offset, entry.time_ms)
+
+    def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
+        group = self._log.groups.setdefault(group_id, {})
+        return self._ask("the group's offsets", lambda: {tp: group[tp] for tp in partitions if tp in group})
+
+    def commit_offsets(self, position: Position, group_id: str) -> None:
+        def commit() -> None:
+            self._log.groups.setdefault(group_id, {}).update(position)
+
+        self._ask("a commit of the group's offsets", commit)
+
+    def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
+        del isolation_level
+        return self._ask("a sample", lambda: {each.topic_partition: SplitSample(1, 100, 0, 0) for each in splits})
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _unreachable() -> Exception:
+    return ClusterUnreachableError("Kafka at simulated:9092 does not answer. Nothing was written. Run again")

@@ -1,0 +1,320 @@
+"""SimTable: a Delta table in memory, with Delta's rules for concurrent commits, and the port to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from pyspark.sql.types import LongType, StructField, StructType
+
+from dagster_kafka_flip.errors import TableError
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.history_pages import TableNotThereError
+from dagster_kafka_flip.table.local_log import TableDetails
+from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.table.interruptible import Hold
+    from dagster_kafka_flip.table.target import DeltaTarget
+    from tests.simulation.scheduler import Actor, Scheduler
+    from tests.simulation.sim_log import SimLog
+
+T = TypeVar("T")
+
+SCHEMA = StructType([StructField("number", LongType())])
+_ENGINE = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
+
+
+class SparkError(Exception):
+    """An error that looks like Spark's own."""
+
+    __module__ = "pyspark.errors.simulated"
+
+
+class MetadataChangedException(SparkError):  # noqa: N818 - Delta's name
+    """Delta's error for a commit after another one changed the table's properties."""
+
+
+class ConcurrentTransactionException(SparkError):  # noqa: N818 - Delta's name
+    """Delta's error for a commit after another one with the same transaction id."""
+
+
+class Rows(Protocol):
+    """The rows of a write."""
+
+    schema: StructType
+
+    def evaluate(self) -> list[int]:
+        """Reads the numbers of the rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a table; `gone` is how many records the logs had lost by then."""
+
+    commit: Commit
+    rows: tuple[int, ...]
+    transactions: Mapping[str, int] = field(default_factory=dict[str, int])
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    gone: int = 0
+
+
+class SimTable:
+    """A table.
+
+    Attributes:
+        versions: All versions since its creation; empty if there is no table.
+        oldest: The oldest version in the history.
+        has_lock: Whether the store has a lock, and the log is on this machine.
+        holder: Who holds the lock.
+        late: Writes that a Connect server still has to make.
+        deleted: Rows that others have deleted.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], log: SimLog, *, has_lock: bool) -> None:
+        self.versions: list[Version] = []
+        self.oldest = 0
+        self.has_lock = has_lock
+        self.holder: Actor | None = None
+        self.late: list[Callable[[], None]] = []
+        self.deleted: set[int] = set()
+        self._now_ms = now_ms
+        self._log = log
+        self._tables = 0
+
+    @property
+    def newest(self) -> Version:
+        return self.versions[-1]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return self.newest.rows if self.versions else ()
+
+    def commit(
+        self,
+        operation: str,
+        parameters: Mapping[str, str | None],
+        rows: Sequence[int],
+        *,
+        metrics: Mapping[str, str] | None = None,
+        user_metadata: str | None = None,
+        **changes: Any,
+    ) -> None:
+        """Adds a version."""
+        commit = Commit(
+            len(self.versions), operation, parameters, metrics or {}, user_metadata, self._now_ms(), _ENGINE
+        )
+        before = self.versions[-1] if self.versions else Version(commit, ())
+        self.versions.append(replace(before, commit=commit, rows=tuple(rows), gone=len(self._log.gone), **changes))
+
+    def create(self, properties: Mapping[str, str]) -> None:
+        if not self.versions:
+            self._tables += 1
+            self.oldest = 0
+            self.commit("CREATE TABLE", {"properties": str(dict(properties))}, (), properties=properties)
+
+    def drop(self) -> None:
+        self.versions = []
+
+    def append(
+        self, rows: Sequence[int], read_version: int, application: str, version: int, user_metadata: str
+    ) -> None:
+        """Commits a blind append, which conflicts with changed properties and with its own transaction alone."""
+        for later in self.versions[read_version + 1 :]:
+            if later.transactions.get(application) != self.versions[read_version].transactions.get(application):
+                raise ConcurrentTransactionException(application)
+            if later.commit.operation == "SET TBLPROPERTIES":
+                msg = "[DELTA_METADATA_CHANGED] The metadata of the Delta table has been changed"
+                raise MetadataChangedException(msg)
+        self.commit(
+            "WRITE",
+            {"mode": "Append"},
+            (*self.rows, *rows),
+            metrics={"numOutputRows": str(len(rows)), "numOutputBytes": "1"},
+            user_metadata=user_metadata,
+            transactions={**self.newest.transactions, application: version},
+        )
+
+    def restore(self, version: int) -> None:
+        """RESTORE keeps the transactions of what it undoes."""
+        self.commit("RESTORE", {"version": str(version)}, self.versions[version].rows)
+
+    def details(self) -> TableDetails:
+        if not self.versions:
+            msg = "the table can't be described: it is not there"
+            raise TableError(msg)
+        return TableDetails(f"table-{self._tables}", (), self.newest.properties)
+
+
+class SimPort:
+    """The port to a SimTable."""
+
+    def __init__(self, table: SimTable, target: DeltaTarget, scheduler: Scheduler) -> None:
+        self.target = target
+        self._table = table
+        self._scheduler = scheduler
+
+    def _ask(self, what: str, answer: Callable[[], T]) -> T:
+        return self._scheduler.call(f"asks the table for {what}", answer, _no_answer)
+
+    def _version(self, version: int | None) -> Version:
+        versions = self._table.versions
+        if not versions or (version or 0) >= len(versions):
+            msg = f"there is no version {version} of the table. Run again"
+            raise TableError(msg)
+        return versions[-1 if version is None else version]
+
+    def check_session(self) -> None:
+        """Every session is as it should be."""
+
+    def check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
+        """Every store keeps writers apart."""
+
+    def commits(self) -> Iterator[Commit]:
+        def answer() -> list[Commit]:
+            if not self._table.versions:
+                raise TableNotThereError(self.target)
+            return [each.commit for each in self._table.versions[self._table.oldest :]]
+
+        yield from reversed(self._ask("its history", answer))
+
+    def is_newest(self, location: str, version: int) -> bool:
+        del location
+        if not self._table.has_lock:
+            return False
+        return self._ask("its newest version", lambda: len(self._table.versions) == version + 1)
+
+    def log(self, location: str) -> Any:
+        del location
+        return self
+
+    def transaction_version(self, application: str, newest: int) -> int | None:
+        return self._ask("its transactions", lambda: self._version(newest).transactions.get(application))
+
+    def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
+        def answer() -> dict[str, int]:
+            return {name: at for name, at in self._version(newest).transactions.items() if name.startswith(prefix)}
+
+        return self._ask("its transactions", answer)
+
+    def details(self) -> TableDetails:
+        return self._ask("its properties", self._table.details)
+
+    def detail(self, what: str) -> Any:
+        return {"location": f"simulated://{self.target}", "name": str(self.target)}[what]
+
+    def schema(self) -> StructType:
+        def answer() -> StructType:
+            self._table.details()
+            return SCHEMA
+
+        return self._ask("its columns", answer)
+
+    def no_rows(self, schema: StructType) -> Any:
+        del schema
+        return NoRows()
+
+    def rows(self, version: int | None) -> Any:
+        raise NotImplementedError
+
+    def count_rows(self, version: int | None) -> int:
+        return self._ask("its number of rows", lambda: len(self._version(version).rows))
+
+    def check_place_is_free(self) -> None:
+        """Nothing else is there."""
+
+    def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
+        """No times are partition columns."""
+
+    def place_by_catalog(self) -> str:
+        return ""
+
+    def creation(self, schema: StructType) -> Callable[[], None]:
+        del schema
+        return lambda: self._scheduler.call(
+            "creates the table", lambda: self._table.create({STREAMS_PROPERTY: "true"}), _write_failed
+        )
+
+    def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
+        def change() -> None:
+            changed = {**self._table.newest.properties, **properties}
+            self._table.commit("SET TBLPROPERTIES", {}, self._table.rows, properties=changed)
+
+        return lambda: self._scheduler.call("sets properties", change, _write_failed)
+
+    def append(self, rows: Any, options: Mapping[str, str | int]) -> None:
+        table, application, version = self._table, str(options["txnAppId"]), int(options["txnVersion"])
+
+        def begin() -> int | None:
+            self._table.details()
+            is_done = table.newest.transactions.get(application, -1) >= version
+            return None if is_done else len(table.versions) - 1
+
+        read_version = self._scheduler.call("begins to write", begin, _write_failed)
+        if read_version is None:
+            self._scheduler.note("Delta skips the write")
+            return
+        made = table.details().id
+        numbers = cast("Rows", rows).evaluate()
+
+        def commit() -> None:
+            if table.details().id != made:
+                msg = "the table was dropped meanwhile"
+                raise SparkError(msg)
+            table.append(numbers, read_version, application, version, str(options["userMetadata"]))
+
+        if not table.has_lock and self._scheduler.random.random() < self._scheduler.chances.fails_after:
+            # A Connect server goes on when its client is lost.
+            def commit_late() -> None:
+                with contextlib.suppress(SparkError, TableError):
+                    commit()
+
+            table.late.append(commit_late)
+            self._scheduler.note("loses the server, which goes on writing")
+            msg = "RETRIES_EXCEEDED: the server does not answer"
+            raise SparkError(msg)
+        self._scheduler.call(f"commits version {len(table.versions)} with {numbers}", commit, _write_failed)
+
+    def replace(self, rows: Any, predicate: str | None, options: Mapping[str, str | int]) -> None:
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def lock(self, location: str) -> Generator[None]:
+        del location
+        if not self._table.has_lock:
+            yield
+            return
+        me = self._scheduler.actor
+        self._scheduler.wait(lambda: self._table.holder is None, "for the table's lock")
+        self._table.holder = me
+        try:
+            yield
+        finally:
+            # The lock of a dead process is gone already, and somebody else may have it.
+            if self._table.holder is me and not me.is_dead:
+                self._table.holder = None
+
+    def run(self, action: Callable[[], None], tag: str, hold: Hold, session: Any = None) -> None:
+        del tag, hold, session
+        action()
+
+
+class NoRows:
+    """No rows."""
+
+    schema = SCHEMA
+    columns = SCHEMA.names
+
+    def evaluate(self) -> list[int]:
+        return []
+
+
+def _no_answer() -> Exception:
+    return TableError("the table can't be read: the store does not answer. Nothing was written. Run again")
+
+
+def _write_failed() -> Exception:
+    return SparkError("java.net.SocketException: Connection reset")

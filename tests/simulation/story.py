@@ -1,0 +1,591 @@
+"""Stories: what a seed lets happen, and whether all is as it must be in the end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from dagster_kafka_flip.errors import (
+    ClusterUnreachableError,
+    ConcurrentIngestionError,
+    EndBeforePositionError,
+    ForeignRowsError,
+    KafkaFlipError,
+    OffsetOutOfRangeError,
+    PositionLostError,
+    RetentionOvertookPositionError,
+    StreamOverlapError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
+from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests.simulation.scheduler import Actor, Chances, Killed, StuckError
+from tests.simulation.sim_log import ABORTED, OPEN, RECORD, Partition
+from tests.simulation.sim_table import SimTable
+from tests.simulation.world import CONNECTION, SILENT, SimSession, SimSource, World
+
+_MOST_TURNS = 30
+# What a user reads in a message, and does.
+_RESTORE = re.compile(r"RESTORE (?:the table|it|TABLE \S+) (?:to version|TO VERSION AS OF) (\d+)")
+_START = re.compile(r"start set to (offsets:\{.*?\}\}|earliest|latest)")
+_SET = re.compile(r"dagster-kafka-flip (position set .*? --reason <why>)")
+_READS_AGAIN = "reads again what the table has"
+_TOLERABLE = (
+    RetentionOvertookPositionError,
+    EndBeforePositionError,
+    TopicRecreatedError,
+    ConcurrentIngestionError,
+    ForeignRowsError,
+)
+
+
+class WrongError(AssertionError):
+    """The product did something wrong."""
+
+
+@dataclass
+class Stream:
+    """One stream of the story, and what its users know of it."""
+
+    source: SimSource
+    target: DeltaTarget
+    limits: Limits
+    tolerated: frozenset[type[KafkaFlipError]] = frozenset()
+    known: KnownPosition | None = None
+    reports: list[str] = field(default_factory=list[str])
+    may_double: bool = False
+    has_chosen_start: bool = False
+    has_given_up: bool = False
+
+    def __str__(self) -> str:
+        return f"the stream {self.target.stream} of {self.target.table}"
+
+
+class Story:
+    """The story of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed, has_lock=seed % 3 != 0)
+        self.random = self.world.scheduler.random
+        self.session = SimSession(self.world)
+        self.streams: list[Stream] = []
+        self._topics = [f"t{number}" for number in range(self.random.choice((1, 1, 2)))]
+        self._runs = 0
+        # How many runs are on their way.
+        self._open = 0
+
+    @property
+    def schedule(self) -> list[str]:
+        return self.world.scheduler.schedule
+
+    def play(self) -> None:
+        """Tells the story, and checks its end."""
+        with self.world.entered():
+            for topic in self._topics:
+                self.world.log.create(topic, self.random.randint(1, 3))
+            for _ in range(self.random.randint(0, 9)):
+                self._produce()
+            self._make_streams()
+            self._make_events()
+            self.world.scheduler.run([self._actor(stream, number) for stream, number in self._cast()])
+            self._come_to_rest()
+            self._check()
+
+    # --- who takes part ---------------------------------------------------------------------------------------------
+
+    def _make_streams(self) -> None:
+        draw = self.random
+        kind = draw.choice(("one", "one", "two", "apart", "overlap"))
+        topics = [(topic,) for topic in self._topics]
+        names = [("a", "main", topics[0] if kind != "one" else tuple(self._topics))]
+        if kind == "two" and len(topics) > 1:
+            names.append(("a", "other", topics[1]))
+        elif kind == "apart":
+            names.append(("b", "main", tuple(self._topics)))
+        elif kind == "overlap":
+            names.append(("a", "other", tuple(self._topics)))
+        for table, stream, read in names:
+            start = draw.choice(
+                (
+                    OffsetsInitializer.earliest(),
+                    OffsetsInitializer.earliest(),
+                    OffsetsInitializer.latest(),
+                    OffsetsInitializer.timestamp(self.world.now_ms() - draw.randint(-1000, 4000)),
+                )
+            )
+            self.streams.append(
+                Stream(
+                    SimSource(topics=read, connection=CONNECTION, starting_offsets=start, world=self.world),
+                    DeltaTarget(table=f"simulated.{table}", stream=stream),
+                    Limits(
+                        max_records_per_batch=draw.choice((None, 1, 2, 5)), max_batches=draw.choice((None, None, 1, 2))
+                    ),
+                    frozenset(error for error in _TOLERABLE if draw.random() < 0.1),
+                )
+            )
+
+    def _cast(self) -> list[tuple[Stream, int]]:
+        """Two processes may run the same stream."""
+        return [(stream, number) for stream in self.streams for number in range(self.random.choice((1, 1, 2)))]
+
+    def _actor(self, stream: Stream, number: int) -> Actor:
+        runs = self.random.randint(1, 4)
+        name = f"{stream.target.stream}@{stream.target.table[-1]}{'' if number == 0 else ' (second process)'}"
+
+        def work() -> None:
+            for _ in range(runs):
+                self._one_life(stream, actor)
+
+        actor = Actor(name, work)
+        return actor
+
+    def _one_life(self, stream: Stream, actor: Actor) -> None:
+        try:
+            self._one_run(stream, stop=self._stop(stream))
+        except KafkaFlipError as error:
+            self._met(stream, error)
+        except Killed:
+            if not actor.is_dead:
+                raise
+            # The next run is another process.
+            actor.is_dead = False
+
+    def _stop(self, stream: Stream) -> OffsetsInitializer | None:
+        if self.random.random() < 0.8:
+            return None
+        if self.random.random() < 0.5:
+            return OffsetsInitializer.timestamp(self.world.now_ms())
+        topic = (stream.source.topics or ("",))[0]
+        return OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): self.random.randint(0, 12)})
+
+    def _one_run(
+        self, stream: Stream, start: OffsetsInitializer | None = None, stop: OffsetsInitializer | None = None
+    ) -> IngestResult:
+        self._runs += 1
+        note = self.world.scheduler.note
+        note(f"run {self._runs} begins" + (f" at {start}" if start else "") + (f", to {stop}" if stop else ""))
+        source = stream.source
+        if stop is not None:
+            try:
+                source = source.with_overrides(stopping_offsets=stop)
+            except KafkaFlipError:
+                source = stream.source
+        session: Any = self.session
+        self._open += 1
+        try:
+            result = ingest(
+                source,
+                stream.target,
+                spark=lambda: session,
+                limits=stream.limits,
+                starting_offsets=start,
+                known=stream.known,
+                tolerate=stream.tolerated,
+                run_id=f"run {self._runs}",
+                reported=self.random.choice((None, -1)),
+                logger=SILENT,
+            )
+        finally:
+            self._open -= 1
+        note(f"run {self._runs} ends with {len(result.batches)} batches")
+        stream.known = result.known
+        stream.reports += [incident.error for incident in result.incidents]
+        return result
+
+    def _met(self, stream: Stream, error: KafkaFlipError) -> None:
+        self.world.scheduler.note(f"{type(error).__name__}: {str(error)[:200]}")
+        stream.reports.append(type(error).__name__)
+        if "both belong to the stream" in str(error):
+            msg = f"the fence of {stream} did not hold: {error}"
+            raise WrongError(msg)
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def _make_events(self) -> None:
+        draw = self.random
+        events: list[tuple[str, Callable[[], str | None]]] = [
+            ("produces", self._produce),
+            ("produces", self._produce),
+            ("produces in a transaction", self._produce_in_transaction),
+            ("retention deletes", self._retain),
+            ("elects a leader of", self._elect_cleanly),
+            ("elects a leader that lacks records of", self._elect_uncleanly),
+            ("adds a partition to", self._add_partition),
+            ("creates again", self._recreate),
+            ("others insert", self._insert),
+            ("others delete", self._delete),
+            ("others empty", self._truncate),
+            ("others optimize", self._optimize),
+            ("others set a property of", self._set_property),
+            ("others restore", self._restore),
+            ("history expires", self._expire),
+            ("drops", self._drop),
+            ("a server ends a write that was lost", self._write_late),
+            ("time passes", self._pass_time),
+        ]
+        # Each seed has some of them, so that rare ones get their room.
+        self.world.scheduler.events = [each for number, each in enumerate(events) if number < 2 or draw.random() < 0.35]
+        faults = draw.choice((0.0, 0.002, 0.01, 0.03))
+        self.world.scheduler.chances = Chances(
+            switch=draw.choice((0.05, 0.3, 0.7)),
+            event=draw.choice((0.02, 0.06, 0.15)),
+            fails_before=faults,
+            fails_after=faults,
+            dies_before=faults / 2,
+            dies_after=faults / 2,
+        )
+
+    def _partition(self) -> tuple[str, Partition]:
+        topic = self.random.choice(self._topics)
+        number = self.random.randrange(len(self.world.log.topics[topic]))
+        return f"{topic}-{number}", self.world.log.topics[topic][number]
+
+    def _times(self) -> list[int]:
+        return [self.world.now_ms() - self.random.choice((0, 0, 0, 50)) for _ in range(self.random.randint(1, 3))]
+
+    def _produce(self) -> str:
+        name, partition = self._partition()
+        self.world.log.append(partition, times := self._times())
+        return f"{len(times)} records to {name}"
+
+    def _produce_in_transaction(self) -> str:
+        name, partition = self._partition()
+        if any(entry.kind == OPEN for entry in partition.entries):
+            kind = self.random.choice((RECORD, ABORTED))
+            self.world.log.end_transaction(partition, self.world.now_ms(), kind)
+            return f"the end of one in {name}: {kind}"
+        self.world.log.append(partition, self._times(), OPEN)
+        return f"to {name}"
+
+    def _retain(self) -> str:
+        name, partition = self._partition()
+        self.world.log.retain(partition, self.random.randint(partition.begin, partition.stable_end))
+        return f"{name} up to {partition.begin}"
+
+    def _elect_cleanly(self) -> str:
+        name, partition = self._partition()
+        self.world.log.elect(partition, partition.end)
+        return name
+
+    def _elect_uncleanly(self) -> str:
+        name, partition = self._partition()
+        self.world.log.elect(partition, self.random.randint(partition.begin, partition.end))
+        return f"{name} from {partition.end} on"
+
+    def _add_partition(self) -> str:
+        topic = self.random.choice(self._topics)
+        self.world.log.add_partitions(topic, 1)
+        return topic
+
+    def _recreate(self) -> str:
+        topic = self.random.choice(self._topics)
+        partitions = len(self.world.log.topics[topic])
+        self.world.log.delete(topic)
+        self.world.log.create(topic, max(1, partitions - self.random.randint(0, 1)))
+        return topic
+
+    def _table(self) -> SimTable | None:
+        there = [table for table in self.world.tables.values() if table.versions]
+        return self.random.choice(there) if there else None
+
+    def _insert(self) -> str | None:
+        if (table := self._table()) is None:
+            return None
+        foreign = -len(table.versions)
+        table.commit("WRITE", {"mode": "Append"}, (*table.rows, foreign), metrics={"numOutputRows": "1"})
+        return f"a row (version {len(table.versions) - 1})"
+
+    def _delete(self) -> str | None:
+        if (table := self._table()) is None or not table.rows:
+            return None
+        row = self.random.choice(table.rows)
+        table.deleted.add(row)
+        table.commit("DELETE", {"predicate": '["(number = 1)"]'}, [each for each in table.rows if each != row])
+        return f"the row {row} (version {len(table.versions) - 1})"
+
+    def _truncate(self) -> str | None:
+        if (table := self._table()) is None or not table.rows:
+            return None
+        table.commit("DELETE", {"predicate": "[]"}, ())
+        return f"the table (version {len(table.versions) - 1})"
+
+    def _optimize(self) -> str | None:
+        if (table := self._table()) is None:
+            return None
+        table.commit("OPTIMIZE", {"predicate": "[]"}, table.rows)
+        return f"the table (version {len(table.versions) - 1})"
+
+    def _set_property(self) -> str | None:
+        if (table := self._table()) is None:
+            return None
+        table.commit("SET TBLPROPERTIES", {"properties": "{}"}, table.rows)
+        return f"the table (version {len(table.versions) - 1})"
+
+    def _restore(self) -> str | None:
+        if (table := self._table()) is None:
+            return None
+        version = self.random.randint(table.oldest, len(table.versions) - 1)
+        table.restore(version)
+        return f"version {version} (as version {len(table.versions) - 1})"
+
+    def _expire(self) -> str | None:
+        # Delta keeps a month of it: enough time to do what a message says.
+        told = {report for stream in self.streams for report in stream.reports}
+        if (table := self._table()) is None or told & {"TableChangedError", "TableReplacedError", "LogChangedError"}:
+            return None
+        if self._open:
+            # No run takes that long.
+            return None
+        self.world.now += timedelta(days=31)
+        if self.random.random() < 0.5:
+            # Maintenance is all that has happened lately.
+            table.commit("OPTIMIZE", {"predicate": "[]"}, table.rows)
+            table.oldest = len(table.versions) - 1
+        else:
+            table.oldest = self.random.randint(table.oldest, len(table.versions) - 1)
+        return f"before version {table.oldest}"
+
+    def _drop(self) -> str | None:
+        if (table := self._table()) is None:
+            return None
+        table.drop()
+        return "a table"
+
+    def _write_late(self) -> str | None:
+        late = [(table, write) for table in self.world.tables.values() for write in table.late]
+        if not late:
+            return None
+        table, write = self.random.choice(late)
+        table.late.remove(write)
+        write()
+        return f"(the newest version is {len(table.versions) - 1})"
+
+    def _pass_time(self) -> str:
+        # Days pass between runs, not within one.
+        hours = self.random.choice((1, -2) if self._open else (30, 24 * 20))
+        self.world.now += timedelta(hours=hours)
+        return f"by {hours} h"
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _come_to_rest(self) -> None:
+        """The faults stop. Each stream has its turns, and its user does what the messages say."""
+        self.schedule.append("--- the faults stop ---")
+        self.world.scheduler.chances = Chances()
+        while self._write_late() is not None:
+            pass
+        for topic in self.world.log.topics.values():
+            for partition in topic:
+                if any(entry.kind == OPEN for entry in partition.entries):
+                    self.world.log.end_transaction(partition, self.world.now_ms(), RECORD)
+        for _ in range(2):
+            for stream in self.streams:
+                stream.limits = Limits(max_records_per_batch=stream.limits.max_records_per_batch)
+                self.world.scheduler.run(
+                    [Actor(f"the last turn of {stream}", lambda stream=stream: self._turn(stream))]
+                )
+
+    def _turn(self, stream: Stream) -> None:
+        start: OffsetsInitializer | None = None
+        # A copy of the position is trusted for a day.
+        self.world.now += timedelta(hours=25)
+        for _ in range(_MOST_TURNS):
+            if stream.has_given_up:
+                return
+            try:
+                result = self._one_run(stream, start)
+            except KafkaFlipError as error:
+                self._met(stream, error)
+                start = self._follow(stream, error)
+            else:
+                start = None
+                if result.is_idle:
+                    self._check_position(stream, result)
+                    return
+        msg = f"{stream} does not come to rest"
+        raise WrongError(msg)
+
+    def _follow(self, stream: Stream, error: KafkaFlipError) -> OffsetsInitializer | None:
+        """Does what a message says; returns a start for the next run."""
+        text, table = str(error), self.world.table(stream.target)
+        stream.may_double = stream.may_double or _READS_AGAIN in text
+        if isinstance(error, StreamOverlapError) or "<topic>" in text or "--to <" in text:
+            # Another table, or offsets that only the user knows.
+            stream.has_given_up = True
+            return None
+        if isinstance(error, TopicRecreatedError) and (mixed := self._mixed(stream)) is not None:
+            table.restore(mixed - 1)
+            self.world.scheduler.note(f"the last commit has rows of the new topic: restores version {mixed - 1}")
+            return None
+        restore, start, command = _RESTORE.search(text), _START.search(text), _SET.search(text)
+        if restore is not None:
+            table.restore(int(restore[1]))
+            self.world.scheduler.note(f"restores version {restore[1]}")
+        if command is not None:
+            words = shlex.split(command[1])
+            to = None if "--give-up" in words else OffsetsInitializer.parse(words[words.index("--to") + 1])
+            return self._move(stream, to)
+        if restore is not None:
+            return None
+        if start is None and isinstance(error, ForeignRowsError):
+            stream.tolerated |= {ForeignRowsError}
+        elif start is not None:
+            to = OffsetsInitializer.parse(start[1])
+            # The table's documents name the leaders of the plan: a log that was cut off between plan and read is known
+            # to be reported once more, with the records that the batch has read behind the cut.
+            again = {
+                entry.number
+                for tp, at in (to.offsets or {}).items()
+                for _, entry in self.world.log.partition(tp).visible(at, self._position(stream, tp))
+            }
+            stream.has_chosen_start = stream.has_chosen_start or isinstance(error, PositionLostError)
+            stream.may_double = stream.may_double or not again.isdisjoint(table.rows)
+            return to
+        elif not isinstance(error, PositionLostError | ClusterUnreachableError):
+            msg = f"no way out of {type(error).__name__}: {text}"
+            raise WrongError(msg)
+        return None
+
+    def _move(self, stream: Stream, to: OffsetsInitializer | None) -> OffsetsInitializer | None:
+        session: Any = self.session
+        try:
+            move = plan_move(stream.source, stream.target, session, to)
+            commit_move(move, stream.target, session, "as the message says")
+        except OffsetOutOfRangeError as error:
+            # It names the log and its range.
+            inside = re.match(r"(\S+): .* holds offsets (\d+) to", str(error))
+            assert inside is not None
+            assert to is not None
+            at = {TopicPartition.parse(inside[1]): int(inside[2])}
+            return self._move(stream, OffsetsInitializer.specific_offsets({**(to.offsets or {}), **at}))
+        except KafkaFlipError as error:
+            self._met(stream, error)
+            return self._follow(stream, error)
+        self.world.scheduler.note(f"sets the position to {to}")
+        return None
+
+    def _position(self, stream: Stream, tp: TopicPartition) -> int:
+        documents = (
+            _document(version.commit.user_metadata, stream) for version in self.world.table(stream.target).versions
+        )
+        return max((document.state.position.get(tp, 0) for document in documents if document is not None), default=0)
+
+    def _mixed(self, stream: Stream) -> int | None:
+        """The stream's last commit, if it has rows of another topic than was planned."""
+        versions = self.world.table(stream.target).versions
+        for number in range(len(versions) - 1, 0, -1):
+            document = _document(versions[number].commit.user_metadata, stream)
+            if document is not None:
+                added = Counter(versions[number].rows) - Counter(versions[number - 1].rows)
+                ids = set(document.state.topic_ids.values())
+                other = {row for row in added if row > 0 and self.world.log.homes[row][0] not in ids}
+                return number if not other.isdisjoint(versions[-1].rows) else None
+        return None
+
+    def _check_position(self, stream: Stream, result: IngestResult) -> None:
+        ends = {
+            TopicPartition(topic, number): partition.stable_end
+            for topic in stream.source.topics or ()
+            for number, partition in enumerate(self.world.log.topics[topic])
+        }
+        position = {tp: result.state.position.get(tp) for tp in ends}
+        if position != ends:
+            msg = f"{stream} is at {position}, and the logs end at {ends}"
+            raise WrongError(msg)
+
+    def _check(self) -> None:
+        for name, table in self.world.tables.items():
+            streams = [stream for stream in self.streams if stream.target.table == name]
+            rows = Counter(row for row in table.rows if row > 0)
+            doubled = sorted(row for row, count in rows.items() if count > 1)
+            # Where no lock keeps two streams with the same topics apart, they are told so, and stop.
+            told = not table.has_lock and any("StreamOverlapError" in stream.reports for stream in streams)
+            if doubled and not told and not any(stream.may_double for stream in streams):
+                msg = f"{name} has {doubled} more than once"
+                raise WrongError(msg)
+            for stream in streams:
+                self._check_complete(stream, table, rows)
+
+    def _check_complete(self, stream: Stream, table: SimTable, rows: Counter[int]) -> None:
+        if stream.has_given_up or (
+            "EndBeforePositionError" in stream.reports and EndBeforePositionError in stream.tolerated
+        ):
+            # What is tolerated may lose records, and is reported.
+            return
+        starts, gone_before = self._begun(stream, table)
+        gone = set(self.world.log.gone)
+        for topic in stream.source.topics or ():
+            for number, partition in enumerate(self.world.log.topics[topic]):
+                begin = starts.get((partition.home, TopicPartition(topic, number)), 0)
+                initial = stream.source.starting_offsets
+                for offset, entry in partition.visible(partition.begin, partition.end):
+                    is_timed = initial.timestamp_ms is not None and not stream.has_chosen_start
+                    if is_timed and entry.time_ms >= (initial.timestamp_ms or 0):
+                        begin = min(begin, offset)
+                    if offset >= begin and entry.number not in rows and entry.number not in table.deleted:
+                        msg = f"{stream.target.table} lacks {entry.number}, which is {topic}-{number} offset {offset}"
+                        raise WrongError(msg)
+        lost = {
+            number
+            for number in gone
+            if number not in rows
+            and number not in table.deleted
+            and (excused := gone_before.get(self.world.log.homes[number])) is not None
+            and number not in self.world.log.gone[:excused]
+        }
+        if lost and not stream.reports and stream.source.starting_offsets.kind is OffsetsKind.EARLIEST:
+            msg = f"{stream.target.table} lacks {sorted(lost)}, which the logs have lost, and nobody was told"
+            raise WrongError(msg)
+
+    def _begun(
+        self, stream: Stream, table: SimTable
+    ) -> tuple[dict[tuple[tuple[str, int], TopicPartition], int], dict[tuple[str, int], int]]:
+        """Where the stream began in each log, and how many records the logs had lost by then."""
+        starts: dict[tuple[tuple[str, int], TopicPartition], int] = {}
+        gone: dict[tuple[str, int], int] = {}
+        for version in table.versions:
+            document = _document(version.commit.user_metadata, stream)
+            if document is None:
+                continue
+            splits = {split.topic_partition: split.starting_offset for split in document.splits}
+            for tp, at in document.state.position.items():
+                home = (document.state.topic_ids.get(tp.topic, ""), tp.partition)
+                starts.setdefault((home, tp), splits.get(tp, at))
+                gone.setdefault(home, version.gone)
+        if stream.source.starting_offsets.kind is OffsetsKind.EARLIEST and not stream.has_chosen_start:
+            starts = {}
+        return starts, gone
+
+
+def _document(text: str | None, stream: Stream) -> CommitDocument | None:
+    document = CommitDocument.from_text(text)
+    return document if document is not None and document.stream == stream.target.stream else None
+
+
+def play(seed: int) -> tuple[str, list[str]] | None:
+    """Plays a seed; returns what went wrong and the schedule, or None."""
+    story = Story(seed)
+    try:
+        story.play()
+    except (Exception, StuckError) as error:  # noqa: BLE001 - whatever it is, it is the finding
+        return f"{type(error).__name__}: {error}", story.schedule
+    return None
+
+
+def first_failure(first: int, seeds: int) -> tuple[int, str, list[str]] | None:
+    """The first of some seeds that fails, with what went wrong and the schedule."""
+    for seed in range(first, first + seeds):
+        if (found := play(seed)) is not None:
+            return seed, *found
+    return None

@@ -1,0 +1,34 @@
+"""The simulator finds nothing in the product, and each mutant of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.story import Story, play
+
+_SEEDS = 3000
+_MOST_SEEDS_OF_A_MUTANT = 2000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, _SEEDS, 500))
+def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first):
+    for seed in range(first, first + 500):
+        found = play(seed)
+        assert found is None, "\n".join((*found[1], f"make simulate SEED={seed}: {found[0]}"))
+
+
+def test_a_seed_tells_the_same_story_each_time():
+    stories = [Story(seed) for seed in (7, 7)]
+    for story in stories:
+        story.play()
+    one, other = (story.schedule for story in stories)
+    assert one == other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_mutant_of_the_product_is_found(name, monkeypatch):
+    MUTANTS[name](monkeypatch)
+    assert any(play(seed) is not None for seed in range(_MOST_SEEDS_OF_A_MUTANT))

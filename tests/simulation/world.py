@@ -1,0 +1,176 @@
+"""The world of one seed: a cluster, tables and a clock, and sessions in which the product's runs find all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Generator
+from datetime import datetime, timedelta, timezone
+from typing import Any, cast
+
+import pytest
+
+from dagster_kafka_flip.ingestion.batch_rows import BatchRows, batch_rows
+from dagster_kafka_flip.ingestion.observation import Observed
+from dagster_kafka_flip.ingestion.progress import ReadProgress
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.log import Cluster
+from dagster_kafka_flip.table.table_port import TablePort, table_port
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests.simulation.scheduler import Actor, Scheduler
+from tests.simulation.sim_log import SimCluster, SimLog
+from tests.simulation.sim_table import SCHEMA, NoRows, SimPort, SimTable, SparkError
+
+_EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+CONNECTION = KafkaConnection(bootstrap_servers="simulated:9092")
+
+
+class World:
+    """All that is outside of the product.
+
+    Attributes:
+        scheduler: Decides what happens when.
+        log: The cluster.
+        tables: The tables, by their identity.
+        now: The time.
+    """
+
+    def __init__(self, seed: int, *, has_lock: bool) -> None:
+        self.scheduler = Scheduler(seed)
+        self.scheduler.on_death = self._release
+        self.log = SimLog()
+        self.tables: dict[str, SimTable] = {}
+        self.now = _EPOCH
+        self._has_lock = has_lock
+
+    def table(self, target: DeltaTarget) -> SimTable:
+        if target.table not in self.tables:
+            self.tables[target.table] = SimTable(self.now_ms, self.log, has_lock=self._has_lock)
+        return self.tables[target.table]
+
+    def now_ms(self) -> int:
+        """The time, which goes on a little whenever somebody looks."""
+        self.now += timedelta(milliseconds=1)
+        return int(self.now.timestamp() * 1000)
+
+    def _release(self, dead: Actor) -> None:
+        """The operating system releases what a dead process held."""
+        for table in self.tables.values():
+            if table.holder is dead:
+                table.holder = None
+
+    def _sleep(self, seconds: float) -> None:
+        def pass_by() -> None:
+            self.now += timedelta(seconds=seconds)
+
+        self.scheduler.call(f"waits for {seconds:.0f} s", pass_by)
+
+    @contextlib.contextmanager
+    def entered(self) -> Generator[None]:
+        """The product's clock is this world's, and its log is silent."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wall_clock, "now", lambda: self.now)
+            patch.setattr(wall_clock, "now_ms", self.now_ms)
+            patch.setattr(wall_clock, "sleep", self._sleep)
+            before = logging.root.manager.disable
+            logging.disable(logging.CRITICAL)
+            try:
+                yield
+            finally:
+                logging.disable(before)
+
+
+class SimSource(KafkaSource):
+    """A source in a world."""
+
+    world: Any
+
+    def _cluster(self, context: SplitEnumeratorContext) -> Cluster:
+        return cast("Cluster", SimCluster(self.world.log, self.world.scheduler))
+
+
+class SimSession:
+    """A Spark session in a world."""
+
+    sparkContext = None  # noqa: N815 - as Spark has it
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.conf = {"spark.default.parallelism": "2"}
+
+
+@table_port.register
+def _(session: SimSession, target: DeltaTarget) -> TablePort:
+    world = session.world
+    return cast("TablePort", SimPort(world.table(target), target, world.scheduler))
+
+
+@batch_rows.register
+def _(session: SimSession, spec: RunSpec[Source], *, key: tuple[str, ...], leave_out_rejected: bool) -> BatchRows:
+    del spec, key, leave_out_rejected
+    return cast("BatchRows", _SimRows(session.world))
+
+
+class _SimRows:
+    """The records of a batch are its rows."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def schema(self) -> Any:
+        return SCHEMA
+
+    def records(self, assignment: SplitAssignment) -> Any:
+        return _Read(self._world, assignment)
+
+    def rows(self, assignment: SplitAssignment) -> Any:
+        read = _Read(self._world, assignment)
+        return (read if assignment.plan.splits else NoRows()), read
+
+    @contextlib.contextmanager
+    def watched(self, attempt: str, progress: ReadProgress) -> Generator[None]:
+        del attempt, progress
+        yield
+
+
+class _Read:
+    """A lazy read: the logs are asked when the rows are written."""
+
+    schema = SCHEMA
+    columns = SCHEMA.names
+
+    def __init__(self, world: World, assignment: SplitAssignment) -> None:
+        self._world = world
+        self._assignment = assignment
+        self._records = 0
+
+    def evaluate(self) -> list[int]:
+        numbers: list[int] = []
+        for split in self._assignment.plan.splits:
+            ask = functools.partial(self._world.log.read, split)
+            try:
+                numbers += self._world.scheduler.call(f"reads {split}", ask, _read_failed)
+            except LookupError as error:
+                raise SparkError(str(error)) from None
+        self._records = len(numbers)
+        return numbers
+
+    def get(self, patience: float) -> Observed:
+        del patience
+        return Observed(records=self._records, bytes=self._records * 100, rejected=0)
+
+    def isEmpty(self) -> bool:  # noqa: N802 - as Spark has it
+        return not self.evaluate()
+
+
+def _read_failed() -> Exception:
+    return SparkError("org.apache.kafka.common.errors.DisconnectException")
+
+
+SILENT = logging.getLogger("simulation")
