@@ -155,6 +155,8 @@ def _once(default: str, text: str) -> tuple[str, str]:
 def _without_default(text: str, default: str) -> str:
     """A text without the sentence that repeats the column of defaults."""
     plain = {default, default.strip('`"'), {"`True`": "yes", "`False`": "no"}.get(default, default)}
+    if default.startswith("`timedelta("):
+        return re.sub(r" Default: (\d+|one) \w+\.", "", text)
     return re.sub(r" Default:? ([^.;]+)\.$", lambda found: "" if found[1].strip("`") in plain else found[0], text)
 
 

@@ -107,7 +107,13 @@ class StreamPlanner:
         """
         anchor = self._settled_anchor()
         state = planned.enumerator.snapshot_state()
-        if anchor is None or anchor.state != planned.anchor.state or state is None:
+        before = planned.anchor
+        # Of a stream without a position, another run may have begun meanwhile, and a RESTORE may have undone that.
+        if (
+            anchor is None
+            or state is None
+            or (anchor.state, anchor.undone_start) != (before.state, before.undone_start)
+        ):
             return self.plan(source)
         if anchor.state is None:
             self._table.check_takes_streams()

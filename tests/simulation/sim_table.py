@@ -139,7 +139,9 @@ class SimTable:
         )
 
     def restore(self, version: int) -> None:
-        """RESTORE keeps the transactions of what it undoes."""
+        """RESTORE keeps the transactions of what it undoes. To the newest version it makes no commit."""
+        if version == len(self.versions) - 1:
+            return
         self.commit("RESTORE", {"version": str(version)}, self.versions[version].rows)
 
     def details(self) -> TableDetails:

@@ -19,6 +19,12 @@ def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first):
         assert found is None, "\n".join((*found[1], f"make simulate SEED={seed}: {found[0]}"))
 
 
+@pytest.mark.parametrize("seed", [990, 11884], ids=["planned before the table was made", "planned again"])
+def test_a_run_begins_where_a_restore_has_undone_the_begin_of_another_one(seed):
+    """What these seeds have found; a change to the stories gives them other ones."""
+    assert play(seed) is None
+
+
 def test_a_seed_tells_the_same_story_each_time():
     stories = [Story(seed) for seed in (7, 7)]
     for story in stories:
