@@ -118,7 +118,8 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
         on_truncate: Handling of a truncate event: `fail` (default) ends a run into a table with Upsert, but lands a row
             without values in a table to which rows are appended; `skip` leaves it out.
         on_error: See Format.
-        show_values: See JsonFormat.
+        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
+            not fit its field, 40 characters at most. Default: no, since many people read logs.
 
     Attributes:
         declared: The schema, as it was given.

@@ -31,7 +31,8 @@ class MaxwellFormat(JsonEnvelope):
             `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Each is
             a column of that name. Default: nothing.
         on_error: See Format.
-        show_values: See JsonFormat.
+        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
+            not fit its field, 40 characters at most. Default: no, since many people read logs.
 
     Attributes:
         declared: The schema, as it was given.

@@ -34,7 +34,8 @@ class OggFormat(TruncatingFormat, JsonEnvelope):
             Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
-        show_values: See JsonFormat.
+        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
+            not fit its field, 40 characters at most. Default: no, since many people read logs.
 
     Attributes:
         declared: The schema, as it was given.
