@@ -32,7 +32,7 @@ from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.simulation.scheduler import Actor, Chances, Killed, StuckError
 from tests.simulation.sim_log import ABORTED, OPEN, RECORD, Partition
-from tests.simulation.sim_table import SimTable
+from tests.simulation.sim_table import SimTable, Version
 from tests.simulation.world import CONNECTION, SILENT, SimSession, SimSource, World
 
 _MOST_TURNS = 30
@@ -554,18 +554,32 @@ class Story:
         """Where the stream began in each log, and how many records the logs had lost by then."""
         starts: dict[tuple[tuple[str, int], TopicPartition], int] = {}
         gone: dict[tuple[str, int], int] = {}
-        for version in table.versions:
+        known: dict[tuple[str, int], int] = {}
+        first: set[tuple[str, int]] | None = None
+        for number, version in enumerate(table.versions):
             document = _document(version.commit.user_metadata, stream)
+            if version.commit.operation == "RESTORE" and first is not None:
+                # A partition that only undone commits knew is a new one, whose log is read from where it begins.
+                gone = {home: at for home, at in gone.items() if home in first or known[home] <= _restored(version)}
+                known = {home: known[home] for home in gone}
             if document is None:
                 continue
+            first = first or {
+                (document.state.topic_ids.get(tp.topic, ""), tp.partition) for tp in document.state.position
+            }
             splits = {split.topic_partition: split.starting_offset for split in document.splits}
             for tp, at in document.state.position.items():
                 home = (document.state.topic_ids.get(tp.topic, ""), tp.partition)
                 starts.setdefault((home, tp), splits.get(tp, at))
                 gone.setdefault(home, version.gone)
+                known.setdefault(home, number)
         if stream.source.starting_offsets.kind is OffsetsKind.EARLIEST and not stream.has_chosen_start:
             starts = {}
         return starts, gone
+
+
+def _restored(version: Version) -> int:
+    return int(version.commit.parameters.get("version") or 0)
 
 
 def _document(text: str | None, stream: Stream) -> CommitDocument | None:
