@@ -263,17 +263,18 @@ class TopicComparison:
         """Whether the records can be compared with rows. Notes what can't be."""
         from pyspark.sql import functions as f
 
-        def total(name: str, condition: str) -> Column:
-            return f.coalesce(f.sum(f.when(f.expr(condition), f.col(name))), f.lit(0))
+        def records(where: Column) -> Column:
+            return f.coalesce(f.sum(f.when(where, f.col("records"))), f.lit(0))
 
-        one = log.withColumn("one", f.lit(1)).agg(
-            total("records", "true"),
-            total("records", "other_key"),
-            total("records", "other_value"),
-            total("one", "other_value"),
-            total("one", "moved"),
+        other_key, other_value = f.col("other_key"), f.col("other_value")
+        counts = log.agg(
+            records(f.lit(True)),
+            records(other_key),
+            records(other_value),
+            f.count_if(other_value),
+            f.count_if(f.col("moved")),
         )
-        ((found.records, other_keys, other_values, earlier, moved),) = one.collect()
+        ((found.records, other_keys, other_values, earlier, moved),) = counts.collect()
         of_key, of_value = last.schema_ids
         if self._has_keys:
             other_values = 0
