@@ -136,6 +136,8 @@ def test_json_as_a_key_is_one_struct_without_the_parsers_own_field(records):
 
 _NO_JSON = "not valid JSON"
 _OBJECT = "not a JSON object"
+# Refused by Spark 4.2's Jackson, and behind an older one by the field.
+_HALF_A_NAME = ("not valid JSON", "the value of m has half of a surrogate pair")
 _TOO_MUCH = "nested more than 1000 levels deep, or with a number of more than 1000 characters"
 _STRICT = "s STRING NOT NULL, i INT, b BOOLEAN, at TIMESTAMP, n STRUCT<x: INT>, a ARRAY<INT>"
 
@@ -506,7 +508,7 @@ _CHANGED = {
         ('{"r": {"d": 1.5}}', None),
         ('{"x": [1.5, null, 1e400]}', "the value of x[] is beyond the range of DOUBLE"),
         ('{"a": [{"s": "\\ud800"}]}', "half of a surrogate pair"),
-        ('{"m": {"\\ud800": 1}}', ""),  # in the words of Jackson's version
+        ('{"m": {"\\ud800": 1}}', _HALF_A_NAME),
         ('{"m": {"a": 1, "a": 2}}', "the value of m has a key twice"),
         ('{"m": {"a": 1, "b": 1}}', None),
         ('{"ts": ["2024-01-01", "03:04"]}', "the value of ts[] does not fit TIMESTAMP"),
@@ -536,7 +538,8 @@ def test_json_whose_value_a_column_would_change_is_rejected_and_no_other(records
     found = _problems(records(*((None, text.encode()) for text, _ in cases)), JsonFormat(schema))
     for (text, wanted), problem in zip(cases, found, strict=True):
         assert (problem is None) == (wanted is None), f"{text}: {problem}"
-        assert wanted is None or wanted in problem, f"{text}: {problem}"
+        texts = wanted if isinstance(wanted, tuple) else (wanted,)
+        assert problem is None or any(each in problem for each in texts), f"{text}: {problem}"
 
 
 @spark_test
