@@ -18,15 +18,14 @@ from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
+from dagster_kafka_flip.table.delta_log import TableNotThereError, restored_versions
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded, or_failed
 from dagster_kafka_flip.table.history import documented, other_streams
-from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, created_for
 from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
-from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (

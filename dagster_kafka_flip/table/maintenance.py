@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, detail_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.details import detail_of
 from dagster_kafka_flip.table.guarded_write import guarded, or_failed
-from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.store_errors import with_advice
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from dagster_kafka_flip.table.creation import (
     create_statement,
     place_by_catalog,
 )
-from dagster_kafka_flip.table.details import described, detail_of, details_of
-from dagster_kafka_flip.table.history_pages import commits_of
+from dagster_kafka_flip.table.delta_log import TransactionLog, commits_of, described, detail_of, details_of
 from dagster_kafka_flip.table.interruptible import run_interruptibly
 from dagster_kafka_flip.table.local_files import check_place
 from dagster_kafka_flip.table.local_log import is_newest
@@ -30,7 +29,6 @@ from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import store_lock
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
 from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions
-from dagster_kafka_flip.table.transaction_log import TransactionLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

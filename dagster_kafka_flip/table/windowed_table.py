@@ -20,11 +20,11 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit_chain import moves, why_elsewhere
+from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count, takes_back
-from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate

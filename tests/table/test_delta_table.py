@@ -28,6 +28,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.delta_log import TransactionLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.guarded_write import ForeignConflictError
@@ -38,7 +39,6 @@ from dagster_kafka_flip.table.schema import names_and_types
 from dagster_kafka_flip.table.statistics import statistics_columns
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 from tests import landed
 from tests.source.plans import make_plan
