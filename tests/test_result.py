@@ -18,10 +18,9 @@ from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.commit import Commit, Committed
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.written import Committed
 from tests.table.commits import restore
 
 _FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)

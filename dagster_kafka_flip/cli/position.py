@@ -128,7 +128,7 @@ def _reports(
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.position_report import report_position, streams_of
-    from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
+    from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, with_advice
 
     session = command_session(master, remote) if found is None else found.session(master, remote)
     with waiting("Starting Spark ...") as status, session as spark:

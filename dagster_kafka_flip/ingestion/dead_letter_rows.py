@@ -9,8 +9,8 @@ from dagster_kafka_flip.formats.description import decoder_of
 from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.table.duplicates import RecordColumns, offset_ranges, offsets_predicate
 from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.uniqueness import RecordColumns, offset_ranges, offsets_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitAssignment
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
+    from dagster_kafka_flip.table.document import RoutedBatch
     from dagster_kafka_flip.table.target import DeltaTarget
 
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.table_version import TableVersion
+    from dagster_kafka_flip.table.document import RoutedBatch, TableVersion
 
 NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."
 

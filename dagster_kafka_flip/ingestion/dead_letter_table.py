@@ -20,7 +20,6 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.description import describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
-from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
@@ -45,11 +44,10 @@ from dagster_kafka_flip.reader.set_aside import set_aside
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.incident import Tolerance, found
 from dagster_kafka_flip.source.totals import total
-from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
-from dagster_kafka_flip.table.table_version import TableVersion
+from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
+from dagster_kafka_flip.table.retries import Conflicts
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
-    from dagster_kafka_flip.table.written import Committed
+    from dagster_kafka_flip.table.commit import Committed
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import ConcurrentIngestionError, KafkaFlipError
-from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
@@ -24,11 +23,12 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.local_log import version_if_still_valid
+from dagster_kafka_flip.table.retries import Conflicts
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
-    from dagster_kafka_flip.table.written import Committed
 
 _T = TypeVar("_T")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Tolerance
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
+    from dagster_kafka_flip.table.document import RoutedBatch
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.formats.fields import merge_fields
 from dagster_kafka_flip.source.incident import lost_offsets
 from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
-from dagster_kafka_flip.table.written import MergedRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.table.written import Committed
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.ingestion.keyed_stream import check_without_windows
@@ -32,8 +31,9 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
 from dagster_kafka_flip.table.delta_table import still_there
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
+from dagster_kafka_flip.table.retries import Conflicts
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
 from dagster_kafka_flip.telemetry.metrics import measured_run

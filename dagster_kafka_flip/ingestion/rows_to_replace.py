@@ -20,9 +20,14 @@ from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.change_errors import OTHER_TIME, unless
 from dagster_kafka_flip.table.change_errors import place as record_place
-from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, Scope
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.window_predicates import records_predicate, repair_predicate, windows_predicate
+from dagster_kafka_flip.table.window_rows import (
+    TOPIC_PROPERTY,
+    Scope,
+    records_predicate,
+    repair_predicate,
+    windows_predicate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import Source
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.table.written import Committed
+    from dagster_kafka_flip.table.commit import Committed
 
 
 def measure_commit(spec: RunSpec[Source], committed: Committed, observed: Observed) -> None:

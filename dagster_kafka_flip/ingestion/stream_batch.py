@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.document import TableVersion
     from dagster_kafka_flip.table.schema import TableColumns
-    from dagster_kafka_flip.table.table_version import TableVersion
-    from dagster_kafka_flip.table.written import Committed
 
 
 class Landing:

@@ -49,16 +49,15 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.interruptible import write_tag
-from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.transform import transformed
-from dagster_kafka_flip.table.window_predicates import kept_predicate, time_predicate
+from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
 from dagster_kafka_flip.table.windowed_table import Replacement
-from dagster_kafka_flip.table.windows_document import EXACT, WindowsDocument
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
@@ -75,9 +74,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
-    from dagster_kafka_flip.table.written import Committed
 
 
 class PlannedLogsGoneError(KafkaFlipError):

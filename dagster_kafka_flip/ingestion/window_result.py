@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
-    from dagster_kafka_flip.table.written import Committed
+    from dagster_kafka_flip.table.commit import Committed
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,16 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import FIRST_PAGE
-from dagster_kafka_flip.table.local_files import is_local
-from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, newest_commits
+from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, is_local, newest_commits
 from dagster_kafka_flip.table.retries import answered
-from dagster_kafka_flip.table.spark_error import is_not_there, is_sparks_own, missing_file_system
+from dagster_kafka_flip.table.spark_error import (
+    CHECK_ACCESS,
+    is_not_there,
+    is_sparks_own,
+    missing_file_system,
+    with_advice,
+)
 from dagster_kafka_flip.table.sql import literal
-from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

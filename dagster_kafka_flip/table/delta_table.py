@@ -18,29 +18,33 @@ from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
+from dagster_kafka_flip.table.creation import remove_incomplete_log
 from dagster_kafka_flip.table.delta_log import TableNotThereError, restored_versions
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded, or_failed
+from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
-from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, created_for
-from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
+from dagster_kafka_flip.table.layout import (
+    KEY_PROPERTY,
+    check_binary_partitions,
+    check_mode,
+    created_for,
+    timestamps_among,
+    with_nulls_as_stored,
+)
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
-from dagster_kafka_flip.table.recorded_position import recorded_anchor
-from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.recorded_position import LOG_RETENTION, parse_log_retention, recorded_anchor
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (
+    CHECK_ACCESS,
     error_summary,
     is_already_there,
     is_conflict,
     is_not_there,
     is_place_taken,
     is_sparks_own,
+    with_advice,
 )
-from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.table_port import setting, table_port
+from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded, or_failed, setting, table_port
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
-from dagster_kafka_flip.table.times_of_partitions import timestamps_among
-from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableChangedError
-from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.other_writers import check_alone
 
 if TYPE_CHECKING:

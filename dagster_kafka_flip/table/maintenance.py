@@ -11,8 +11,8 @@ from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, detail_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.guarded_write import guarded, or_failed
-from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.spark_error import with_advice
+from dagster_kafka_flip.table.table_port import guarded, or_failed
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

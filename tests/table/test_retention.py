@@ -22,8 +22,7 @@ from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
 from dagster_kafka_flip.table.delta_log import TransactionLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.recorded_position import RecordedPosition
-from dagster_kafka_flip.table.retention import DEFAULT_LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.recorded_position import DEFAULT_LOG_RETENTION, RecordedPosition, parse_log_retention
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 
