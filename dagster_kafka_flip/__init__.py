@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
     from dagster_kafka_flip.ingestion.ingest import ingest
     from dagster_kafka_flip.ingestion.kafka_table_options import KafkaTableOptions
-    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
+    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, WindowsResult
     from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.runtime.session import build_session
     from dagster_kafka_flip.runtime.spark_jars import spark_packages

@@ -19,7 +19,7 @@ from dagster import (
     TableSchema,
 )
 
-from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
+from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.serializer import to_document
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from dagster import AssetMaterialization, AssetObservation, TextMetadataValue, TimestampMetadataValue
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
-    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition, WindowsResult
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
 

@@ -25,8 +25,7 @@ from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
-from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
-from dagster_kafka_flip.ingestion.run_options import check_run_options
+from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, check_run_options
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings.arguments import check_options, expect

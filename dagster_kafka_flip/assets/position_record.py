@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetObservation, AssetRecordsFilter, MetadataValue
 
 from dagster_kafka_flip.assets.metadata import POSITION, POSITION_SET, known_position
-from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
+from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.window_plan import PlannedWindow

@@ -23,6 +23,8 @@ from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
+    UNREADABLE,
+    PendingDeadLetters,
     check_belongs_to,
     check_is_no_older_copy,
     check_nothing_pending,
@@ -38,7 +40,6 @@ from dagster_kafka_flip.ingestion.dead_letter_settlement import (
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import observed_metrics
-from dagster_kafka_flip.ingestion.pending_dead_letters import UNREADABLE, PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.set_aside import set_aside
 from dagster_kafka_flip.settings.names import counted, first_few

@@ -18,8 +18,7 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     TableError,
 )
-from dagster_kafka_flip.ingestion.change_rows import change_columns
-from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
+from dagster_kafka_flip.ingestion.keyed_stream import change_columns, with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.settings.names import counted

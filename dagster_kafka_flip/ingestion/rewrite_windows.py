@@ -17,11 +17,9 @@ from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
+from dagster_kafka_flip.ingestion.ingest import check_run_options
 from dagster_kafka_flip.ingestion.keyed_stream import check_without_windows
-from dagster_kafka_flip.ingestion.run_options import check_run_options
-from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.ingestion.spark_start import start_spark
-from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.ingestion.run_spec import Clock, RunSpec, start_spark
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import PlannedLogsGoneError, WindowLanding
 from dagster_kafka_flip.settings.arguments import check_options, expect
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan

@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.ingestion.incidents import log_tolerated
+from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate

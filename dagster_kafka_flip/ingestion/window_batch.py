@@ -22,7 +22,6 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.dead_letter_table import Repair
-from dagster_kafka_flip.ingestion.incidents import log_tolerated
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import (
     BatchObservation,
@@ -31,13 +30,12 @@ from dagster_kafka_flip.ingestion.observation import (
     log_observed,
     observed_metrics,
 )
-from dagster_kafka_flip.ingestion.progress import ReadProgress
-from dagster_kafka_flip.ingestion.read_watch import read_watched
+from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents, read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace
-from dagster_kafka_flip.ingestion.run_metrics import measure_commit, measure_incidents
-from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.ingestion.window_result import WindowsResult, WindowsSeen
+from dagster_kafka_flip.ingestion.run_spec import Clock
+from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer

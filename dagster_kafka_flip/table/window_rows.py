@@ -10,8 +10,8 @@ from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError, 
 from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.unreadable import LATEST_MS
-from dagster_kafka_flip.table.uniqueness import OffsetRange, RecordColumns, offsets_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.uniqueness import OffsetRange, RecordColumns, offsets_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

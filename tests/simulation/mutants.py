@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import idle_run, stream_batch
+from dagster_kafka_flip.ingestion import stream_batch, stream_run
 from dagster_kafka_flip.source import enumerator
 from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.log import Log
@@ -185,7 +185,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @_mutant("a copy of the position is trusted for ever")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(idle_run, "_is_fresh", lambda *_: True)
+    patch.setattr(stream_run, "_is_fresh", lambda *_: True)
 
 
 @_mutant("a repeat does not look whether the logs still have its records")

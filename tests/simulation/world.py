@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from dagster_kafka_flip.ingestion.batch_rows import BatchRows, batch_rows
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.stream_batch import BatchRows, batch_rows
 from dagster_kafka_flip.source import wall_clock
 from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
