@@ -60,9 +60,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.limits import Limits, Spread
     from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
-    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.plan import Limits, ReadPlan, Spread
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window, Windows

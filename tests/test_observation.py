@@ -28,9 +28,9 @@ from dagster_kafka_flip.ingestion.observation import (
     log_observed,
 )
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import START, hours
 

@@ -11,8 +11,8 @@ from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

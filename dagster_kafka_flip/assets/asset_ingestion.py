@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
-    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
 

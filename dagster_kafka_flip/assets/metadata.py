@@ -21,10 +21,9 @@ from dagster import (
 
 from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
 from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant, utc_time
-from dagster_kafka_flip.source.serializer import to_document
-from dagster_kafka_flip.source.state import STATE_SERIALIZER
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, to_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -29,7 +29,7 @@ from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, check_run_
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings.arguments import check_options, expect
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from dagster_kafka_flip.assets.metadata import (
     uri,
 )
 from dagster_kafka_flip.formats.fields import merge_fields
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.incident import total
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
-    from dagster_kafka_flip.source.window_plan import PlannedWindow
+    from dagster_kafka_flip.source.window import PlannedWindow
 
 _SHOWN_KEPT = 100
 

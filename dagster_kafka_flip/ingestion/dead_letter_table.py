@@ -43,8 +43,7 @@ from dagster_kafka_flip.ingestion.observation import observed_metrics
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.set_aside import set_aside
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source.incident import Tolerance, found
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.incident import Tolerance, found, total
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
 from dagster_kafka_flip.table.retries import Conflicts

@@ -17,10 +17,9 @@ from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Known
 from dagster_kafka_flip.ingestion.run_spec import Clock, start_spark
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import incident_of
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.incident import incident_of, total
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.history import commits_that_count, documented
@@ -194,7 +193,7 @@ class OpenStream:
             state=assignment.plan.state,
             table_rows=done.committed.table_rows,
             other_streams=planned.anchor.other_streams,
-            committed_ms=wall_clock.now_ms(),
+            committed_ms=instants.now_ms(),
             transaction_version=planned.anchor.version,
             attempt=done.committed.attempt,
         )
@@ -241,7 +240,7 @@ class OpenStream:
                 lambda: self._table.count_rows(anchor.table_version),
             )
         # Without an answer, the next run reads the table.
-        now = wall_clock.now()
+        now = instants.now()
         kept_until = self._or_else(
             now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
         )
@@ -260,7 +259,7 @@ class OpenStream:
                 stream=self._spec.target.stream,
                 table=self._spec.target.identity,
                 state=anchor.state,
-                verified_at=wall_clock.now(),
+                verified_at=instants.now(),
                 table_version=anchor.table_version,
                 table_rows=table_rows,
                 record_bytes=self.context.record_bytes,

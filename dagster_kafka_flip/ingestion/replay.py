@@ -18,7 +18,7 @@ from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.incident import found
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import TableVersion
 from dagster_kafka_flip.table.history import with_undone

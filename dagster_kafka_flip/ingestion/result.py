@@ -8,10 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.fields import merge_fields
-from dagster_kafka_flip.source.incident import lost_offsets
-from dagster_kafka_flip.source.serializer import from_document, to_document
-from dagster_kafka_flip.source.state import STATE_SERIALIZER
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.incident import lost_offsets, total
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, from_document, to_document
 from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
+    from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
     from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.target import DeltaTarget
 

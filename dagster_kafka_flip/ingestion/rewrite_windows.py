@@ -26,7 +26,7 @@ from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
 from dagster_kafka_flip.table.delta_table import still_there
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.window import WindowPlan
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
-    from dagster_kafka_flip.source.window_plan import WindowPlan
     from dagster_kafka_flip.table.windowed_table import WindowsLook
 
 _logger = logging.getLogger(__name__)

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.window import Windows
-    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
 
 _MAY_LOSE = {

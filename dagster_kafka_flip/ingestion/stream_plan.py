@@ -9,7 +9,7 @@ from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -142,7 +142,7 @@ class StreamPlanner:
         ):
             return True
         kept_until = self._table.kept_until(anchor)
-        if kept_until is None or wall_clock.now() < kept_until:
+        if kept_until is None or instants.now() < kept_until:
             return False
         self._spec.log.info(
             "the position's commit is older than half the log's retention of %s (since %s); committing it again",

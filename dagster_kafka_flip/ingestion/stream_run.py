@@ -13,7 +13,7 @@ from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.result import IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, RunSource
 from dagster_kafka_flip.ingestion.tolerance import Incidents
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import measured_run
@@ -185,7 +185,7 @@ def plan_without_spark(
 
 def _is_fresh(spec: RunSpec[Source], known: KnownPosition, verify_after: timedelta) -> bool:
     """Whether a recorded position is recent enough to be trusted."""
-    now = wall_clock.now()
+    now = instants.now()
     age = now - known.verified_at
     if age < timedelta(0):
         # A clock was wrong. Otherwise the record would be trusted as long as that clock was ahead.

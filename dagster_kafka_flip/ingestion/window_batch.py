@@ -42,7 +42,7 @@ from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilte
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
@@ -69,9 +69,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.window import Windows
+    from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
-    from dagster_kafka_flip.source.window_plan import WindowPlan
     from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
@@ -122,7 +121,7 @@ class WindowLanding:
         Raises:
             TableError: The table can't be created.
         """
-        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, wall_clock.now_ms())
+        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, instants.now_ms())
         self._table.create(self._schema(), landed)
 
     def _schema(self) -> StructType:
@@ -434,7 +433,7 @@ class WindowLanding:
                 batch.plan.state,
                 batch.plan.stops,
                 self._target.stream,
-                batch.look.until_ms or wall_clock.now_ms(),
+                batch.look.until_ms or instants.now_ms(),
                 batch.plan.made_again,
             )
             self._table.keep(landed, batch.look)

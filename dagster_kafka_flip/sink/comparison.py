@@ -22,8 +22,8 @@ from dagster_kafka_flip.sink.sink_status import sink_status
 from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
 from dagster_kafka_flip.sink.table_versions import TableVersions, reading
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:

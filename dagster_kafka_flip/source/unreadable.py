@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dagster_kafka_flip.source.log import Cluster
-    from dagster_kafka_flip.source.sample import TimestampedOffset
+    from dagster_kafka_flip.source.split import TimestampedOffset
 
 LATEST_MS = (2**63 - 1) // 1000
 """The latest timestamp that Spark can hold, in milliseconds since the epoch."""

@@ -11,20 +11,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import check_same_logs, found_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
 from dagster_kafka_flip.source.window_checks import (
+    LookUps,
+    WindowLogs,
     check_ends,
     check_future,
     check_identity,
     check_retention,
     with_completeness,
 )
-from dagster_kafka_flip.source.window_logs import LookUps, WindowLogs
-from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -125,7 +126,7 @@ class WindowEnumerator:
         self._cluster = cluster
         self._windows = windows
         self._context = context
-        self._now = now or wall_clock.now_ms
+        self._now = now or instants.now_ms
 
     def discover(self) -> None:
         """Checks that the topics exist.

@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import (
     TableError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
@@ -384,7 +384,7 @@ class DeltaTable:
         """
         if anchor.committed_ms is None:
             return None
-        now = wall_clock.now()
+        now = instants.now()
         committed = utc_time(anchor.committed_ms)
         if committed is None:
             # Not a valid time, so the commit's age is unknown: commit the position again.

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
-from dagster_kafka_flip.source.serializer import from_document, to_document
-from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
+from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER, from_document, to_document
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.mode import Append, Mode, key_of, kind_of, mode_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tenacity
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, PublishFailedError, WriteFailedError
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.table.spark_error import error_summary, is_transient
 from dagster_kafka_flip.telemetry.repeatedly import repeatedly
 
@@ -76,7 +76,7 @@ def retries(
     return tenacity.Retrying(
         before=begin,
         retry=is_worth_another,
-        sleep=wall_clock.sleep,
+        sleep=instants.sleep,
         wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
         stop=tenacity.stop_after_attempt(TRIES),
         before_sleep=log_retry,

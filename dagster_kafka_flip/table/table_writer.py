@@ -18,7 +18,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.remote import server_advice
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
 from dagster_kafka_flip.table.commit import Committed, Effect, Written, committed, effect_of
