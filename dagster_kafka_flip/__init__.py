@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
     from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
     from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
-    from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
     from dagster_kafka_flip.assets.maintenance_asset import kafka_delta_maintenance
-    from dagster_kafka_flip.assets.multi_asset import build_kafka_delta_multi_asset
+    from dagster_kafka_flip.assets.multi_asset import KafkaDeltaTable, build_kafka_delta_multi_asset
     from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.assets.run_config import IngestRunConfig, PublishRunConfig, WindowsRunConfig
     from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
@@ -93,7 +92,7 @@ _HOMES = {
     "KafkaColumns": "formats.kafka_columns",
     "KafkaConnection": "source.connection",
     "KafkaDeltaComponent": "components.kafka_delta",
-    "KafkaDeltaTable": "assets.kafka_delta_table",
+    "KafkaDeltaTable": "assets.multi_asset",
     "KafkaFlipError": "errors",
     "KafkaPartitionSplit": "source.split",
     "KafkaResource": "assets.resources",
@@ -102,7 +101,7 @@ _HOMES = {
     "KafkaSource": "source.kafka_source",
     "KafkaTableOptions": "ingestion.kafka_table_options",
     "KnownPosition": "ingestion.result",
-    "Limits": "source.limits",
+    "Limits": "source.plan",
     "LocalBroker": "broker.local_broker",
     "MaxwellFormat": "formats.maxwell",
     "OffsetResetStrategy": "source.offsets",
@@ -119,14 +118,14 @@ _HOMES = {
     "SchemaRegistry": "registry.schema_registry",
     "SchemaRegistryResource": "assets.schema_registry_resource",
     "SparkResource": "assets.resources",
-    "Spread": "source.limits",
+    "Spread": "source.plan",
     "StringFormat": "formats.string",
     "StringSerializer": "sink.serializers",
     "TopicPartition": "source.split",
     "Upsert": "table.mode",
     "Window": "source.window",
     "Windows": "source.window",
-    "WindowsResult": "ingestion.window_result",
+    "WindowsResult": "ingestion.result",
     "WindowsRunConfig": "assets.run_config",
     "build_delta_kafka_asset": "assets.delta_kafka_asset",
     "build_kafka_delta_asset": "assets.kafka_delta_asset",

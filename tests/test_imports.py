@@ -148,7 +148,7 @@ def test_spark_is_never_asked_for_its_jvm():
     # context, where there is one: what the first learns is only reported, what the second learns only saves Spark a
     # job, and the third has another way through Spark Connect.
     names = {"_jvm", "_jsparkSession", "sparkContext", "_sc", "_jsc", "_jdf"}
-    allowed = {_ROOT / Path(name) for name in ("runtime/spark_status.py", "table/local_log.py", "runtime/job_tags.py")}
+    allowed = {_ROOT / Path(name) for name in ("runtime/spark_status.py", "table/local_log.py", "runtime/remote.py")}
     wrong = {
         f"{path.relative_to(_ROOT)}:{node.lineno} {node.attr}"
         for path in _ROOT.rglob("*.py")
@@ -168,7 +168,7 @@ def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
     # A sink's producers, which alone write.
     allowed |= {Path("sink/lane.py")}
     # They name the class of the client's errors, for type checkers alone.
-    allowed |= {Path("source/client_errors.py"), Path("source/client_errors.py"), Path("sink/lane_failures.py")}
+    allowed |= {Path("source/client_errors.py"), Path("sink/lane_failures.py")}
     wrong = {
         path.relative_to(_ROOT)
         for path in _ROOT.rglob("*.py")

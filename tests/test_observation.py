@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from dagster import AssetKey
 
-from dagster_kafka_flip.assets.metadata import result_metadata
+from dagster_kafka_flip.assets.metadata import result_metadata, windows_metadata
 from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
-from dagster_kafka_flip.assets.window_metadata import windows_metadata
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen

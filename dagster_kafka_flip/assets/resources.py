@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.session_address import check_coordinates, check_session_address
+from dagster_kafka_flip.runtime.session_settings import check_coordinates, check_session_address
 from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
 from dagster_kafka_flip.settings.base import describe
 from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values

@@ -51,10 +51,21 @@ from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
-from dagster_kafka_flip.components.format_attributes import FORMATS, format_of
-from dagster_kafka_flip.components.schemas import NUMERIC, Scalar, entries, model_of, or_template, typed
-from dagster_kafka_flip.components.serializer_attributes import SERIALIZERS, serializer_of
-from dagster_kafka_flip.components.templates import EMPTY, Template, create, create_of_type, refused, rendered
+from dagster_kafka_flip.components.format_attributes import FORMATS, SERIALIZERS, format_of, serializer_of
+from dagster_kafka_flip.components.schemas import (
+    EMPTY,
+    NUMERIC,
+    Scalar,
+    Template,
+    create,
+    create_of_type,
+    entries,
+    model_of,
+    or_template,
+    refused,
+    rendered,
+    typed,
+)
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters

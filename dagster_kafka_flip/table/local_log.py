@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
-from dagster_kafka_flip.runtime.remote import is_remote
-from dagster_kafka_flip.runtime.same_files import sees_same_files
+from dagster_kafka_flip.runtime.remote import is_remote, sees_same_files
 from dagster_kafka_flip.table.commit import Commit, Effect, effect_of
 from dagster_kafka_flip.table.store_lock import local_path
 

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.table.change_errors import SAME_ORDER, TWO_PARTITIONS, UNAVAILABLE, place, raising, unless
 from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_FROM, VALID_TO
 from dagster_kafka_flip.table.sql import literal, quoted

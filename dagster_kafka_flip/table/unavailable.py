@@ -11,7 +11,7 @@ from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.table.changes import BEGAN, UNRESOLVED, Changes, same_key
 from dagster_kafka_flip.table.sql import quoted
 
