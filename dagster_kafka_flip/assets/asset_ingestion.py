@@ -81,11 +81,7 @@ class Ingestion:
     partitions: AssetPartitions | None = None
 
     def __post_init__(self) -> None:
-        """Validates values at run time.
-
-        Raises:
-            ConfigurationError: A value has the wrong type, or `on_idle` is unknown.
-        """
+        """Validates values at run time."""
         expect("source", self.source, KafkaSource, 'KafkaSource(topics=("orders",))')
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
         if self.verify_after < timedelta():
@@ -271,11 +267,7 @@ class Ingestion:
         return bound(self.transform, RECORDS, context)
 
     def with_partitions(self, partitions: AssetPartitions) -> Ingestion:
-        """Returns the ingestion with partitions; a new table gets a matching layout.
-
-        Raises:
-            ConfigurationError: An option is only for streams.
-        """
+        """Returns the ingestion with partitions; a new table gets a matching layout."""
         check_without_windows(self.target)
         for_streams = {
             "dead_letter": self.dead_letter is not None,

@@ -300,11 +300,7 @@ def _versions(
 
 
 def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
-    """Checks that no other asset publishes under the same prefix.
-
-    Raises:
-        ConfigurationError: Another one does, so each topic would get only some of the changes.
-    """
+    """Checks that no other asset publishes under the same prefix."""
     prefix = publishing.sink.transactional_id_prefix
     for definition in definitions.values():
         other = publishing_of(definition)

@@ -77,13 +77,6 @@ def void_record(
     """Records that an asset's position was moved, which invalidates the previous record.
 
     Uses an observation, because nothing was materialized and downstream assets are not affected.
-
-    Args:
-        instance: The Dagster instance.
-        key: The asset's key.
-        reason: The reason.
-        version: The table's version with the new position.
-        moved: The new position, for `plan`.
     """
     metadata: dict[str, Any] = {POSITION_SET: reason, "delta/version": version}
     if moved is not None:

@@ -191,10 +191,6 @@ def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnecti
 def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
     """Returns a function that provides the session of a run's SparkResource.
 
-    Args:
-        context: Context of the run.
-        key: The resource's key.
-
     Raises:
         ConfigurationError: The resource has another type.
     """
@@ -203,10 +199,6 @@ def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
 
 def session_of(resource: Any, key: str) -> Callable[[], SparkSession]:
     """Returns a function that provides the session of a SparkResource.
-
-    Args:
-        resource: The resource.
-        key: The resource's key.
 
     Raises:
         ConfigurationError: The resource has another type.

@@ -55,13 +55,6 @@ def check_nothing_pending(
 ) -> tuple[Incident, ...]:
     """Checks that a stream without a dead-letter table has no pending dead letters in its former one.
 
-    Args:
-        spark: The Spark session.
-        batch: The stream's last batch with a dead-letter route.
-        main: The stream's own table.
-        main_target: The target of that table.
-        tolerated: Errors that don't fail the run.
-
     Returns:
         Tolerated errors.
 
@@ -130,15 +123,7 @@ def is_set_back(anchor: Anchor, batch: RoutedBatch) -> bool:
 def set_back(
     table: DeltaTable, anchor: Anchor, batch: RoutedBatch, target: DeltaTarget, main_target: DeltaTarget
 ) -> TableReplacedError:
-    """The error for a dead-letter table that was rolled back.
-
-    Args:
-        table: The dead-letter table.
-        anchor: The dead-letter table's current anchor.
-        batch: The stream's last batch with a dead-letter route.
-        target: The target of that table.
-        main_target: The stream's own table.
-    """
+    """The error for a dead-letter table that was rolled back."""
     settles = settlement(anchor)
     now = "none" if settles is None else f"those up to version {settles.version}"
     last = table.last_document(table.history() or ())
@@ -152,13 +137,7 @@ def set_back(
 
 
 def write_off(target: DeltaTarget, splits: Iterable[KafkaPartitionSplit], to: str) -> str:
-    """Advice to continue without pending dead letters, as a sentence.
-
-    Args:
-        target: The dead-letter table and the stream in it.
-        splits: The pending splits.
-        to: New position of the dead-letter stream.
-    """
+    """Advice to continue without pending dead letters, as a sentence."""
     topics = sorted({split.topic_partition.topic for split in splits}) or TOPIC
     return f"To continue without them: {set_position(str(target), target.stream, topics=topics, to=to)}"
 
@@ -169,11 +148,7 @@ def settlement(anchor: Anchor) -> TableVersion | None:
 
 
 def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: DeltaTarget) -> None:
-    """Checks that a stream of a dead-letter table belongs to this table.
-
-    Raises:
-        ConfigurationError: The stream belongs to another table.
-    """
+    """Checks that a stream of a dead-letter table belongs to this table."""
     document, settles = anchor.document, settlement(anchor)
     if document is None or (settles is None and document.reason is not None):
         return
@@ -192,15 +167,6 @@ def check_is_no_older_copy(
     """Checks that the stream's table still has the version that is settled; a RESTORE only adds versions.
 
     Otherwise new batches would have versions that count as settled, and their rejected records would be lost.
-
-    Args:
-        settles: The version up to which everything is settled.
-        main: The stream's own table.
-        target: The dead-letter table and the stream in it.
-        main_target: The target of the stream's own table.
-
-    Raises:
-        ConfigurationError: The table was replaced with an older copy.
     """
     newest = next(main.commits()).version
     if newest < settles.version:
@@ -235,11 +201,6 @@ def maybe_landed(
 
     Dead letters are certainly new only if a split begins at or after the last settled offset of the same log. After a
     RESTORE of the stream's table, or a start override, it begins before.
-
-    Args:
-        anchor: The dead-letter table's anchor.
-        now: Cluster and topics of the splits.
-        splits: The splits to write.
     """
     document, before = anchor.document, anchor.state
     if anchor.table_rows == 0:
@@ -340,12 +301,7 @@ class PendingDeadLetters:
             return enumerator.replay(splits)
 
     def check_same_logs(self, batch: RoutedBatch, plan: ReadPlan) -> None:
-        """Checks that the logs are still those of the plan; see `SplitEnumerator.check_same_logs`.
-
-        Args:
-            batch: The batch of the dead letters.
-            plan: What was read for them.
-        """
+        """Checks that the logs are still those of the plan; see `SplitEnumerator.check_same_logs`."""
         with contextlib.closing(self._enumerator(batch)) as enumerator:
             enumerator.check_same_logs(plan)
 

@@ -156,9 +156,6 @@ class DeadLetterTable:
     def settle_pending(self, batch: RoutedBatch) -> None:
         """Writes the pending dead letters of the stream's last commit, if any.
 
-        Args:
-            batch: The stream's last batch with a dead-letter route.
-
         Raises:
             ConfigurationError: They are pending for another table.
             DeadLetterTableMissingError: The table does not exist, or was replaced.

@@ -56,9 +56,6 @@ def check_keyed(
         decoder: Decodes records.
         tolerated: Errors that don't fail a run.
         has_transform: Whether a function makes the rows of the records.
-
-    Raises:
-        ConfigurationError: The options contradict the mode.
     """
     if not target.key:
         return
@@ -106,16 +103,7 @@ def check_keyed(
 
 
 def check_keeps_unavailable(rows: DataFrame, result: DataFrame, columns: ChangeColumns) -> None:
-    """Rejects a transform that drops the list of left-out values: their nulls would replace values.
-
-    Args:
-        rows: The changes that the transform got.
-        result: What it returned.
-        columns: The columns that say what a change is.
-
-    Raises:
-        ConfigurationError: It drops a column that says so.
-    """
+    """Rejects a transform that drops the list of left-out values: their nulls would replace values."""
     there = {name.lower() for name in result.columns}
     needed = [name for name in rows.columns if name in (columns.unavailable, columns.previous_key)]
     if dropped := [name for name in needed if name.lower() not in there]:
@@ -127,11 +115,7 @@ def check_keeps_unavailable(rows: DataFrame, result: DataFrame, columns: ChangeC
 
 
 def check_without_windows(target: DeltaTarget) -> None:
-    """Refuses to replace time windows of a table with a key.
-
-    Raises:
-        ConfigurationError: It has one.
-    """
+    """Refuses to replace time windows of a table with a key."""
     if target.key:
         msg = (
             f"the rows of {target} have a key, and a time window of the topic does not have all records of a key: "
@@ -171,9 +155,6 @@ def check_same_offsets(
         key: The key of the table's rows; empty if rows are appended.
         before: The stream's position.
         plan: The plan of the move.
-
-    Raises:
-        ConfigurationError: Offsets have other records.
     """
     if not key or before is None:
         return

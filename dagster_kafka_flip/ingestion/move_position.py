@@ -190,12 +190,6 @@ def _plan(
 def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: str) -> Committed:
     """Commits a new position, without rows.
 
-    Args:
-        move: The result of `plan_move`.
-        target: The table and the stream.
-        spark: The Spark session.
-        reason: The reason, stored in the table's history.
-
     Raises:
         ConcurrentIngestionError: A run of the stream committed since the move was planned.
         StreamOverlapError: Another stream has begun to read the same since.

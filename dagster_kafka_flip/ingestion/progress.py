@@ -50,12 +50,7 @@ class ReadProgress:
         self._seen: deque[tuple[float, int]] = deque(maxlen=_READINGS)
 
     def line(self, records: int, seconds: float) -> str | None:
-        """Returns the progress text; None if nothing changed since the last call.
-
-        Args:
-            records: Records read so far, by Spark's count.
-            seconds: Seconds since the read began.
-        """
+        """Returns the progress text; None if nothing changed since the last call."""
         # A repeated task counts twice.
         done, whole = min(records, self._offsets), self._offsets
         before = self._seen[-1][1] if self._seen else 0

@@ -160,11 +160,7 @@ class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgum
 
 
 class TablesInStep:
-    """Several runs in lockstep.
-
-    Attributes:
-        failures: Errors of single runs.
-    """
+    """Several runs in lockstep."""
 
     def __init__(
         self, runs: Mapping[str, StreamRun], shared: SharedRead, log: logging.Logger | logging.LoggerAdapter[Any]

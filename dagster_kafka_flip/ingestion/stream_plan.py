@@ -275,9 +275,6 @@ def check_nothing_is_skipped(
         plan: The new stream's first plan.
         start: The source's starting offsets.
         target: The table without a position.
-
-    Raises:
-        PositionLostError: The new stream would skip records.
     """
     continues_at = {
         # A new topic partition would have been read from the beginning.

@@ -61,9 +61,6 @@ class StreamRun:
         known: A copy of the position; None if there is none.
         starting_offsets: Start that overrides the position; None to continue.
         reported: The table's version up to which commits were reported; None if not tracked.
-
-    Attributes:
-        context: Context of the run.
     """
 
     def __init__(

@@ -61,11 +61,7 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
 
 
 def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type[KafkaFlipError]]:
-    """Validates the `tolerate` option.
-
-    Raises:
-        ConfigurationError: An error class can't be tolerated.
-    """
+    """Validates the `tolerate` option."""
     check_errors(tolerate)
     tolerated = frozenset(tolerate)
     for error in tolerated:
@@ -95,14 +91,7 @@ def check_errors(tolerate: object) -> None:
 
 
 def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
-    """Returns error classes by name.
-
-    Args:
-        names: Class names from `errors`.
-
-    Raises:
-        ConfigurationError: Unknown error.
-    """
+    """Returns error classes by name."""
     found: list[type[KafkaFlipError]] = []
     can_be = sorted(each.__name__ for each in CHECKS)
     for name in names:

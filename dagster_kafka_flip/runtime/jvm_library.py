@@ -22,11 +22,7 @@ _users: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def use_library(session: SparkSession) -> None:
-    """Makes the library's functions known to a session, if they are not, and checks the library's version.
-
-    Raises:
-        DecoderLibraryError: The session can't load the library, or has another version.
-    """
+    """Makes the library's functions known to a session, if they are not, and checks the library's version."""
     if session in _users:
         return
     try:

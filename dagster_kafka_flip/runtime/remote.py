@@ -43,12 +43,7 @@ def without_grpc(text: str) -> str:
 
 
 def server_advice(error: BaseException, address: str = "") -> str | None:
-    """What to do about an error that means that the Connect server has ended; None for other errors.
-
-    Args:
-        error: Spark's error.
-        address: The server's, where it is known.
-    """
+    """What to do about an error that means that the Connect server has ended; None for other errors."""
     text = " ".join(error_text(each) for each in (error, error.__cause__) if each is not None)
     if _OTHER_SERVER.search(text):
         return (

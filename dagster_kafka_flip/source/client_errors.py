@@ -216,10 +216,6 @@ _UNTRUSTED = frozenset({2, 18, 19, 20, 21})
 def explain_failed_handshake(connection: KafkaConnection, address: str) -> str | None:
     """Repeats a TLS handshake with a listener to find out why librdkafka's failed.
 
-    Args:
-        connection: The client's connection settings.
-        address: The listener, as `host:port`.
-
     Returns:
         The problem and its fix, or None if the handshake gives no more information.
     """
@@ -236,11 +232,7 @@ def explain_failed_handshake(connection: KafkaConnection, address: str) -> str |
 
 
 def speaks_tls(address: str) -> bool | None:
-    """Whether a listener answers a TLS handshake, regardless of its certificate; None if nothing listens there.
-
-    Args:
-        address: The listener, as `host:port`.
-    """
+    """Whether a listener answers a TLS handshake, regardless of its certificate; None if nothing listens there."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

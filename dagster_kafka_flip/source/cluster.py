@@ -236,10 +236,6 @@ class KafkaCluster:
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
         """Returns ids and partitions of topics.
 
-        Args:
-            topics: Topic names.
-            skip_missing: Omit missing topics instead of raising an error.
-
         Raises:
             TopicNotFoundError: A topic does not exist, or this client may not describe it.
         """
@@ -600,11 +596,7 @@ class KafkaCluster:
 
     @_until_answered
     def commit_offsets(self, position: Position, group_id: str) -> None:
-        """Commits a consumer group's offsets, unless the group has active members.
-
-        Raises:
-            GroupCommitError: The group has active members, which commit their own offsets.
-        """
+        """Commits a consumer group's offsets, unless the group has active members."""
         asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
             self._client.describe_consumer_groups([group_id], request_timeout=self._attempt_seconds)[group_id], asked

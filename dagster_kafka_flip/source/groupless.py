@@ -37,12 +37,7 @@ class NoAnswerError(Exception):
 
 
 class ReadFailedError(Exception):
-    """A broker or the client returned an error.
-
-    Attributes:
-        topic_partition: The topic partition.
-        error: The error.
-    """
+    """A broker or the client returned an error."""
 
     def __init__(self, topic_partition: TopicPartition, error: confluent_kafka.KafkaError) -> None:
         super().__init__(f"{topic_partition}: {error}")
@@ -108,13 +103,7 @@ def next_message(
 
 
 class LogEndedError(Exception):
-    """A log ends before the range to read.
-
-    Attributes:
-        topic_partition: The topic partition.
-        end: End offset of the log.
-        stop: End offset of the range.
-    """
+    """A log ends before the range to read."""
 
     def __init__(self, topic_partition: TopicPartition, end: int, stop: int) -> None:
         super().__init__(f"{topic_partition}: {end} < {stop}")

@@ -83,9 +83,6 @@ class Tolerance:
 
     Args:
         tolerated: Errors that don't fail the run.
-
-    Attributes:
-        incidents: The tolerated ones.
     """
 
     def __init__(self, tolerated: Collection[type[KafkaFlipError]]) -> None:

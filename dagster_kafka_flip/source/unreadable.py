@@ -53,11 +53,6 @@ def unreadable_records(
 
     A lookup by timestamp returns the first such offset. Only if it finds nothing are all records read, because Kafka
     can't look up timestamps before 1970.
-
-    Args:
-        cluster: The cluster.
-        splits: The splits to search.
-        isolation_level: With `read_committed`, ignores records of aborted transactions.
     """
     if not splits:
         return None

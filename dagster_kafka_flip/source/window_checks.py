@@ -348,12 +348,6 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
     """Checks that the logs still have the offsets that the table's rows were read up to.
 
     Without topic ids, a recreated topic only shows in its offsets.
-
-    Args:
-        known: Cluster, topics and offsets of the rows.
-        now: The current cluster and topics.
-        log: The current logs.
-        tolerance: Collects tolerated errors.
     """
     beyond = {
         tp: offset

@@ -44,11 +44,6 @@ def exact_windows(
     A window starts at the first entry at or after its start (KIP-79): no earlier record is in it. It stops at the first
     *record* at or after its end plus `max_lateness`: a later record of the window exceeds the lateness.
 
-    Args:
-        windows: Consecutive windows in time order.
-        logs: The logs.
-        tolerance: Collects tolerated errors.
-
     Returns:
         The planned windows; and the offsets from which on a record from before the first window is later than the
         maximum lateness.

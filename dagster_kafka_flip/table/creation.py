@@ -76,11 +76,7 @@ def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
 
 
 def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
-    """Where the catalog has the tables of a name's schema, as a URI; empty if it doesn't say.
-
-    Raises:
-        TableError: The schema doesn't exist, or can't be read.
-    """
+    """Where the catalog has the tables of a name's schema, as a URI; empty if it doesn't say."""
     schema = ".".join(map(quoted, target.name_parts[:-1]))
     try:
         return spark.catalog.getDatabase(schema).locationUri or ""
@@ -97,9 +93,6 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
     """Checks that a table can be created where Delta has just found none.
 
     A table that another process has created since then is not in the way: to create it again does nothing.
-
-    Raises:
-        TableError: The location is not free.
     """
     what = None if target.is_path else _existing_object(spark, target)
     if what is not None:
@@ -113,11 +106,7 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
 
 @contextlib.contextmanager
 def looking_at(target: DeltaTarget) -> Generator[None]:
-    """Reports that this user may not look at a local path, or that it can be none.
-
-    Raises:
-        TableError: The system refuses to look at the path.
-    """
+    """Reports that this user may not look at a local path, or that it can be none."""
     try:
         yield
     except OSError as error:
@@ -129,12 +118,7 @@ def looking_at(target: DeltaTarget) -> Generator[None]:
 
 
 def check_path_is_free(target: DeltaTarget) -> None:
-    """Checks that a table can be created at a path where there is none. Without Spark, so only if the path is local.
-
-    Raises:
-        TableError: The path is a file, or the folder has other files, or it is in the folder of another table, or the
-            system refuses to look at it.
-    """
+    """Checks that a table can be created at a path where there is none. Without Spark, so only if the path is local."""
     path = target.local_path
     if path is None:
         return

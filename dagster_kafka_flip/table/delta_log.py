@@ -56,12 +56,7 @@ class TableNotThereError(TableError):
 
 
 def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
-    """Yields a table's commits, newest first. Excludes versions that are created meanwhile.
-
-    Raises:
-        TableNotThereError: The table does not exist.
-        TableError: The history can't be read.
-    """
+    """Yields a table's commits, newest first. Excludes versions that are created meanwhile."""
     here = is_local(spark, target)
 
     def read(limit: int) -> list[Commit]:
@@ -174,10 +169,6 @@ def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
 
     Spark's way counts the table's files, which is a job of its own.
 
-    Args:
-        spark: The Spark session.
-        target: The table.
-
     Raises:
         TableError: It is not there, or can't be described.
     """
@@ -199,15 +190,7 @@ def detail_of(spark: SparkSession, target: DeltaTarget, *columns: str) -> Any:
 
 
 def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
-    """Asks Spark about a table that is there, and again after transient errors of its store or its catalog.
-
-    Args:
-        target: The table.
-        describe: Asks.
-
-    Raises:
-        TableError: Spark's error, and what to do.
-    """
+    """Asks Spark about a table that is there, and again after transient errors of its store or its catalog."""
     try:
         return answered(_logger, f"describing {target}", describe)
     except Exception as error:

@@ -360,11 +360,7 @@ class DeltaTable:
         return self.port.log(self.location()).generated_columns(version)
 
     def count_rows(self, version: int | None = None) -> int:
-        """Returns the number of rows, now or at a version, from Delta's statistics if possible.
-
-        Raises:
-            TableError: The table can't be read.
-        """
+        """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
         try:
             return self.port.count_rows(version)
         except Exception as error:
@@ -423,11 +419,6 @@ class DeltaTable:
             properties: The new values.
             precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
                 nothing is set.
-
-        Raises:
-            ForeignConflictError: Another writer changed the table at the same time; nothing was set.
-            TableChangedError: Another one had set the same just before, and its value is gone.
-            TableError: They can't be set.
         """
         change = self.port.change_of_properties(properties)
         before: list[int] = []
@@ -498,9 +489,6 @@ class DeltaTable:
         """Checks that no stream writes to a table that is about to hold windows.
 
         Call it before the table is marked as one, and once more after that: a stream that comes later sees the mark.
-
-        Raises:
-            WindowsChangedError: A stream does, or made the table and is about to.
         """
         landed = next(documented(self.commits()), None)
         if landed is not None:
@@ -574,9 +562,6 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     Args:
         found: The result; None for no table.
         target: The table.
-
-    Raises:
-        TableError: There is no table.
     """
     if found is None:
         msg = f"the table {target} was created but does not exist; it may have been dropped meanwhile. Run again"

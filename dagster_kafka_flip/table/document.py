@@ -30,9 +30,6 @@ def read_marked(text: str | None, mark: str, version: int, what: str, read: Call
         version: The newest supported version.
         what: Name of the content, for messages.
         read: Parses the JSON object.
-
-    Raises:
-        DocumentVersionError: A newer version of this package wrote it, or it is damaged.
     """
     document = _marked_object(text, mark)
     if document is None:
@@ -238,11 +235,7 @@ class CommitDocument:
         return key_of(self.mode)
 
     def routed(self, version: int) -> RoutedBatch | None:
-        """The last batch with a dead-letter route, as of this document.
-
-        Args:
-            version: The version of the document's commit.
-        """
+        """The last batch with a dead-letter route, as of this document."""
         if self.carried is not None or self.dead_letter is None:
             return self.carried
         return RoutedBatch(version, self.attempt, self.run_id, self.splits, self.state, self.dead_letter)

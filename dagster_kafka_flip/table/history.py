@@ -125,10 +125,6 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         document: The document of the commit.
         version: The commit's version.
         table: The table's name, for the message.
-
-    Raises:
-        TableChangedError: One of them restored or replaced the table, belongs to the same stream, or has the same
-            records. Or the table is a later one than that in which the position was read.
     """
     if version <= document.base_version:
         msg = (

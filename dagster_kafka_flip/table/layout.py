@@ -28,11 +28,7 @@ NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 def check_layout(
     table: str, columns: Collection[str], *, partition_by: Sequence[str], cluster_by: Sequence[str]
 ) -> None:
-    """Checks that a table has its partition and clustering columns.
-
-    Raises:
-        ConfigurationError: A column is missing, or all columns are partition columns.
-    """
+    """Checks that a table has its partition and clustering columns."""
     # Spark and Delta compare column names case-insensitively.
     there = {name.lower() for name in columns}
     for option, names in (("partition_by", partition_by), ("cluster_by", cluster_by)):
@@ -62,9 +58,6 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
         table: The table's name.
         batch: The batch's columns.
         partition_columns: Returns the table's partition columns; only asked if the batch has a BINARY.
-
-    Raises:
-        SchemaMismatchError: It does.
     """
     binary = [field.name for field in batch.fields if field.dataType.typeName() == "binary"]
     partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
@@ -144,16 +137,7 @@ def _parsed(text: str) -> Any:
 
 
 def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
-    """Checks that a target has the mode in which its table is written.
-
-    Args:
-        target: The table and the stream.
-        mode: The table's mode.
-        where: Where it is used, for the message.
-
-    Raises:
-        TableModeError: It has another one.
-    """
+    """Checks that a target has the mode in which its table is written."""
     if same_mode(mode, target.mode):
         return
     msg = (
@@ -175,12 +159,7 @@ _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 
 
 def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
-    """The columns of the type TIMESTAMP among some of a table's columns.
-
-    Args:
-        schema: The table's columns.
-        names: The names of some of them.
-    """
+    """The columns of the type TIMESTAMP among some of a table's columns."""
     from pyspark.sql.types import TimestampType
 
     wanted = {name.lower() for name in names}
@@ -198,9 +177,6 @@ def check_times_of_partitions(
         spark: The session that writes.
         target: The table.
         timestamps: Returns the names of its partition columns of the type TIMESTAMP.
-
-    Raises:
-        SparkSessionError: There is such a column, and the time zones of session and JVM are not both UTC.
     """
     # First the checks that need no query.
     if is_local(spark, target) and not timestamps():

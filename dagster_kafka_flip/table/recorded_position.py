@@ -92,9 +92,6 @@ def recorded_anchor(
         found: The stream's transaction version in Delta's log; None if there is none.
         oldest: The oldest version in the history.
         newest: The newest version.
-
-    Raises:
-        PositionLostError: The record can't be used.
     """
     if found is None:
         reason = "Delta's log holds no transaction version of the stream either, so nothing is known about it"

@@ -85,25 +85,14 @@ def retries(
 
 
 def answered(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
-    """Asks a table's store or catalog, again after transient errors, and warns as long as there is no answer.
-
-    Args:
-        log: The log.
-        what: Name of the operation, for the log.
-        ask: Asks.
-    """
+    """Asks a table's store or catalog, again after transient errors, and warns as long as there is no answer."""
     with warned_of_silence(log, what):
         return retries(log, what)(ask)
 
 
 @contextlib.contextmanager
 def warned_of_silence(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> Generator[None]:
-    """Warns, again and again, as long as a request to a table's store or catalog has no answer.
-
-    Args:
-        log: The log.
-        what: Name of the operation.
-    """
+    """Warns, again and again, as long as a request to a table's store or catalog has no answer."""
     begin = time.monotonic()
 
     def warn() -> None:
@@ -149,15 +138,7 @@ class Conflicts:
         self._plans = 0
 
     def met(self, conflict: Exception, what: str) -> None:
-        """Records that a plan was not written. Plan again after this call.
-
-        Args:
-            conflict: The conflicting change.
-            what: Name of the batch, for messages.
-
-        Raises:
-            WriteFailedError: Too many consecutive conflicts.
-        """
+        """Records that a plan was not written. Plan again after this call."""
         self._plans += 1
         if self._plans == MOST_PLANS:
             msg = (

@@ -333,11 +333,7 @@ _BY_CONDITION = {
 
 
 def explained(failure: BaseException) -> str:
-    """The line that explains why a write failed, and what to do.
-
-    Args:
-        failure: Spark's error.
-    """
+    """The line that explains why a write failed, and what to do."""
     if (no_folder := _without_folder(error_text(failure))) is not None:
         return no_folder
     return ". ".join(filter(None, (with_advice(failure).rstrip("."), _advice_to_write(failure))))

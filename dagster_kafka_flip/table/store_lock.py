@@ -43,9 +43,6 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         location: The table's location, as a path or a URI.
         is_remote: Whether a Spark Connect server writes, possibly on another file system. Then its own JVM serializes
             writers, and the lock is only used if the path exists here.
-
-    Raises:
-        TableError: The lock's file can't be opened, or another process has held the lock for two hours.
     """
     path = local_path(location)
     if path is None or (is_remote and not path.parent.is_dir()):
@@ -196,9 +193,6 @@ def check_writers(
         location: The table's location.
         single_writer: Whether the user confirmed that there is only one writer.
         properties: Gives the table's properties; None if there is no table yet.
-
-    Raises:
-        UnsafeStoreError: Two writers could overwrite each other's commits.
     """
     scheme = urlparse(location).scheme.lower()
     if scheme in _ATOMIC or single_writer:

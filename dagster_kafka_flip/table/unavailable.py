@@ -56,9 +56,6 @@ def filled(changes: Changes) -> tuple[Changes, Fill | None]:
     Returns:
         The batch, with its rows kept; and if values were left out, what fills them in: from a function that returns the
         table's rows, as they are before the batch, with `ENDED`.
-
-    Raises:
-        ConfigurationError: A column was left out that the rows don't have, or the previous key does not fit the key.
     """
     from pyspark.sql import functions as f
 

@@ -61,11 +61,7 @@ class LandedTopic:
 
     @classmethod
     def from_text(cls, topic: str, text: str) -> LandedTopic:
-        """Reads the result of `to_text`.
-
-        Raises:
-            DocumentVersionError: The text has another format.
-        """
+        """Reads the result of `to_text`."""
         try:
             found: dict[str, Any] = json.loads(text)
             partitions = frozenset(first + index for first, count in found["partitions"] for index in range(count))
@@ -129,11 +125,7 @@ class LandedLogs:
         }
 
     def check_stream(self, stream: str, topics: Collection[str], table: str) -> None:
-        """Checks that no asset with another `stream` writes windows of the same topics to the table.
-
-        Raises:
-            StreamOverlapError: Another asset does.
-        """
+        """Checks that no asset with another `stream` writes windows of the same topics to the table."""
         for name in sorted(topics):
             known = self.topics.get(name)
             if known is not None and known.stream != stream:
@@ -306,12 +298,7 @@ def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSpl
 
 
 def time_predicate(windows: Sequence[Window], column: str) -> str:
-    """Condition for a timestamp within windows.
-
-    Args:
-        windows: Consecutive windows in time order.
-        column: The timestamp column.
-    """
+    """Condition for a timestamp within windows."""
     time = quoted(column)
     start, stop = windows[0].start_ms, windows[-1].stop_ms
     # No column has a timestamp beyond Spark's maximum.
