@@ -283,22 +283,6 @@ class Decoder:
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
 
-    @property
-    def explains(self) -> list[str]:
-        """The columns of a staged DataFrame that `explained` needs."""
-        return [*self._payloads(), _KEY_PROBLEM, _VALUE_PROBLEM]
-
-    def explained(self) -> Column:
-        """As `problem`, with more detail. It is slow: only for the few records in a message."""
-        from pyspark.sql import functions as f
-
-        key, value = map(f.col, self._payloads())
-        key_problem = f.substr(f.col(_KEY_PROBLEM), f.lit(len(_OF_KEY) + 1))
-        return f.coalesce(
-            self.value_format.explain(value, f.col(_VALUE_PROBLEM)),
-            f.concat(f.lit(_OF_KEY), self.key_format.explain(key, key_problem)),
-        )
-
     def fields(self, span: int) -> list[FieldWatch]:
         """Returns what observes the fields of values and keys, for formats that declare fields."""
         from pyspark.sql import functions as f

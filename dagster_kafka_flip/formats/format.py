@@ -64,11 +64,6 @@ class Format(Settings, ABC):
             parsed: What `parse` gave.
         """
 
-    def explain(self, data: Column, problem: Column) -> Column:
-        """A more detailed reason than `problem`, for the few records in a message."""
-        del data
-        return problem
-
     def as_one(self, parsed: Column) -> Column:
         """The decoded value as one column of the table."""
         return parsed

@@ -74,7 +74,7 @@ def reasons(spark, form, *values):
     """Why each value is rejected, as an error tells it; None for those that are not."""
     decoder = Decoder.of(None, form, OFFSET)
     staged = decoder.stage(records(spark, *values)).orderBy("offset")
-    return [row[0] for row in staged.select(decoder.explained()).collect()]
+    return [row[0] for row in staged.select(decoder.problem()).collect()]
 
 
 @spark_test
