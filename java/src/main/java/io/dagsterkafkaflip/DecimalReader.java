@@ -16,7 +16,7 @@ final class DecimalReader extends ValueReader {
   /** Beyond any scale, so that larger ones may be taken for it. */
   private static final long GREATEST_EXPONENT = 1_000_000_000_000L;
 
-  private static final long[] POWERS = new long[MOST_OF_LONG + 1];
+  static final long[] POWERS = new long[MOST_OF_LONG + 1];
 
   static {
     POWERS[0] = 1;
