@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.runtime.library_jar import JAR, VERSION_ENTRY, library_version
+from dagster_kafka_flip.runtime.spark_jars import JAR, VERSION_ENTRY, library_version
 from scripts.library import build, version
 
 _ROOT = Path(__file__).resolve().parents[1]

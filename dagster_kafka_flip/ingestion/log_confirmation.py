@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.table.written import Committed
 
     Ask: TypeAlias = Callable[[], None]
     MessageFor: TypeAlias = Callable[[KafkaFlipError], str]

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.source.limits import Limits, Spread
-from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
+from dagster_kafka_flip.source.plan import Limits, Spread, TaskPlan, plan_tasks
 from dagster_kafka_flip.source.unreadable import within
 
 if TYPE_CHECKING:

@@ -24,14 +24,11 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
 )
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source.broker_errors import BrokerErrors
-from dagster_kafka_flip.source.highest_time import highest_times
+from dagster_kafka_flip.source.client_errors import REFUSED_RIGHTS, Asked, BrokerErrors, RequestFailures, TransientError
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.request_failures import REFUSED_RIGHTS, Asked, RequestFailures, TransientError
-from dagster_kafka_flip.source.sample import LogEnd, LoggedRecord, TimestampedOffset
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED, TopicSettings
+from dagster_kafka_flip.source.record_search import highest_times
+from dagster_kafka_flip.source.split import LogEnd, LoggedRecord, TimestampedOffset, TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
@@ -41,8 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.sample import RecordSearch, SplitSample
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, RecordSearch, SplitSample
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
 T = TypeVar("T")
@@ -240,10 +236,6 @@ class KafkaCluster:
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
         """Returns ids and partitions of topics.
 
-        Args:
-            topics: Topic names.
-            skip_missing: Omit missing topics instead of raising an error.
-
         Raises:
             TopicNotFoundError: A topic does not exist, or this client may not describe it.
         """
@@ -304,7 +296,7 @@ class KafkaCluster:
 
     def cut_offsets(self, ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int | None]:
         """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not."""
-        from dagster_kafka_flip.source.cut_logs import cut_offsets
+        from dagster_kafka_flip.source.record_search import cut_offsets
 
         with self._reading(READ_UNCOMMITTED, "the leaders' epochs", ends) as config:
             return cut_offsets(config, ends, self.request_timeout)
@@ -485,7 +477,7 @@ class KafkaCluster:
         Raises:
             ClusterUnreachableError: No broker answered, or no record arrived in that time although there may be some.
         """
-        from dagster_kafka_flip.source.sampling import sample_splits
+        from dagster_kafka_flip.source.groupless import sample_splits
 
         asked = tuple(splits)
         starts = {split.topic_partition: split.starting_offset for split in asked}
@@ -604,11 +596,7 @@ class KafkaCluster:
 
     @_until_answered
     def commit_offsets(self, position: Position, group_id: str) -> None:
-        """Commits a consumer group's offsets, unless the group has active members.
-
-        Raises:
-            GroupCommitError: The group has active members, which commit their own offsets.
-        """
+        """Commits a consumer group's offsets, unless the group has active members."""
         asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
             self._client.describe_consumer_groups([group_id], request_timeout=self._attempt_seconds)[group_id], asked

@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.log import Cluster, ReadSettings
-    from dagster_kafka_flip.source.sample import SplitSample
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, SplitSample, TopicPartition
     from dagster_kafka_flip.source.subscription import PartitionChange, TopicMetadata
     from dagster_kafka_flip.source.unreadable import UnreadableRecords
 

@@ -138,11 +138,6 @@ def check_same_logs(cluster: Cluster, state: EnumeratorState, read: Collection[T
 
     Needs two requests, independent of the number of topic partitions. A topic that no longer exists is not an error.
 
-    Args:
-        cluster: The cluster.
-        state: Cluster and topics of the plan.
-        read: The topic partitions that were read.
-
     Raises:
         TopicRecreatedError: A topic was deleted and recreated since.
         ClusterChangedError: Another cluster answers.

@@ -14,34 +14,37 @@ from dagster_kafka_flip.errors import (
     TableError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded, or_failed
+from dagster_kafka_flip.table.creation import remove_incomplete_log
+from dagster_kafka_flip.table.delta_log import TableNotThereError, restored_versions
+from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
-from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, created_for
-from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
+from dagster_kafka_flip.table.layout import (
+    KEY_PROPERTY,
+    check_binary_partitions,
+    check_mode,
+    created_for,
+    timestamps_among,
+    with_nulls_as_stored,
+)
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
-from dagster_kafka_flip.table.recorded_position import recorded_anchor
-from dagster_kafka_flip.table.restored import restored_versions
-from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.recorded_position import LOG_RETENTION, parse_log_retention, recorded_anchor
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (
+    CHECK_ACCESS,
     error_summary,
     is_already_there,
     is_conflict,
     is_not_there,
     is_place_taken,
     is_sparks_own,
+    with_advice,
 )
-from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.table_port import setting, table_port
+from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded, or_failed, setting, table_port
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
-from dagster_kafka_flip.table.times_of_partitions import timestamps_among
-from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -357,11 +360,7 @@ class DeltaTable:
         return self.port.log(self.location()).generated_columns(version)
 
     def count_rows(self, version: int | None = None) -> int:
-        """Returns the number of rows, now or at a version, from Delta's statistics if possible.
-
-        Raises:
-            TableError: The table can't be read.
-        """
+        """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
         try:
             return self.port.count_rows(version)
         except Exception as error:
@@ -381,7 +380,7 @@ class DeltaTable:
         """
         if anchor.committed_ms is None:
             return None
-        now = wall_clock.now()
+        now = instants.now()
         committed = utc_time(anchor.committed_ms)
         if committed is None:
             # Not a valid time, so the commit's age is unknown: commit the position again.
@@ -420,11 +419,6 @@ class DeltaTable:
             properties: The new values.
             precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
                 nothing is set.
-
-        Raises:
-            ForeignConflictError: Another writer changed the table at the same time; nothing was set.
-            TableChangedError: Another one had set the same just before, and its value is gone.
-            TableError: They can't be set.
         """
         change = self.port.change_of_properties(properties)
         before: list[int] = []
@@ -495,9 +489,6 @@ class DeltaTable:
         """Checks that no stream writes to a table that is about to hold windows.
 
         Call it before the table is marked as one, and once more after that: a stream that comes later sees the mark.
-
-        Raises:
-            WindowsChangedError: A stream does, or made the table and is about to.
         """
         landed = next(documented(self.commits()), None)
         if landed is not None:
@@ -571,9 +562,6 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     Args:
         found: The result; None for no table.
         target: The table.
-
-    Raises:
-        TableError: There is no table.
     """
     if found is None:
         msg = f"the table {target} was created but does not exist; it may have been dropped meanwhile. Run again"

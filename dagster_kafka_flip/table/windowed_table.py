@@ -19,20 +19,18 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.commit import Effect, committed, effect_of
 from dagster_kafka_flip.table.commit_chain import moves, why_elsewhere
+from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.effect import Effect, effect_of
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
+from dagster_kafka_flip.table.document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
 from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count, takes_back
-from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.keyed_table import check_mode
-from dagster_kafka_flip.table.landed_logs import LandedLogs
+from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.window_predicates import windows_predicate
-from dagster_kafka_flip.table.windows_document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
-from dagster_kafka_flip.table.written import committed
+from dagster_kafka_flip.table.window_rows import LandedLogs, windows_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,10 +42,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.window import Window
-    from dagster_kafka_flip.table.commit import Commit
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
+    from dagster_kafka_flip.table.commit import Commit, Committed, Written
+    from dagster_kafka_flip.table.document import RoutedBatch
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
 

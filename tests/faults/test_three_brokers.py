@@ -19,7 +19,7 @@ from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed
 from tests.faults.connect_ingesting import stopping

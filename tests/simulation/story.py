@@ -25,8 +25,8 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.target import DeltaTarget

@@ -1,8 +1,4 @@
-"""LandedLogs: the cluster and topics of the rows in a table of windows, stored in table properties.
-
-Commits contain this too, but Delta removes old commits, and then a recreated or removed topic would go unnoticed.
-Properties stay. Each topic has its own property, so two concurrent runs can both add topics.
-"""
+"""Which rows of a table are those of windows: by conditions, and by the cluster and topics that they come from."""
 
 from __future__ import annotations
 
@@ -11,14 +7,24 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError, TopicRecreatedError
+from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.window import instant
+from dagster_kafka_flip.source.unreadable import LATEST_MS
+from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.uniqueness import OffsetRange, RecordColumns, offsets_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window
+
+# LandedLogs: the cluster and topics of the rows in a table of windows, stored in table properties.
+#
+# Commits contain this too, but Delta removes old commits, and then a recreated or removed topic would go unnoticed.
+# Properties stay. Each topic has its own property, so two concurrent runs can both add topics.
+
 
 CLUSTER_PROPERTY = "dagster-kafka-flip.windows.cluster"
 TOPIC_PROPERTY = "dagster-kafka-flip.windows.topic."
@@ -55,11 +61,7 @@ class LandedTopic:
 
     @classmethod
     def from_text(cls, topic: str, text: str) -> LandedTopic:
-        """Reads the result of `to_text`.
-
-        Raises:
-            DocumentVersionError: The text has another format.
-        """
+        """Reads the result of `to_text`."""
         try:
             found: dict[str, Any] = json.loads(text)
             partitions = frozenset(first + index for first, count in found["partitions"] for index in range(count))
@@ -123,11 +125,7 @@ class LandedLogs:
         }
 
     def check_stream(self, stream: str, topics: Collection[str], table: str) -> None:
-        """Checks that no asset with another `stream` writes windows of the same topics to the table.
-
-        Raises:
-            StreamOverlapError: Another asset does.
-        """
+        """Checks that no asset with another `stream` writes windows of the same topics to the table."""
         for name in sorted(topics):
             known = self.topics.get(name)
             if known is not None and known.stream != stream:
@@ -240,3 +238,84 @@ def _to_runs(numbers: Collection[int]) -> list[list[int]]:
         else:
             runs.append([number, 1])
     return runs
+
+
+def windows_predicate(
+    windows: Iterable[Window],
+    column: str,
+    scope: Scope | None = None,
+    topic_column: str = "",
+    partition_column: str = "",
+) -> str:
+    """Condition for the rows of windows in a table of windows.
+
+    Args:
+        windows: The windows.
+        column: The column with the window's key.
+        scope: Scope of their rows; None for all.
+        topic_column: The column with the record's topic.
+        partition_column: The column with its topic partition.
+    """
+    keys = f"{quoted(column)} IN ({', '.join(literal(window.key) for window in windows)})"
+    if scope is None or scope.topics is None:
+        return keys
+    topic = quoted(topic_column)
+    if not scope.needs_partitions:
+        return f"{keys} AND {topic} IN ({', '.join(map(literal, scope.topics))})"
+    whole = [name for name, partitions in scope.topics.items() if partitions is None]
+    logs = [f"{topic} IN ({', '.join(map(literal, whole))})"] if whole else []
+    logs += [
+        f"({topic} = {literal(name)} AND {quoted(partition_column)} IN ({', '.join(map(str, sorted(partitions)))}))"
+        for name, partitions in scope.topics.items()
+        if partitions is not None
+    ]
+    return f"{keys} AND ({' OR '.join(logs)})"
+
+
+def repair_predicate(
+    windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]
+) -> str:
+    """Condition for the rows that a repair replaces: these windows, and exactly the offsets that it reads.
+
+    Args:
+        windows: Consecutive windows in time order.
+        splits: The splits to read, at least one.
+        columns: The table's columns for `topic`, `partition`, `offset` and `time`.
+    """
+    return f"{time_predicate(windows, columns['time'])} AND ({records_predicate(splits, columns)})"
+
+
+def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
+    """Condition for rows of a repair's offsets that it keeps: those with other timestamps, and without one.
+
+    Args:
+        windows: Consecutive windows in time order.
+        splits: The splits to read, at least one.
+        columns: As for `repair_predicate`.
+    """
+    within = time_predicate(windows, columns["time"])
+    return f"NOT coalesce({within}, false) AND ({records_predicate(splits, columns)})"
+
+
+def time_predicate(windows: Sequence[Window], column: str) -> str:
+    """Condition for a timestamp within windows."""
+    time = quoted(column)
+    start, stop = windows[0].start_ms, windows[-1].stop_ms
+    # No column has a timestamp beyond Spark's maximum.
+    after_start = f"{time} >= {_timestamp(start)}" if start <= LATEST_MS else "false"
+    before_stop = f"{time} < {_timestamp(stop)}" if stop <= LATEST_MS else f"{time} IS NOT NULL"
+    return f"({after_start} AND {before_stop})"
+
+
+def _timestamp(milliseconds: int) -> str:
+    if utc_time(milliseconds) is None:
+        # Timestamp literals have four-digit years.
+        return f"timestamp_millis({milliseconds})"
+    # With a UTC offset, so that the session's time zone does not matter.
+    return f"TIMESTAMP {literal(instant(milliseconds))}"
+
+
+def records_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
+    """Condition for the rows of a repair's offsets, whatever their timestamps; see `repair_predicate`."""
+    named = RecordColumns(*(columns[name] for name in RecordColumns._fields))
+    return offsets_predicate(map(OffsetRange.of, splits), named)
