@@ -228,4 +228,4 @@ def _column(avro_type: Any) -> str:
     logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
     if logical == "decimal":
         return f"decimal({avro_type['precision']}, {avro_type.get('scale', 0)})"
-    return _SPARKS.get((found, logical)) or _SPARKS.get((found, None)) or found
+    return (_SPARKS.get((found, logical)) or _SPARKS.get((found, None)) or found).lower()

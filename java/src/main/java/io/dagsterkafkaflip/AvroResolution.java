@@ -1,6 +1,7 @@
 package io.dagsterkafkaflip;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -9,6 +10,7 @@ import java.util.Objects;
 import java.util.Set;
 import org.apache.avro.Schema;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -42,23 +44,10 @@ final class AvroResolution {
           DEBEZIUM_TIME + "MicroTimestamp", "timestamp-micros",
           DEBEZIUM_TIME + "NanoTimestamp", "timestamp-nanos");
 
-  private final AvroSkips skips = new AvroSkips();
+  private final Map<String, AvroReader> skipped = new HashMap<>();
 
-  /** One type can't be read as another. */
-  private static final class Mismatch extends Misfit {
-    private static final long serialVersionUID = 1L;
-
-    /** Whether it would be read all the same without this check, as another value. */
-    final boolean isSilent;
-
-    Mismatch(String path, String why, boolean isSilent) {
-      super((path.isEmpty() ? "" : path + ": ") + why);
-      this.isSilent = isSilent;
-    }
-
-    Mismatch(String path, String why) {
-      this(path, why, false);
-    }
+  private static Misfit mismatch(String path, String why) {
+    return new Misfit((path.isEmpty() ? "" : path + ": ") + why);
   }
 
   /** A reader of a writer's values. */
@@ -68,29 +57,25 @@ final class AvroResolution {
     }
     List<Schema> types = writer.getTypes();
     AvroReader[] branches = new AvroReader[types.size()];
-    Misfit first = new Mismatch(path, "an empty union");
+    Misfit last = mismatch(path, "an empty union");
     boolean isReadable = false;
     for (int number = 0; number < branches.length; number++) {
       try {
         branches[number] = branch(types.get(number), reader, target, path);
         isReadable = true;
-      } catch (Mismatch mismatch) {
-        if (mismatch.isSilent) {
-          throw mismatch;
-        }
+      } catch (Misfit misfit) {
         // Each record shows whether its branch fits.
-        String why = mismatch.getMessage();
         branches[number] =
             input -> {
-              throw new Misfit(why);
+              throw misfit;
             };
-        first = mismatch;
+        last = misfit;
       }
     }
     if (!isReadable) {
-      throw first;
+      throw last;
     }
-    return input -> branches[input.number(branches.length)].read(input);
+    return AvroValues.union(branches);
   }
 
   private AvroReader branch(Schema writer, Schema reader, DataType target, String path)
@@ -99,20 +84,15 @@ final class AvroResolution {
       return single(writer, reader, target, path);
     }
     List<Schema> readers = reader.getTypes();
-    Schema found = readers.size() == 1 ? readers.get(0) : null;
-    int best = 0;
-    for (Schema each : readers) {
-      int likeness = likeness(writer, each);
-      if (likeness > best) {
-        best = likeness;
-        found = each;
-      }
-    }
-    for (Schema each : readers) {
-      found = found == null && promotes(writer, each) ? each : found;
-    }
+    // The first of those that are most alike; else the first that the type may be promoted to.
+    Schema found =
+        readers.stream()
+            .filter(each -> likeness(writer, each) > 0 || readers.size() == 1)
+            .reduce((one, other) -> likeness(writer, other) > likeness(writer, one) ? other : one)
+            .or(() -> readers.stream().filter(each -> promotes(writer, each)).findFirst())
+            .orElse(null);
     if (found == null) {
-      throw new Mismatch(path, "no branch of the reader's union matches " + named(writer));
+      throw mismatch(path, "no branch of the reader's union matches " + shown(writer));
     }
     List<Schema> members =
         readers.stream().filter(each -> each.getType() != Schema.Type.NULL).toList();
@@ -133,14 +113,14 @@ final class AvroResolution {
   private AvroReader single(Schema writer, Schema reader, DataType target, String path)
       throws Misfit {
     if (writer.getType() != reader.getType() && !promotes(writer, reader)) {
-      throw new Mismatch(path, shown(writer) + " can't be read as " + shown(reader));
+      throw mismatch(path, shown(writer) + " can't be read as " + shown(reader));
     }
     checkLogical(writer, reader, path);
     if (likeness(writer, reader) == 0 && !promotes(writer, reader)) {
-      throw new Mismatch(
+      throw mismatch(
           path,
           "the "
-              + named(writer)
+              + shown(writer)
               + " is not the reader's "
               + reader.getFullName()
               + " (if it is, the reader's needs that name among its aliases)");
@@ -160,7 +140,7 @@ final class AvroResolution {
       case ENUM -> AvroValues.symbol(writer, reader);
       case FIXED -> {
         if (writer.getFixedSize() != reader.getFixedSize()) {
-          throw new Mismatch(
+          throw mismatch(
               path, writer.getFixedSize() + " bytes can't be read as " + reader.getFixedSize());
         }
         yield AvroValues.plain(writer, target, false);
@@ -175,13 +155,12 @@ final class AvroResolution {
     List<Schema.Field> written = writer.getFields();
     AvroReader[] readers = new AvroReader[written.size()];
     String[] paths = new String[written.size()];
-    int[] places = new int[written.size()];
+    int[] places = nowhere(written.size());
     Map<String, Integer> numbers = new HashMap<>();
     for (Schema.Field field : written) {
       numbers.put(field.name(), field.pos());
-      readers[field.pos()] = skips.of(field.schema());
+      readers[field.pos()] = skipped(field.schema());
       paths[field.pos()] = inside(path, field.name());
-      places[field.pos()] = -1;
     }
     Set<String> names = new HashSet<>();
     reader.getFields().forEach(field -> names.add(field.name()));
@@ -197,7 +176,7 @@ final class AvroResolution {
         found.removeIf(each -> !numbers.containsKey(each) || names.contains(each));
       }
       if (found.size() > 1 || found.size() == 1 && places[numbers.get(found.get(0))] >= 0) {
-        throw new Mismatch(
+        throw mismatch(
             inner, "by the aliases, several fields would be read as one, or one as several");
       }
       if (found.isEmpty()) {
@@ -212,13 +191,48 @@ final class AvroResolution {
     return AvroValues.record(readers, places, paths, defaults);
   }
 
+  private static int[] nowhere(int fields) {
+    int[] places = new int[fields];
+    Arrays.fill(places, -1);
+    return places;
+  }
+
+  /** A reader of what only the writer has. */
+  private AvroReader skipped(Schema schema) {
+    return switch (schema.getType()) {
+      case ARRAY -> AvroValues.array(skipped(schema.getElementType()));
+      case MAP -> AvroValues.map(skipped(schema.getValueType()));
+      case UNION ->
+          AvroValues.union(
+              schema.getTypes().stream().map(this::skipped).toArray(AvroReader[]::new));
+      case ENUM -> AvroValues.symbol(schema, schema);
+      case RECORD -> {
+        AvroReader known = skipped.get(schema.getFullName());
+        yield known == null ? skippedRecord(schema) : known;
+      }
+      default -> AvroValues.plain(schema, DataTypes.NullType, false);
+    };
+  }
+
+  private AvroReader skippedRecord(Schema schema) {
+    int size = schema.getFields().size();
+    AvroReader[] readers = new AvroReader[size];
+    AvroReader made = AvroValues.record(readers, nowhere(size), null, new Object[0]);
+    // Before those inside of it, which may refer to it.
+    skipped.put(schema.getFullName(), made);
+    for (Schema.Field field : schema.getFields()) {
+      readers[field.pos()] = skipped(field.schema());
+    }
+    return made;
+  }
+
   private Object defaultOf(Schema.Field field, DataType type, String path) throws Misfit {
     if (!field.hasDefaultValue()) {
-      throw new Mismatch(path, "the writer lacks this field, and the reader has no default for it");
+      throw mismatch(path, "the writer lacks this field, and the reader has no default for it");
     }
     AvroInput input = AvroValues.defaultOf(field);
     if (input == null) {
-      throw new Mismatch(path, "the reader's default does not fit its type");
+      throw mismatch(path, "the reader's default does not fit its type");
     }
     return of(field.schema(), field.schema(), type, path).read(input);
   }
@@ -262,69 +276,42 @@ final class AvroResolution {
   private static void checkLogical(Schema writer, Schema reader, String path) throws Misfit {
     String written = logical(writer);
     String read = logical(reader);
-    boolean isDecimal = "decimal".equals(written) || "decimal".equals(read);
+    boolean isDecimal = (written + read).contains("decimal");
     boolean isText =
         writer.getType() == Schema.Type.STRING || reader.getType() == Schema.Type.STRING;
     if (isDecimal && isText) {
-      // Bytes can be read as a text, and a text as bytes.
-      throw new Mismatch(path, shown(writer) + " can't be read as " + shown(reader), true);
+      // As bytes it can.
+      throw mismatch(path, shown(writer) + " can't be read as " + shown(reader));
     }
-    if (written == null || read == null) {
-      return;
+    if (written != null && read != null && !areSame(written, read)) {
+      String declare = "; the reader schema must declare " + written;
+      throw mismatch(path, "a " + written + " would be read as a " + read + declare);
     }
-    if (!areSame(written, read)) {
-      String why = "a %1$s would be read as a %2$s; the reader schema must declare %1$s";
-      throw new Mismatch(path, String.format(why, written, read), true);
-    }
-    if (!isDecimal) {
-      return;
-    }
-    int scale = number(writer, "scale");
-    if (scale != number(reader, "scale")) {
-      String why = "a decimal with the scale %d would be read as one with the scale %d";
-      throw new Mismatch(path, String.format(why, scale, number(reader, "scale")), true);
-    }
-    int precision = number(writer, "precision");
-    if (precision > number(reader, "precision")) {
-      String why = "a decimal of %d digits may not fit one of %d";
-      throw new Mismatch(path, String.format(why, precision, number(reader, "precision")));
-    }
-  }
-
-  private static int number(Schema schema, String property) {
-    return schema.getObjectProp(property) instanceof Integer number ? number : 0;
   }
 
   /** The logical type, or the name of Debezium's time; null if there is none. */
   private static String logical(Schema schema) {
     String type = schema.getProp("logicalType");
+    if ("decimal".equals(type)) {
+      return type + " of scale " + Objects.requireNonNullElse(schema.getObjectProp("scale"), 0);
+    }
     String name = schema.getProp("connect.name");
     return type != null || name == null || !name.startsWith(DEBEZIUM_TIME) ? type : name;
   }
 
-  /**
-   * Whether two logical types mean the same. Debezium's have no time zone, so Avro's local ones fit
-   * them too.
-   */
+  /** Whether two logical types mean the same. Debezium's have no zone, so local ones fit them. */
   private static boolean areSame(String written, String read) {
     String one = AS_AVRO.getOrDefault(written, written);
     String other = AS_AVRO.getOrDefault(read, read);
     boolean isDebezium = !one.equals(written) || !other.equals(read);
-    return isDebezium ? withoutZone(one).equals(withoutZone(other)) : one.equals(other);
+    return one.equals(other)
+        || isDebezium && one.replace("local-", "").equals(other.replace("local-", ""));
   }
 
-  private static String withoutZone(String logical) {
-    return logical.startsWith("local-") ? logical.substring(6) : logical;
-  }
-
+  /** A type as an error names it. */
   private static String shown(Schema schema) {
     String logical = logical(schema);
-    return schema.getType().getName() + (logical == null ? "" : " (" + logical + ")");
-  }
-
-  private static String named(Schema schema) {
-    return isNamed(schema)
-        ? schema.getType().getName() + " " + schema.getFullName()
-        : shown(schema);
+    String more = isNamed(schema) ? " " + schema.getFullName() : "";
+    return schema.getType().getName() + more + (logical == null ? "" : " (" + logical + ")");
   }
 }

@@ -12,6 +12,7 @@ import org.apache.avro.generic.GenericDatumWriter;
 import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.EncoderFactory;
 import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
+import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
@@ -46,7 +47,7 @@ final class AvroValues {
         if (target instanceof TimestampType || target instanceof TimestampNTZType) {
           yield isMillis ? input -> micros((long) whole.read(input)) : whole;
         }
-        yield target instanceof LongType ? whole : AvroInput::readInt;
+        yield isInt && !(target instanceof LongType) ? AvroInput::readInt : whole;
       }
       case FLOAT ->
           target instanceof DoubleType ? input -> (double) input.readFloat() : AvroInput::readFloat;
@@ -56,9 +57,12 @@ final class AvroValues {
           yield input -> input.decimal(input.length(), decimal);
         }
         boolean isText = writer.getType() == Schema.Type.STRING;
-        AvroReader bytes =
-            isText ? input -> input.text().getBytes() : input -> input.bytes(input.length());
-        yield target instanceof StringType ? AvroInput::text : bytes;
+        if (target instanceof BinaryType && isText) {
+          yield input -> input.text().getBytes();
+        }
+        yield target instanceof StringType || isText
+            ? AvroInput::text
+            : input -> input.bytes(input.length());
       }
       case FIXED -> {
         int size = writer.getFixedSize();
@@ -90,6 +94,10 @@ final class AvroValues {
       }
       return symbol;
     };
+  }
+
+  static AvroReader union(AvroReader[] branches) {
+    return input -> branches[input.number(branches.length)].read(input);
   }
 
   static AvroReader array(AvroReader element) {
@@ -128,7 +136,7 @@ final class AvroValues {
    *
    * @param readers of each of the writer's fields
    * @param places where its value goes in the reader's record; -1 for nowhere
-   * @param paths how an error names it
+   * @param paths how an error names it; null for what is around the record
    * @param defaults the values of the reader's fields that the writer lacks
    */
   static AvroReader record(AvroReader[] readers, int[] places, String[] paths, Object[] defaults) {
@@ -136,6 +144,7 @@ final class AvroValues {
       Object[] values = defaults.clone();
       int each = 0;
       try {
+        input.enter();
         for (; each < readers.length; each++) {
           Object value = readers[each].read(input);
           if (places[each] >= 0) {
@@ -143,8 +152,12 @@ final class AvroValues {
           }
         }
       } catch (AvroInput.Unplaced unplaced) {
+        if (paths == null) {
+          throw unplaced;
+        }
         throw new Misfit("the value of " + paths[each] + " " + unplaced.getMessage());
       }
+      input.leave();
       return Types.row(values);
     };
   }

@@ -2,6 +2,8 @@ package io.dagsterkafkaflip;
 
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Objects;
+import java.util.function.Function;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -18,12 +20,12 @@ final class DebeziumAvroDecoder implements Decoder {
           ".SchemaChangeValue", "schema change");
 
   private final StructType declared;
-  private final AvroRecords records;
+  private final AvroDecoder records;
   private final DebeziumEvents events;
 
   DebeziumAvroDecoder(StructType declared, Options options) {
     this.declared = declared;
-    records = new AvroRecords(declared, options);
+    records = new AvroDecoder(declared, options);
     events = new DebeziumEvents(rowOf(declared), options);
   }
 
@@ -51,15 +53,12 @@ final class DebeziumAvroDecoder implements Decoder {
     Object[] result = new Object[DebeziumEvents.WIDTH];
     String problem = null;
     try {
-      String event = eventOf(records.writtenWith(data).fullName);
+      String event = eventOf(records.schemaOf(data));
       InternalRow row = event == null ? records.row(data) : null;
-      String letter = row == null ? null : text(field(row, declared, "op"));
+      String letter = row == null ? null : Objects.toString(field(row, declared, "op"), null);
       event = letter == null ? event : events.event(letter);
-      if (event == null) {
-        result = change(row, letter);
-      } else {
-        result[0] = UTF8String.fromString(event);
-      }
+      result[0] = UTF8String.fromString(event);
+      result = event == null ? change(row, DebeziumEvents.op(letter)) : result;
     } catch (Misfit misfit) {
       problem = misfit.getMessage();
     }
@@ -68,42 +67,33 @@ final class DebeziumAvroDecoder implements Decoder {
     return Types.row(all);
   }
 
+  /** Which event without a row the records of a schema are; null if they are changes. */
   private static String eventOf(String schema) {
-    for (Map.Entry<String, String> each : EVENTS.entrySet()) {
-      if (schema.endsWith(each.getKey())) {
-        return each.getValue();
-      }
-    }
-    return null;
+    return EVENTS.keySet().stream()
+        .filter(schema::endsWith)
+        .findFirst()
+        .map(EVENTS::get)
+        .orElse(null);
   }
 
-  private Object[] change(InternalRow event, String letter) throws Misfit {
-    UTF8String op = DebeziumEvents.op(letter);
+  private Object[] change(InternalRow event, UTF8String op) throws Misfit {
     InternalRow before = (InternalRow) field(event, declared, "before");
-    InternalRow row =
-        op == ChangeDecoder.DELETE ? before : (InternalRow) field(event, declared, "after");
+    InternalRow after = (InternalRow) field(event, declared, "after");
+    InternalRow row = op == ChangeDecoder.DELETE ? before : after;
     if (row == null && op != ChangeDecoder.TRUNCATE) {
       throw DebeziumEvents.lacksRow(op);
     }
-    InternalRow source = (InternalRow) field(event, declared, "source");
-    InternalRow about =
-        events.about(
-            field(event, declared, "ts_ms"),
-            name -> source == null ? null : field(source, sourceType(), name),
-            source);
-    return events.change(op, row, before, about);
-  }
-
-  private StructType sourceType() {
-    return (StructType) declared.apply("source").dataType();
+    Object source = field(event, declared, "source");
+    Function<String, Object> of =
+        source instanceof InternalRow fields
+            ? name -> field(fields, (StructType) declared.apply("source").dataType(), name)
+            : name -> null;
+    return events.change(
+        op, row, before, events.about(field(event, declared, "ts_ms"), of, source));
   }
 
   private static Object field(InternalRow row, StructType type, String name) {
     scala.Option<Object> place = type.getFieldIndex(name);
     return place.isEmpty() ? null : row.get((Integer) place.get(), null);
-  }
-
-  private static String text(Object value) {
-    return value == null ? null : value.toString();
   }
 }
