@@ -292,7 +292,7 @@ class _Run:
 
     def _first_batch(self, plan: WindowPlan) -> WindowPlan:
         limit = self.spec.limits.max_records_per_batch
-        first = plan.batches(limit)[0]
+        first = plan.first_part(limit)
         if limit is not None and first.offset_span > limit:
             self.spec.log.warning(
                 "the window %s spans %d offsets, more than max_records_per_batch=%d; windows are not split, so the "

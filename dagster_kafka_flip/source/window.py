@@ -270,33 +270,25 @@ class WindowPlan:
         """Number of offsets to read, and so the maximum number of records."""
         return sum(split.offset_span for split in self.splits)
 
-    def batches(self, max_offsets: int | None) -> list[WindowPlan]:
-        """Splits the plan between windows into parts that are committed one after the other.
+    def first_part(self, max_offsets: int | None) -> WindowPlan:
+        """The windows of the first commit; the rest is planned again after it.
 
         Args:
             max_offsets: Maximum number of offsets in a part; a larger window is a part of its own. None for no limit.
         """
         if max_offsets is None:
-            return [self]
-        parts: list[list[PlannedWindow]] = []
-        for window in self.windows:
-            if parts and self._part([*parts[-1], window]).offset_span <= max_offsets:
-                parts[-1].append(window)
-            else:
-                parts.append([window])
-        return [self._part(part) for part in parts]
+            return self
+        part = self._until(1)
+        for count in range(2, len(self.windows) + 1):
+            longer = self._until(count)
+            if longer.offset_span > max_offsets:
+                break
+            part = longer
+        return part
 
-    def _part(self, windows: list[PlannedWindow]) -> WindowPlan:
-        is_first = windows[0] is self.windows[0]
-        # Records that are too late for a window of an earlier part are counted there.
-        before = self.stragglers_from if is_first else dict(windows[-1].stops)
-        return replace(
-            self,
-            windows=tuple(windows),
-            state=replace(self.state, position=windows[-1].stops),
-            stragglers_from=before,
-            incidents=self.incidents if is_first else (),
-        )
+    def _until(self, count: int) -> WindowPlan:
+        windows = self.windows[:count]
+        return replace(self, windows=windows, state=replace(self.state, position=windows[-1].stops))
 
     def read_plan(self) -> ReadPlan:
         """The plan as a batch to read."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     KafkaFlipError,
     SchemaMismatchError,
-    TableChangedError,
     TableError,
     WindowsChangedError,
 )
@@ -18,7 +16,7 @@ from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
-from dagster_kafka_flip.table.creation import remove_incomplete_log
+from dagster_kafka_flip.table.creation import check_folder_is_there, remove_incomplete_log
 from dagster_kafka_flip.table.delta_log import TableNotThereError, restored_versions
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
@@ -31,11 +29,10 @@ from dagster_kafka_flip.table.layout import (
     with_nulls_as_stored,
 )
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
-from dagster_kafka_flip.table.recorded_position import LOG_RETENTION, parse_log_retention, recorded_anchor
+from dagster_kafka_flip.table.recorded_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (
     CHECK_ACCESS,
-    error_summary,
     is_already_there,
     is_conflict,
     is_not_there,
@@ -43,11 +40,12 @@ from dagster_kafka_flip.table.spark_error import (
     is_sparks_own,
     with_advice,
 )
-from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded, or_failed, setting, table_port
+from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from datetime import datetime, timedelta
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -66,9 +64,6 @@ _T = TypeVar("_T")
 MOST_COMMITS = 1000
 
 _TYPE_WIDENING = "delta.enableTypeWidening"
-
-# Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
-_TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
 
 class DeltaTable:
@@ -253,14 +248,20 @@ class DeltaTable:
         if self._location is None:
             self.port.check_writers(self.port.place_by_catalog(), lambda: None)
         try:
-            self._guarded(create, lambda: remove_incomplete_log(target.local_path), self._location)
+            guarded(
+                self.port,
+                self._location or "catalog:",
+                precheck=lambda: remove_incomplete_log(target.local_path),
+                write=create,
+                look_back=or_failed,
+            )
         except TableError:
             # Of the lock, with its own advice.
             raise
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
-                self._check_folder_is_there()
+                check_folder_is_there(target, self.port.details)
                 return
             # Delta writes the log before the catalog, which may refuse the table.
             advice = (
@@ -269,25 +270,6 @@ class DeltaTable:
             )
             msg = f"the table {target} can't be created: {with_advice(error, advice if is_place_taken(error) else '')}"
             raise TableError(msg) from error
-
-    def _check_folder_is_there(self) -> None:
-        """Checks that a table that the catalog has already is where the catalog says."""
-        if self.target.is_path:
-            return
-        try:
-            self.port.details()
-        except TableError as error:
-            if not is_not_there(error):
-                raise
-            name = self.target.identifier
-            msg = (
-                f"the catalog has the table {self.target}, but Delta finds no table in its folder: "
-                f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
-                "mounted where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE "
-                f"{name}, and CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the "
-                "next run creates a new table, and begins at the stream's starting offsets"
-            )
-            raise TableError(msg) from error.__cause__
 
     def made(self, schema: StructType) -> Anchor:
         """Creates the empty table and returns the commit that defines the position in it.
@@ -385,80 +367,21 @@ class DeltaTable:
         if committed is None:
             # Not a valid time, so the commit's age is unknown: commit the position again.
             return now
-        if now - committed < _TOO_YOUNG_TO_ASK:
-            return committed + _TOO_YOUNG_TO_ASK
+        if now - committed < TOO_YOUNG_TO_ASK:
+            return committed + TOO_YOUNG_TO_ASK
         try:
             return committed + self._log_retention() / 2
         except OverflowError:
             return None
 
     def _log_retention(self) -> timedelta:
-        if self._retention is not None:
-            return self._retention
-        text = self.properties().get(LOG_RETENTION)
-        self._retention = parse_log_retention(text)
         if self._retention is None:
-            _logger.warning(
-                "%s of %s is %r, which can't be parsed; assuming the shortest reasonable value, %s",
-                LOG_RETENTION,
-                self.target,
-                text,
-                2 * _TOO_YOUNG_TO_ASK,
-            )
-            self._retention = 2 * _TOO_YOUNG_TO_ASK
+            self._retention = log_retention(self.properties().get(LOG_RETENTION), self.target)
         return self._retention
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
         return dict(self.port.details().properties)
-
-    def set_properties(self, properties: Mapping[str, str], precheck: Callable[[Mapping[str, str]], None]) -> None:
-        """Sets some of the table's properties; the others stay.
-
-        Args:
-            properties: The new values.
-            precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
-                nothing is set.
-        """
-        change = self.port.change_of_properties(properties)
-        before: list[int] = []
-
-        def check() -> None:
-            before.append(next(self.commits()).version)
-            precheck(self.properties())
-
-        def look_back(failure: Exception | None) -> None:
-            or_failed(failure)
-            since = itertools.takewhile(lambda commit: commit.version > before[0], self.commits())
-            values_set = (commit.properties_set for commit in since)
-            # Empty if the session leaves out what a commit did.
-            own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
-            gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
-            if gone:
-                msg = (
-                    f"another run set properties of the table {self.target} at the same time, and this one replaced "
-                    f"its values. Set them again, and run again: {setting(self.target, gone)}"
-                )
-                raise TableChangedError(msg)
-
-        try:
-            self._guarded(change, check, self.location(), look_back)
-        except KafkaFlipError:
-            raise
-        except Exception as error:
-            if is_conflict(error):
-                raise ForeignConflictError(error_summary(error)) from error
-            msg = f"properties of the table {self.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
-            raise TableError(msg) from error
-
-    def _guarded(
-        self,
-        write: Callable[[], None],
-        precheck: Callable[[], None],
-        location: str | None,
-        look_back: Callable[[Exception | None], None] = or_failed,
-    ) -> None:
-        guarded(self.port, location or "catalog:", precheck=precheck, write=write, look_back=look_back)
 
     def check_takes_streams(self) -> None:
         """Checks that a table takes a stream that has no position in it.

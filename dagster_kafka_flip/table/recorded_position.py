@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
 
+_logger = logging.getLogger(__name__)
+
 LOG_RETENTION = "delta.logRetentionDuration"
 DEFAULT_LOG_RETENTION = timedelta(days=30)
+
+# Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
+TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
 _INTERVAL = re.compile(r"(?:interval\s+)?(?P<parts>\S.*)", re.DOTALL)
 _PART = re.compile(r"([+-]?\d+(?:\.\d*)?)\s*(microsecond|millisecond|second|minute|hour|day|week)s?(?:\s+|$)")
@@ -32,6 +37,26 @@ _MICROSECONDS = {
     "week": 604_800_000_000,
 }
 _LONGEST = timedelta.max // timedelta(microseconds=1)
+
+
+def log_retention(text: str | None, target: DeltaTarget) -> timedelta:
+    """A table's log retention; if it can't be parsed, the shortest reasonable value.
+
+    Args:
+        text: The property's value; None for Delta's default.
+        target: The table.
+    """
+    parsed = parse_log_retention(text)
+    if parsed is not None:
+        return parsed
+    _logger.warning(
+        "%s of %s is %r, which can't be parsed; assuming the shortest reasonable value, %s",
+        LOG_RETENTION,
+        target,
+        text,
+        2 * TOO_YOUNG_TO_ASK,
+    )
+    return 2 * TOO_YOUNG_TO_ASK
 
 
 def parse_log_retention(text: str | None) -> timedelta | None:
@@ -57,9 +82,6 @@ def parse_log_retention(text: str | None) -> timedelta | None:
     if interval is None or microseconds < 0:
         return None
     return timedelta(microseconds=int(min(microseconds, _LONGEST)))
-
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

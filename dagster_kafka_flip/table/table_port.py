@@ -10,11 +10,12 @@ these two, so that a simulator can take its place (`tests/simulation`).
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import uuid
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableChangedError, TableError
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.table.creation import (
@@ -28,6 +29,7 @@ from dagster_kafka_flip.table.interruptible import held, run_interruptibly, writ
 from dagster_kafka_flip.table.layout import check_times_of_partitions
 from dagster_kafka_flip.table.local_log import check_place, is_newest
 from dagster_kafka_flip.table.retries import answered, warned_of_silence
+from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, with_advice
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
@@ -312,3 +314,47 @@ def or_failed(failure: Exception | None) -> None:
     """Looks back at a write that is all that its error says."""
     if failure is not None:
         raise failure
+
+
+def set_properties(
+    table: TablePort, location: str, properties: Mapping[str, str], precheck: Callable[[Mapping[str, str]], None]
+) -> None:
+    """Sets some of the table's properties; the others stay.
+
+    Args:
+        table: The table.
+        location: The table's location.
+        properties: The new values.
+        precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
+            nothing is set.
+    """
+    change = table.change_of_properties(properties)
+    before: list[int] = []
+
+    def check() -> None:
+        before.append(next(table.commits()).version)
+        precheck(dict(table.details().properties))
+
+    def look_back(failure: Exception | None) -> None:
+        or_failed(failure)
+        since = itertools.takewhile(lambda commit: commit.version > before[0], table.commits())
+        values_set = (commit.properties_set for commit in since)
+        # Empty if the session leaves out what a commit did.
+        own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
+        gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
+        if gone:
+            msg = (
+                f"another run set properties of the table {table.target} at the same time, and this one replaced "
+                f"its values. Set them again, and run again: {setting(table.target, gone)}"
+            )
+            raise TableChangedError(msg)
+
+    try:
+        guarded(table, location, precheck=check, write=change, look_back=look_back)
+    except KafkaFlipError:
+        raise
+    except Exception as error:
+        if is_conflict(error):
+            raise ForeignConflictError(error_summary(error)) from error
+        msg = f"properties of the table {table.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
+        raise TableError(msg) from error

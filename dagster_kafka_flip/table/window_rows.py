@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError, TopicRecreatedError
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.unreadable import LATEST_MS
+from dagster_kafka_flip.table.commit import Effect, effect_of
+from dagster_kafka_flip.table.commit_chain import why_elsewhere
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.uniqueness import OffsetRange, RecordColumns, offsets_predicate
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window
+    from dagster_kafka_flip.table.commit import Commit
 
 # LandedLogs: the cluster and topics of the rows in a table of windows, stored in table properties.
 #
@@ -319,3 +323,46 @@ def records_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[st
     """Condition for the rows of a repair's offsets, whatever their timestamps; see `repair_predicate`."""
     named = RecordColumns(*(columns[name] for name in RecordColumns._fields))
     return offsets_predicate(map(OffsetRange.of, splits), named)
+
+
+@dataclass(frozen=True)
+class EarlierRows:
+    """Rows of an earlier topic, or of another cluster, in a stream's table.
+
+    Attributes:
+        stop: The end offset of these rows.
+        version: Version of the commit that shows this.
+        stream: The stream that wrote them.
+        logs: Their cluster and topics.
+    """
+
+    stop: int
+    version: int
+    stream: str
+    logs: EnumeratorState
+
+
+def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicPartition, EarlierRows]:
+    """End offsets of rows of other logs with the same names as the stream's current ones.
+
+    Args:
+        commits: The commits that are not undone, newest first.
+        now: The stream's current state.
+    """
+    found: dict[TopicPartition, EarlierRows] = {}
+    is_one = True
+    for commit in commits:
+        if effect_of(commit) is Effect.REPLACES:
+            # No earlier rows are left.
+            break
+        document = commit.document()
+        if document is None:
+            continue
+        for split in document.splits:
+            tp, stop, ids = split.topic_partition, split.stopping_offset, document.state.topic_ids
+            # A log without an id is only the same as long as no run has begun elsewhere.
+            is_same = (is_one or tp.topic in ids.keys() & now.topic_ids.keys()) and is_same_log(tp, document.state, now)
+            if tp in now.position and not is_same and (tp not in found or found[tp].stop < stop):
+                found[tp] = EarlierRows(stop, commit.version, document.stream, document.state)
+        is_one = is_one and why_elsewhere(document) is None
+    return found

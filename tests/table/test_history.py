@@ -27,7 +27,7 @@ from dagster_kafka_flip.table.history import check_between, other_streams, with_
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
 from dagster_kafka_flip.table.other_writers import check_shared
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.windowed_table import earlier_rows
+from dagster_kafka_flip.table.window_rows import earlier_rows
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
 
 
