@@ -8,6 +8,7 @@ import org.apache.spark.sql.types.StructType;
 /** The decoding functions, each by its name in SQL. */
 enum Decoding {
   DECODE_JSON(JsonDecoder::result, JsonDecoder::new),
+  DECODE_PROTOBUF(ProtobufDecoder::result, ProtobufDecoder::new),
   DECODE_DEBEZIUM(DebeziumDecoder::result, DebeziumDecoder::new),
   DECODE_MAXWELL(EnvelopeDecoder.MAXWELL),
   DECODE_OGG(EnvelopeDecoder.OGG),
