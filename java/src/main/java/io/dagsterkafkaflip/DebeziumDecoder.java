@@ -104,10 +104,14 @@ final class DebeziumDecoder extends ChangeDecoder {
     payload.clear();
   }
 
-  /** A field behind the schema or at the top; null if there is none. */
+  /** The event in hand, behind its schema or at the top. */
+  private Event found() {
+    return fields.get("payload") == null ? top : payload;
+  }
+
+  /** A field of the event; null if there is none. */
   private Object picked(String name) {
-    Object inner = payload.fields.get(name);
-    return inner == null ? fields.get(name) : inner;
+    return found().fields.get(name);
   }
 
   private String letter() {
@@ -119,7 +123,7 @@ final class DebeziumDecoder extends ChangeDecoder {
   String event() {
     String letter = letter();
     if (letter == null) {
-      return eventOf(fields.get("payload") == null ? fields.names : payload.fields.names);
+      return eventOf(found().fields.names);
     }
     if (letter.equals("t") && options.is("skip_truncate")) {
       return "truncate";
@@ -150,8 +154,8 @@ final class DebeziumDecoder extends ChangeDecoder {
     if (op == null) {
       throw new Misfit("not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)");
     }
-    Image after = payload.after.isThere() ? payload.after : top.after;
-    Image before = payload.before.isThere() ? payload.before : top.before;
+    Image after = found().after;
+    Image before = found().before;
     boolean hasBefore = options.asksFor("before");
     // Of no use in another change, it may have a type that a column once had.
     InternalRow earlier = hasBefore || op == DELETE ? before.row() : null;
