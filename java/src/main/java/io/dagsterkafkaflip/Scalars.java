@@ -96,14 +96,11 @@ final class Scalars {
       if (!token.isNumeric()) {
         throw misfit(scan);
       }
-      if (isFloat) {
-        return ofText(scan, scan.parser.getText());
-      }
-      double number = scan.parser.getDoubleValue();
-      if (Double.isInfinite(number) || number == 0 && !isZero(scan.parser.getText())) {
-        throw wrong(scan, "is beyond the range of " + shownType());
-      }
-      return number;
+      double number = isFloat ? 0 : scan.parser.getDoubleValue();
+      // The text tells what a zero was, and whether it has a sign.
+      return number == 0 || Double.isInfinite(number)
+          ? ofText(scan, scan.parser.getText())
+          : (Object) number;
     }
 
     @Override
