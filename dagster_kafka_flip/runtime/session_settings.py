@@ -138,15 +138,6 @@ _LATE_OPTIMIZATION = (
 # Delta reads the times in partition columns, which Spark wrote in the session's time zone, in that of the JVM.
 _TIME_ZONE = "-Duser.timezone=UTC"
 
-# Seven bytes can claim a string of 2 GiB, for which Avro's library reserves memory before it reads on. No record that a
-# broker accepts by default (1 MB) comes near these limits: 64 MiB for a string or bytes, ten million elements for an
-# array or a map.
-_AVRO_LIMITS_NAME = "org.apache.avro.limits"
-_AVRO_LIMITS = (
-    f"-D{_AVRO_LIMITS_NAME}.bytes.maxLength=67108864 -D{_AVRO_LIMITS_NAME}.string.maxLength=67108864 "
-    f"-D{_AVRO_LIMITS_NAME}.collectionItems.maxLength=10000000"
-)
-
 _COMPILER = re.compile(r"-XX:[+-]?(?:Tier|Compil)|-X(?:int|comp)\b")
 
 
@@ -170,8 +161,6 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
         options += _LATE_OPTIMIZATION
     if not any("user.timezone" in each for each in given):
         options.append(_TIME_ZONE)
-    if _AVRO_LIMITS_NAME not in options[0]:
-        options.append(_AVRO_LIMITS)
     is_given = _CLASS_PATH in settings or "SharedArchiveFile" in options[0]
     archive = archive_options(jars) if jars and is_new_jvm and not is_given else []
     if archive:

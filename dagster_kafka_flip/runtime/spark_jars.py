@@ -167,7 +167,7 @@ def jars_advice() -> str:
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """Paths of a session's jars, downloaded on the first call and then cached, and of this package's own.
 
-    Without the jar for Avro, everything but `AvroFormat` works.
+    Without the jar for Avro, everything but `AvroSerializer` works.
 
     Raises:
         JarDownloadError: A download failed.

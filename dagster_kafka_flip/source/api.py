@@ -183,6 +183,7 @@ class SplitEnumerator(ABC):
         Raises:
             TopicRecreatedError: A topic was deleted and recreated since.
             ClusterChangedError: Another cluster answers.
+            EndBeforePositionError: A log was cut off since, before the end of what was read.
         """
 
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:

@@ -98,6 +98,11 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(enumerator, "recreated_topics", lambda *_: {})
 
 
+@_mutant("after a commit nobody asks whether a log was cut off")
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(enumerator, "check_not_cut", _nothing)
+
+
 @_mutant("the beginnings of logs are not compared")
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(enumerator, "broken_logs", lambda *_: [])
