@@ -17,7 +17,7 @@ from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.log import READ_COMMITTED
-from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind, check_order
 from dagster_kafka_flip.source.properties import (
     CLIENT_OF_FIELD,
     check_properties,
@@ -199,7 +199,7 @@ class KafkaSource(Settings):
                 if not self.subscription.may_read(topic_partition):
                     msg = f"the offsets name {topic_partition}, but the source reads {self.subscription}"
                     raise ValueError(msg)
-        _check_order(self.starting_offsets, self.stopping_offsets)
+        check_order(self.starting_offsets, self.stopping_offsets)
         return self
 
     @property
@@ -355,21 +355,6 @@ class KafkaSource(Settings):
 
     def __str__(self) -> str:
         return str(self.subscription)
-
-
-def _check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
-    """Rejects a start after the stop, if this is known without a cluster."""
-    if start.timestamp_ms is not None and stop.timestamp_ms is not None and start.timestamp_ms > stop.timestamp_ms:
-        msg = f"the start {start} is after the stop {stop}: nothing would ever be read"
-        raise ValueError(msg)
-    for topic_partition, stopping_offset in (stop.offsets or {}).items():
-        starting_offset = (start.offsets or {}).get(topic_partition, 0)
-        if starting_offset > stopping_offset:
-            msg = (
-                f"{topic_partition}: the start offset {starting_offset} is after the stop offset {stopping_offset}: "
-                "nothing would ever be read"
-            )
-            raise ValueError(msg)
 
 
 _FORMATS = "the run decodes records: set value_format=JsonFormat(...) beside the source"

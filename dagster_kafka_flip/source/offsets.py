@@ -414,3 +414,18 @@ def _whole_number(offset: object) -> int:
     if type(offset) is not int:
         raise TypeError
     return offset
+
+
+def check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
+    """Rejects a start after the stop, if this is known without a cluster."""
+    if start.timestamp_ms is not None and stop.timestamp_ms is not None and start.timestamp_ms > stop.timestamp_ms:
+        msg = f"the start {start} is after the stop {stop}: nothing would ever be read"
+        raise ValueError(msg)
+    for topic_partition, stopping_offset in (stop.offsets or {}).items():
+        starting_offset = (start.offsets or {}).get(topic_partition, 0)
+        if starting_offset > stopping_offset:
+            msg = (
+                f"{topic_partition}: the start offset {starting_offset} is after the stop offset {stopping_offset}: "
+                "nothing would ever be read"
+            )
+            raise ValueError(msg)

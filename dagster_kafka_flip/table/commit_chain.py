@@ -1,6 +1,6 @@
 """Checks a stream's commits for gaps: each must begin where the previous one ended.
 
-Pure functions on commits, like `history.find_anchor`. That walk stops at the newest commit with a position; this module
+Pure functions on commits, like `anchor.find_anchor`. That walk stops at the newest commit with a position; this module
 compares all commits.
 """
 
