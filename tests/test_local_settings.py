@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dagster_kafka_flip.runtime import local_settings as module
+from dagster_kafka_flip.runtime import session_settings as module
 
 OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"

@@ -69,10 +69,14 @@ final class DebeziumDecoder extends ChangeDecoder {
     payload.clear();
   }
 
-  /** A field behind the schema or at the top; null if there is none. */
+  /** The event in hand, behind its schema or at the top. */
+  private Event found() {
+    return fields.get("payload") == null ? top : payload;
+  }
+
+  /** A field of the event; null if there is none. */
   private Object picked(String name) {
-    Object inner = payload.fields.get(name);
-    return inner == null ? fields.get(name) : inner;
+    return found().fields.get(name);
   }
 
   private String letter() {
@@ -84,7 +88,7 @@ final class DebeziumDecoder extends ChangeDecoder {
   String event() {
     String letter = letter();
     if (letter == null) {
-      return eventOf(fields.get("payload") == null ? fields.names : payload.fields.names);
+      return eventOf(found().fields.names);
     }
     return events.event(letter);
   }
@@ -105,8 +109,8 @@ final class DebeziumDecoder extends ChangeDecoder {
   @Override
   InternalRow change() throws Misfit {
     UTF8String op = DebeziumEvents.op(letter());
-    Image after = payload.after.isThere() ? payload.after : top.after;
-    Image before = payload.before.isThere() ? payload.before : top.before;
+    Image after = found().after;
+    Image before = found().before;
     // Of no use in another change, it may have a type that a column once had.
     InternalRow earlier = options.asksFor("before") || op == DELETE ? before.row() : null;
     after.row();

@@ -44,6 +44,11 @@ final class Options {
     return given.path(name).asBoolean();
   }
 
+  /** What is set, of any kind. */
+  JsonNode node(String name) {
+    return given.path(name);
+  }
+
   /** A list of texts; empty if it is not set. */
   List<String> texts(String name) {
     List<String> texts = new ArrayList<>();
