@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -338,6 +339,17 @@ class WindowsSeen:
     late: Mapping[int, int]
     stragglers: int
     timeless: int
+
+
+def windows_seen(metrics: Mapping[str, Any]) -> WindowsSeen | None:
+    """What a run's observation says of its windows; None if it says nothing."""
+    if "stragglers" not in metrics:
+        return None
+    late: dict[int, int] = {}
+    for step in json.loads(metrics["late"] or "[]"):
+        # Partial histograms can give several steps of the same value.
+        late[round(step["x"])] = late.get(round(step["x"]), 0) + round(step["y"])
+    return WindowsSeen(late, metrics["stragglers"], metrics["timeless"])
 
 
 @dataclass(frozen=True)

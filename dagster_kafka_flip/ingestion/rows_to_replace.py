@@ -299,3 +299,15 @@ class RowsToReplace:
 def _listed(partitions: Collection[TopicPartition]) -> str:
     first, *others = sorted(partitions)
     return str(first) if not others else f"{first} and {counted(len(others), 'more topic partition')}"
+
+
+def check_keeps(rows: DataFrame, columns: list[str]) -> None:
+    """Checks that a transform has kept the columns by which the rows to replace are found."""
+    known = {name.lower() for name in rows.columns}
+    for column in columns:
+        if column.lower() not in known:
+            msg = (
+                f"the transform dropped the column {column}, which is needed to find the rows to replace; keep it, "
+                "and group by it in aggregations"
+            )
+            raise ConfigurationError(msg)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dagster_kafka_flip.errors import SchemaNotFoundError
-from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive, parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address, watch_executors
@@ -84,6 +84,10 @@ class RunSpec(Generic[Source_co]):
     def metrics(self) -> Metrics:
         """The metrics of this stream's runs."""
         return Metrics({"table": str(self.target), "stream": self.target.stream})
+
+    def records(self, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
+        """The records of an assignment, which may be empty."""
+        return no_records(spark) if assignment.plan.is_empty else self.read(self.source, spark, assignment)
 
     def bound(self) -> RunSpec[Source_co]:
         """The spec with the reader schemas of this run, from the registries of its formats.

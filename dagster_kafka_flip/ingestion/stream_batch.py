@@ -304,9 +304,7 @@ class _SparkRows:
         return (rows.landed if isinstance(rows, Changes) else rows).schema
 
     def records(self, assignment: SplitAssignment) -> DataFrame:
-        if assignment.plan.is_empty:
-            return no_records(self._session)
-        return self._spec.read(self._spec.source, self._session, assignment)
+        return self._spec.records(self._session, assignment)
 
     def rows(self, assignment: SplitAssignment) -> tuple[DataFrame | Changes, BatchObservation]:
         # A new one each time: an observation reports the first run of a DataFrame, which may have failed.

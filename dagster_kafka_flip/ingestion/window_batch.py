@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
-    ConfigurationError,
     EndBeforePositionError,
     KafkaFlipError,
     RetentionOvertookPositionError,
@@ -32,21 +30,20 @@ from dagster_kafka_flip.ingestion.observation import (
 )
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents, read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
-from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen
-from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace
+from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen, windows_seen
+from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
 from dagster_kafka_flip.ingestion.run_spec import Clock
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
-from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
-from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.window import carried
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.schema import comments, names_and_types
@@ -83,14 +80,7 @@ class PlannedLogsGoneError(KafkaFlipError):
 class WindowLanding:
     """Writes the planned windows of one run.
 
-    Args:
-        spec: The run.
-        session: The Spark session.
-        context: Context of the run.
-        enumerator: The enumerator that planned them.
-        table: The table.
-        rules: How records are put into windows.
-        topics: The topics whose rows are replaced; None for all of the source.
+    The rows of the topics are replaced; if these are None, those of all topics of the source.
     """
 
     def __init__(
@@ -171,7 +161,7 @@ class WindowLanding:
         batch = around_unreadable(
             lambda met: knowing_schemas(
                 lambda: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
-                lambda: self._records(self._enumerator.assign(plan)),
+                lambda: self._spec.records(self._session, self._enumerator.assign(plan)),
                 self._spec.decoder,
                 self._spec.log,
             ),
@@ -311,7 +301,7 @@ class WindowLanding:
         patience = 2.0 if batch.done is not None and batch.done.rows == 0 else 10.0
         metrics = {} if batch.window_watch is None else observed_metrics(batch.window_watch, patience)
         observed = batch.watch.get(patience, metrics)
-        return observed, _seen(metrics) if observed.is_whole else None
+        return observed, windows_seen(metrics) if observed.is_whole else None
 
     def _land_letters(
         self,
@@ -338,7 +328,7 @@ class WindowLanding:
 
         state = plan.state if look.position is None else replace(plan.state, position=look.position)
         repair = Repair(look.base_version, attempt, plan.splits, state)
-        letters.land_missing(repair, look.routed, self._records(assignment), select)
+        letters.land_missing(repair, look.routed, self._spec.records(self._session, assignment), select)
         letters.confirm()
 
     def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
@@ -351,7 +341,7 @@ class WindowLanding:
             mode="repair" if self._rules.repair else EXACT,
             windows=tuple(planned.window for planned in plan.windows),
             splits=plan.splits,
-            state=plan.state if self._rules.repair else _carried(look.known, plan),
+            state=plan.state if self._rules.repair else carried(look.known, plan),
             topics=self._topics if self._rules.repair else replaced,
             repairs=self._table.repairs,
             incidents=plan.incidents,
@@ -380,7 +370,7 @@ class WindowLanding:
         if attempt_number > 1:
             self._check_still_in_log(batch.plan)
         with dead_spark_as_error():
-            records = self._records(batch.assignment)
+            records = self._spec.records(self._session, batch.assignment)
         try:
             with self._watching(batch, look := f"{attempt}-look"):
                 batch.losses = TableWriter(self._table.delta).read(lambda: self._lost(records, batch), look)
@@ -423,10 +413,10 @@ class WindowLanding:
             if self._spec.transform is not None and batch.reads:
                 batch.whole.transformed(rows)
             if scope is None:
-                self._check_keeps(rows, list(self._to_replace.repaired_columns().values()))
+                check_keeps(rows, list(self._to_replace.repaired_columns().values()))
                 rows = self._to_replace.repaired(rows, batch.plan, predicate)
             else:
-                self._check_keeps(rows, self._to_replace.needed_columns(scope))
+                check_keeps(rows, self._to_replace.needed_columns(scope))
             batch.columns = self._table.delta.check_schema(rows.schema)
         if scope is not None:
             landed = batch.look.landed.landing(
@@ -440,11 +430,6 @@ class WindowLanding:
         replacement = Replacement(predicate, frozenset(batch.plan.stops))
         with self._watching(batch, attempt):
             return self._table.rewrite(rows, self._document(batch, attempt), replacement)
-
-    def _records(self, assignment: SplitAssignment) -> DataFrame:
-        if assignment.plan.is_empty:
-            return no_records(self._session)
-        return read(self._spec.source, self._session, assignment)
 
     def _windowed(self, records: DataFrame, batch: _Batch) -> DataFrame:
         """Returns the decoded records of the windows, each with its window's key."""
@@ -478,18 +463,8 @@ class WindowLanding:
     def _transformed(self, rows: DataFrame) -> DataFrame:
         result = transformed(rows, self._spec.transform)
         if not self._rules.repair:
-            self._check_keeps(result, [self._rules.column])
+            check_keeps(result, [self._rules.column])
         return result
-
-    def _check_keeps(self, rows: DataFrame, columns: list[str]) -> None:
-        known = {name.lower() for name in rows.columns}
-        for column in columns:
-            if column.lower() not in known:
-                msg = (
-                    f"the transform dropped the column {column}, which is needed to find the rows to replace; keep it, "
-                    "and group by it in aggregations"
-                )
-                raise ConfigurationError(msg)
 
 
 @dataclass
@@ -517,33 +492,3 @@ class _Batch:
     def reads(self) -> bool:
         """Whether there is something to read."""
         return bool(self.plan.splits)
-
-
-def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
-    """Merges the plan's state of the logs into the known one; ids that are missing now are kept."""
-    state = plan.state
-    if known is None:
-        return state
-    before = {tp: offset for tp, offset in known.position.items() if tp.topic not in plan.made_again}
-    position = {**before, **state.position}
-    for tp, offset in before.items():
-        # A log that ends before the known position is another log, which was tolerated.
-        if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
-            position[tp] = max(offset, state.position[tp])
-    return EnumeratorState(
-        position,
-        state.cluster_id or known.cluster_id,
-        {**known.topic_ids, **state.topic_ids},
-        state.watermark,
-        {**known.leader_epochs, **state.leader_epochs},
-    )
-
-
-def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:
-    if "stragglers" not in metrics:
-        return None
-    late: dict[int, int] = {}
-    for step in json.loads(metrics["late"] or "[]"):
-        # Partial histograms can give several steps of the same value.
-        late[round(step["x"])] = late.get(round(step["x"]), 0) + round(step["y"])
-    return WindowsSeen(late, metrics["stragglers"], metrics["timeless"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
-import ssl
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -134,33 +132,25 @@ class BrokerErrors:
                 f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(text)}. Nothing "
                 "was written. Correct sasl_mechanism, sasl_username or sasl_password, then run again"
             )
-        address = _address(text)
-        explained = explain_failed_handshake(self._connection, address)
-        if explained is None and speaks_tls(address) is False:
-            protocol = self._connection.security_protocol
-            plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
-            explained = f"the listener does not use TLS, but security_protocol is {protocol}; set it to {plain}"
-        if explained is None and "alert" in text and self._connection.ssl_certificate_location is None:
-            explained = (
-                f"the broker requires a client certificate ({_reason(text)}); set ssl_certificate_location and "
-                "ssl_key_location"
+        connection = self._connection
+        if "alert" in text and connection.ssl_certificate_location is None:
+            advice = "If the broker requires a client certificate, set ssl_certificate_location and ssl_key_location"
+        else:
+            authority = connection.ssl_ca_location or "the system's CAs, in place of which you can set ssl_ca_location"
+            advice = (
+                f"Check that the listener uses TLS (security_protocol is {connection.security_protocol}), and that its "
+                f"certificate is valid today, names this address, and is signed by a CA in {authority}; then run again"
             )
-        reason = explained or f"{_reason(text)}; check security_protocol and the ssl_ fields"
-        return ClusterAccessError(f"{where}: TLS connection to {address} failed: {reason}. Nothing was written")
+        return ClusterAccessError(
+            f"{where}: the TLS connection to {_address(text)} failed: {_reason(text)}. Nothing was written. {advice}"
+        )
 
     def _closes_connections(self) -> KafkaFlipError:
         servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
-        # An address may begin with a protocol.
-        for address in map(_address, servers.split(",")) if "SSL" not in protocol else ():
-            if speaks_tls(address):
-                return ClusterAccessError(
-                    f"Kafka at {servers}: {address} uses TLS, but security_protocol is {protocol}. Nothing was "
-                    "written. Set security_protocol to SSL or SASL_SSL, then run again"
-                )
         return ClusterUnreachableError(
             f"Kafka at {servers} closes every connection without an answer. Nothing was written. Check whether the "
-            f"listener expects another security_protocol than {protocol}, or a proxy is in front of a broker that is "
-            "down, then run again"
+            f"listener uses TLS or expects another security_protocol than {protocol}, or a proxy is in front of a "
+            "broker that is down, then run again"
         )
 
 
@@ -202,77 +192,6 @@ def _address(text: str) -> str:
 def _reason(text: str) -> str:
     """The message without the address prefix and the duration suffix."""
     return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", text.partition(": ")[2] or text)
-
-
-# TLS handshakes that look for the reason of a failed one.
-_HANDSHAKE_SECONDS = 3.0
-# Codes of X509_verify_cert_error_string(3).
-_EXPIRED = 10
-_NOT_YET_VALID = 9
-_WRONG_ADDRESS = frozenset({62, 64})
-_UNTRUSTED = frozenset({2, 18, 19, 20, 21})
-
-
-def explain_failed_handshake(connection: KafkaConnection, address: str) -> str | None:
-    """Repeats a TLS handshake with a listener to find out why librdkafka's failed.
-
-    Returns:
-        The problem and its fix, or None if the handshake gives no more information.
-    """
-    trusted = connection.ssl_ca_location
-    try:
-        context = ssl.create_default_context(cafile=trusted)
-        with _connected(address) as plain:
-            context.wrap_socket(plain, server_hostname=_host(address)).close()
-    except ssl.SSLCertVerificationError as error:
-        return _explain(error, trusted)
-    except (OSError, ValueError):
-        return None
-    return None
-
-
-def speaks_tls(address: str) -> bool | None:
-    """Whether a listener answers a TLS handshake, regardless of its certificate; None if nothing listens there."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        plain = _connected(address)
-    except (OSError, ValueError):
-        return None
-    with plain:
-        try:
-            context.wrap_socket(plain, server_hostname=_host(address)).close()
-        except (OSError, ValueError):
-            return False
-    return True
-
-
-def _connected(address: str) -> socket.socket:
-    return socket.create_connection((_host(address), int(address.rpartition(":")[2])), timeout=_HANDSHAKE_SECONDS)
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
-
-
-def _explain(error: ssl.SSLCertVerificationError, trusted: str | None) -> str:
-    reason = error.verify_message.rstrip(".")
-    if error.verify_code in _WRONG_ADDRESS:
-        return (
-            f"the broker's certificate does not match this address ({reason}); use an address from the certificate in "
-            "bootstrap_servers, or issue a certificate for this address"
-        )
-    if error.verify_code == _EXPIRED:
-        return f"the broker's certificate, or a CA certificate that signed it, has expired ({reason}); renew it"
-    if error.verify_code == _NOT_YET_VALID:
-        return f"the broker's certificate is not valid yet ({reason}); check the clocks of both machines"
-    if error.verify_code in _UNTRUSTED:
-        where = "set ssl_ca_location to a PEM file with the CA certificate"
-        if trusted is not None:
-            where = f"no CA in {trusted} (ssl_ca_location) signed it"
-        return f"the broker's certificate is not trusted ({reason}); {where}"
-    return f"the broker's certificate was rejected ({reason})"
 
 
 # A retry may find another broker, or another leader.

@@ -12,10 +12,12 @@ from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, WindowsChangedError
 from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.offsets import epoch_milliseconds
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import splits_between
+from dagster_kafka_flip.source.state import EnumeratorState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
-    from dagster_kafka_flip.source.state import EnumeratorState
 
 
 @dataclass(frozen=True)
@@ -299,3 +300,23 @@ class WindowPlan:
             high_watermarks=self.high_watermarks,
             starting_position=self.starts,
         )
+
+
+def carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
+    """Merges the plan's state of the logs into the known one; ids that are missing now are kept."""
+    state = plan.state
+    if known is None:
+        return state
+    before = {tp: offset for tp, offset in known.position.items() if tp.topic not in plan.made_again}
+    position = {**before, **state.position}
+    for tp, offset in before.items():
+        # A log that ends before the known position is another log, which was tolerated.
+        if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
+            position[tp] = max(offset, state.position[tp])
+    return EnumeratorState(
+        position,
+        state.cluster_id or known.cluster_id,
+        {**known.topic_ids, **state.topic_ids},
+        state.watermark,
+        {**known.leader_epochs, **state.leader_epochs},
+    )

@@ -17,13 +17,12 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
-from dagster_kafka_flip.ingestion.window_batch import _carried
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.source.window import Window, Windows, carried
 from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 from tests.source.log_model import ClusterModel, LogModel
 
@@ -716,4 +715,4 @@ def test_without_ids_windows_of_a_topic_with_fewer_partitions_are_not_landed():
         _plan(_cluster(logs, topic_id=None), known=known)
     plan = _plan(_cluster(logs, topic_id=None), known=known, tolerated=[TopicRecreatedError])
     assert plan.made_again == {"t"}
-    assert dict(_carried(known, plan).position) == {T0: 3}, "the next landing meets nothing of the earlier topic"
+    assert dict(carried(known, plan).position) == {T0: 3}, "the next landing meets nothing of the earlier topic"
