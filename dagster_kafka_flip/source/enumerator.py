@@ -137,7 +137,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         if state is not None and recreated:
             known = {tp: at for tp, at in state.position.items() if tp in log}
             broken = broken_logs(known, cut_off, same_topics, log)
-            raise recreated_error(recreated, findings(broken), restart(broken))
+            begins = log.beginning_offsets([min(topics[topic].partitions) for topic in recreated])
+            raise recreated_error(recreated, findings(broken), begins | restart(broken))
         starts, moved = self._starts(change, state, same_topics, log, cut_off, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
         if overrides and self._source.stopping_offsets.kind is not OffsetsKind.LATEST:
@@ -305,6 +306,10 @@ class KafkaSourceEnumerator(SplitEnumerator):
             _check_named_partitions(self._source.starting_offsets, log)
         moved = _moved(self._source.starting_offsets, change) if overrides else frozenset(change.initial)
         known = {} if state is None else {tp: state.position[tp] for tp in change.known if tp not in moved}
+        if not isinstance(self._source.subscription, PartitionSetSubscription):
+            # One that was added to a topic since: all its records are still to be read.
+            topics = {tp.topic for tp in change.known}
+            known |= {tp: 0 for tp in change.new if tp not in moved and tp.topic in topics}
         went_on, incidents = goes_on(broken_logs(known, cut_off, same_topics, log), self._context.tolerated)
         starts = known | went_on | self._initial_starts(moved, log)
         # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.
