@@ -208,18 +208,11 @@ class KafkaSourceEnumerator(SplitEnumerator):
         )
 
     def check_same_logs(self, batch: ReadPlan) -> None:
-        """See `identity.check_same_logs`; and none may have been cut off since the plan before what was read of it.
-
-        Only another leader may have cut one off.
-        """
+        """See `identity.check_same_logs` and `broken_logs.check_not_cut`."""
         stops = {split.topic_partition: split.stopping_offset for split in batch.splits}
         there = check_same_logs(self._cluster, batch.state, stops)
-        stops = {tp: stop for tp, stop in stops.items() if tp in there and tp in batch.state.leader_epochs}
-        if not stops or EndBeforePositionError in self._context.tolerated:
-            return
-        ends = self._cluster.log_ends(stops, self._source.isolation_level)
-        if any(end.leader_epoch != batch.state.leader_epochs[tp] for tp, end in ends.items()):
-            check_not_cut(stops, Log(self._source, self._cluster, stops).cut_offsets(stops, batch.state.leader_epochs))
+        if EndBeforePositionError not in self._context.tolerated:
+            check_not_cut(self._source, self._cluster, batch.state, {tp: stops[tp] for tp in stops if tp in there})
 
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group if the source has `commit_offsets`.
