@@ -9,8 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
-from dagster_kafka_flip.runtime.library_jar import JAR, VERSION_ENTRY, library_version
+from dagster_kafka_flip.runtime.jvm_library import use_library
+from dagster_kafka_flip.runtime.spark_jars import JAR, VERSION_ENTRY, library_version
 from scripts.library import build, version
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -89,3 +91,27 @@ def test_a_session_that_can_not_take_the_library_is_refused(tmp_path):
     assert done.returncode == 3, done.stderr[-4000:]
     assert "can't load this package's Java library, which decodes records: " in done.stdout
     assert f"Nothing was read or written. Put {JAR} into spark.jars" in done.stdout
+
+
+@pytest.mark.spark
+def test_an_executor_with_another_version_of_the_library_decodes_nothing(spark):
+    use_library(spark)
+    java, types = spark._jvm.java.io, spark._jvm.org.apache.spark.sql.types
+    names = spark._jvm.org.apache.spark.sql.connector.catalog.Identifier
+    given = types.StructType.fromDDL("data BINARY, typed STRUCT<id: INT>, options STRING")
+    here = names.of(spark.sparkContext._gateway.new_array(spark._jvm.String, 0), "decode_json")
+    function = spark._jvm.io.dagsterkafkaflip.FlipCatalog().loadFunction(here).bind(given)
+    # As Spark sends it to an executor.
+    sent = java.ByteArrayOutputStream()
+    java.ObjectOutputStream(sent).writeObject(function)
+    options = spark._jvm.org.apache.spark.unsafe.types.UTF8String.fromString("{}")
+
+    def problem(sent):
+        arrived = java.ObjectInputStream(java.ByteArrayInputStream(sent)).readObject()
+        return arrived.invoke(bytearray(b"[]"), None, options).getUTF8String(1).toString()
+
+    assert problem(sent.toByteArray()) == "not a JSON object"
+    ours = library_version().encode()
+    assert sent.toByteArray().count(ours) == 1
+    with pytest.raises(Py4JJavaError, match="an executor has the Java library of another version"):
+        problem(sent.toByteArray().replace(ours, b"0" * len(ours)))

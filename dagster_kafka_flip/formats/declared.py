@@ -44,20 +44,19 @@ class DeclaredFormat(Format):
     @classmethod
     def check_declared(cls, declared: Any) -> Any:
         """Returns the schema to keep."""
-        if isinstance(declared, str):
-            if not declared.strip():
-                msg = f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
-                raise ConfigurationError(msg)
-        elif type(declared).__name__ != "StructType":
-            # By name, because importing pyspark to check a definition would cost every code location a second.
+        # By name, because importing pyspark to check a definition would cost every code location a second.
+        if not isinstance(declared, str) and type(declared).__name__ != "StructType":
             msg = f"a {cls.__name__}'s schema is DDL text or a StructType, not {type(declared).__name__}"
+            raise ConfigurationError(msg)
+        if not (declared.strip() if isinstance(declared, str) else declared.fields):
+            msg = f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
             raise ConfigurationError(msg)
         cls.check_types(declared)
         return declared
 
-    @abstractmethod
     def column(self, field: StructField, parsed: Column) -> Column:
-        """The column of a declared field, from what `parse` gave."""
+        """The column of a declared field, from what `row` gave."""
+        return parsed.getField(field.name)
 
     @property
     def column_names(self) -> Sequence[str] | None:

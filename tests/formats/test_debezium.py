@@ -22,7 +22,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.change_rows import change_rows, with_tombstones
+from dagster_kafka_flip.ingestion.keyed_stream import change_rows, with_tombstones
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 from dagster_kafka_flip.runtime.jvm_library import use_library
 
@@ -74,7 +74,7 @@ def reasons(spark, form, *values):
     """Why each value is rejected, as an error tells it; None for those that are not."""
     decoder = Decoder.of(None, form, OFFSET)
     staged = decoder.stage(records(spark, *values)).orderBy("offset")
-    return [row[0] for row in staged.select(decoder.explained()).collect()]
+    return [row[0] for row in staged.select(decoder.problem()).collect()]
 
 
 @spark_test
@@ -235,6 +235,11 @@ def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(spark):
         f"the value of at is not in the years 1 to 9999 (a bare number is seconds since 1970): {10**12}": event(
             "c", {**whole, "at": 10**12}
         ),
+        # What is in two events, or in one and around it, is no change of either.
+        "the field op is there twice": b'{"op": "d", "before": {"id": 1}, "op": "c"}',
+        "the field before is there twice": b'{"op": "d", "before": {"id": 1}, "before": null}',
+        "the field payload is there twice": b'{"payload": {"op": "d", "before": {"id": 1}}, "payload": {"op": "d"}}',
+        "the update event has no after": {"payload": event("u", None), "after": whole},
     }
     found = reasons(spark, form, *wrong.values())
     assert len(found) == len(wrong)

@@ -239,7 +239,7 @@ def test_ddl_that_spark_does_not_understand_is_reported(spark):
 
 
 def test_a_schema_that_is_none_is_refused_without_spark():
-    for schema in ("", "  "):
+    for schema in ("", "  ", StructType([])):
         with pytest.raises(ConfigurationError) as error:
             JsonFormat(schema)
         assert str(error.value) == "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
@@ -475,7 +475,8 @@ _CHANGED = {
         ('{"d": "1\\u0065999999999"}', "the value of d does not fit DECIMAL(5,2)"),
         ('{"d": "1e999999999"', "the value of d does not fit DECIMAL(5,2)"),
         ('{"d": -1e-999999999, "s": "1e999999999"}', "the value of d has more digits"),
-        ('{"d": 1e-99999999999, "d": 1e-999999999}', "the value of d has more digits"),
+        ('{"d": 1e-99999999999, "d": 1e-999999999}', "the value of d does not fit DECIMAL(5,2)"),
+        ('{"d": 100e2147483647}', "the value of d does not fit DECIMAL(5,2)"),
         ('{"d": 1e-400}', "the value of d has more digits"),
         ('{"d": "1e-400"}', "the value of d has more digits"),
         ('{"d": 0e999999999}', None),
@@ -553,6 +554,9 @@ def test_a_value_lands_as_it_was_sent(records):
     ]
     frame = _decode(records(*((None, text) for text, _, _ in cases)), JsonFormat(schema))
     assert _rows(frame.selectExpr("s", "to_json(v)", "kafka_offset")) == [tuple(case[1:]) for case in cases]
+    zeros = records((None, b'{"x": -0, "y": -0}'), (None, b'{"x": -0.0, "y": -0e5}'), (None, b'{"x": 0, "y": 0.0}'))
+    signs = _decode(zeros, JsonFormat("x DOUBLE, y FLOAT")).selectExpr("string(x)", "string(y)", "kafka_offset")
+    assert _rows(signs) == [("-0.0", "-0.0"), ("-0.0", "-0.0"), ("0.0", "0.0")]
     bad = [
         (b'{"v": NaN}', "not valid JSON"),
         (b'{"v": 1e400}', "the value of v has a number beyond the range of DOUBLE"),

@@ -18,7 +18,7 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.maxwell import MaxwellFormat
 from dagster_kafka_flip.formats.ogg import OggFormat
-from dagster_kafka_flip.ingestion.change_rows import change_rows, with_tombstones
+from dagster_kafka_flip.ingestion.keyed_stream import change_rows, with_tombstones
 from tests.formats.test_debezium import appended, reasons, records
 
 spark_test = pytest.mark.spark
@@ -199,9 +199,12 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
         None,
     ]
     twice = json.dumps(canal("INSERT", [texts(row(1))])).replace('"id": "1"', '"id": "1", "id": "2"').encode()
+    both = json.dumps(canal("INSERT", [texts(row(1))])).replace('"old"', '"data": [], "old"').encode()
     half = canal("INSERT", [texts(row(1, "\ud83d"))])
-    assert reasons(spark, CanalFormat(COLUMNS, table="products"), twice, half, {**half, "table": "others"}) == [
+    values = [twice, both, half, {**half, "table": "others"}]
+    assert reasons(spark, CanalFormat(COLUMNS, table="products"), *values) == [
         "the value of data[] has a key twice",
+        "the field data is there twice",
         "the value of name has half of a surrogate pair",
         None,
     ]

@@ -148,3 +148,10 @@ def test_times_are_those_of_the_zone_and_none_is_moved(spark, numbers):
         assert (clock is None) == (local is None or minutes is not None), text
         assert clock is None or _shown(clock[0]) == local, text
         assert day == (None if local is None else (f"{local:%Y-%m-%d}".rjust(10, "0"),)), text
+
+
+def test_names_that_no_two_records_share_are_read_like_others(spark):
+    numbers = range(8_000)
+    texts = [json.dumps({"id": number, "m": {f"k{number}": number}, f"u{number}": {}}).encode() for number in numbers]
+    found = _decoded(spark, "id INT, m MAP<STRING, INT>", texts, "id", "m")
+    assert found == [(number, {f"k{number}": number}) for number in numbers]

@@ -7,12 +7,17 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** Reads the rows of a record of Canal, whose values are texts. */
 final class CanalRows extends ValueReader {
+  private static final DataType ROWS =
+      DataTypes.createArrayType(
+          DataTypes.createMapType(DataTypes.StringType, DataTypes.StringType));
+
   private final ValueReader[] columns;
   private final Map<String, Integer> places = new HashMap<>();
 
@@ -49,10 +54,6 @@ final class CanalRows extends ValueReader {
       places.put(fields[place].name(), place);
     }
   }
-
-  private static final org.apache.spark.sql.types.DataType ROWS =
-      DataTypes.createArrayType(
-          DataTypes.createMapType(DataTypes.StringType, DataTypes.StringType));
 
   /** The rows, null for each null. */
   @Override

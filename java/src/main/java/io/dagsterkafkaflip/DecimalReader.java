@@ -16,7 +16,7 @@ final class DecimalReader extends ValueReader {
   /** Beyond any scale, so that larger ones may be taken for it. */
   private static final long GREATEST_EXPONENT = 1_000_000_000_000L;
 
-  private static final long[] POWERS = new long[MOST_OF_LONG + 1];
+  static final long[] POWERS = new long[MOST_OF_LONG + 1];
 
   static {
     POWERS[0] = 1;
@@ -39,16 +39,18 @@ final class DecimalReader extends ValueReader {
     if (token != JsonToken.VALUE_STRING && !token.isNumeric()) {
       throw misfit(scan);
     }
-    char[] text = scan.parser.getTextCharacters();
     int from = scan.parser.getTextOffset();
-    int to = from + scan.parser.getTextLength();
-    Decimal plain = plain(text, from, to);
-    return plain == null ? any(scan, text, from, to) : plain;
+    return value(scan, scan.parser.getTextCharacters(), from, from + scan.parser.getTextLength());
   }
 
   @Override
   Object ofText(Scan scan, String text) throws IOException, Misfit {
-    return any(scan, text.toCharArray(), 0, text.length());
+    return value(scan, text.toCharArray(), 0, text.length());
+  }
+
+  private Decimal value(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
+    Decimal plain = plain(text, from, to);
+    return plain == null ? any(scan, text, from, to) : plain;
   }
 
   /** The value of a short number without an exponent; null if it is not one, or does not fit. */
@@ -83,55 +85,33 @@ final class DecimalReader extends ValueReader {
   }
 
   private Decimal any(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
-    BigDecimal number = null;
-    long exponent = 0;
-    int end = from;
-    // Java takes the digits of other scripts, too.
-    while (end < to && (text[end] >= '0' && text[end] <= '9' || "+-.".indexOf(text[end]) >= 0)) {
-      end++;
-    }
-    boolean isRead = end == to || (text[end] | 0x20) == 'e';
-    if (isRead && to - from <= LONGEST) {
-      try {
-        number = new BigDecimal(text, from, end - from);
-        exponent = end == to ? 0 : exponent(new String(text, end + 1, to - end - 1));
-      } catch (NumberFormatException error) {
-        number = null;
+    for (int at = from; at < to; at++) {
+      // Java takes the digits of other scripts, too.
+      if (NUMBER.indexOf(text[at]) < 0) {
+        throw misfit(scan);
       }
     }
-    if (number == null) {
+    if (to - from > LONGEST) {
       throw misfit(scan);
     }
-    if (number.signum() == 0) {
-      return Decimal.apply(BigDecimal.ZERO, precision, scale);
+    BigDecimal number;
+    try {
+      number = new BigDecimal(text, from, to - from);
+      if (number.signum() == 0) {
+        return Decimal.apply(BigDecimal.ZERO, precision, scale);
+      }
+      number = number.stripTrailingZeros();
+    } catch (NumberFormatException | ArithmeticException error) {
+      throw misfit(scan);
     }
-    number = number.stripTrailingZeros();
-    // Compared before the exponent is applied: written out, 1e9999999 takes a minute.
-    long places = number.scale() - exponent;
+    // Compared before it is written out: for 1e9999999 that takes a minute.
+    long places = number.scale();
     if (number.precision() - places > precision - scale) {
       throw misfit(scan);
     }
     if (places > scale) {
       throw wrong(scan, "has more digits than " + shownType() + " holds");
     }
-    BigDecimal shifted = new BigDecimal(number.unscaledValue(), (int) places);
-    return Decimal.apply(shifted.setScale(scale), precision, scale);
-  }
-
-  private static long exponent(String text) {
-    boolean isNegative = text.startsWith("-");
-    String digits = isNegative || text.startsWith("+") ? text.substring(1) : text;
-    long exponent = 0;
-    for (int at = 0; at < digits.length(); at++) {
-      int digit = digits.charAt(at) - '0';
-      if (digit < 0 || digit > 9) {
-        throw new NumberFormatException();
-      }
-      exponent = Math.min(GREATEST_EXPONENT, 10 * exponent + digit);
-    }
-    if (digits.isEmpty()) {
-      throw new NumberFormatException();
-    }
-    return isNegative ? -exponent : exponent;
+    return Decimal.apply(number.setScale(scale), precision, scale);
   }
 }

@@ -16,6 +16,7 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
   private final Decoding decoding;
   private final StructType declared;
   private final StructType result;
+  private final String version = VersionFunction.version();
 
   /**
    * One object, because several threads may call this: each then sees a whole one, its own or
@@ -43,11 +44,25 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
     if (made == null
         || made.thread != Thread.currentThread()
         || made.options != options && !made.options.equals(options)) {
+      checkVersion();
       Decoder decoder = decoding.decoder(declared, new Options(options));
       made = new Made(Thread.currentThread(), options, decoder);
       this.made = made;
     }
     return made.decoder.decode(data);
+  }
+
+  /** The driver's library made this, and an executor may have another on its class path. */
+  private void checkVersion() {
+    String found = VersionFunction.version();
+    if (!found.equals(version)) {
+      throw new IllegalStateException(
+          "an executor has the Java library of another version of dagster-kafka-flip ("
+              + found
+              + "; the driver has "
+              + version
+              + "). Nothing was written. Remove or replace the copy on the executor's class path");
+    }
   }
 
   @Override

@@ -13,7 +13,6 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
   private static final String[] ABOUT = {
     "source_database", "source_table", "source_timestamp", "ingestion_timestamp", "primary_key"
   };
-  private static final String SCHEMA_CHANGE = "schema change";
 
   /**
    * The names that a format has for what all have.
@@ -122,8 +121,13 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
     }
     return switch (kind) {
       case "bootstrap-start", "bootstrap-complete" -> "bootstrap";
-      case "database-create", "database-alter", "database-drop" -> SCHEMA_CHANGE;
-      case "table-create", "table-alter", "table-drop" -> SCHEMA_CHANGE;
+      case "database-create",
+          "database-alter",
+          "database-drop",
+          "table-create",
+          "table-alter",
+          "table-drop" ->
+          "schema change";
       default -> null;
     };
   }

@@ -48,13 +48,16 @@ final class Fields extends ValueReader {
     clear();
     String name;
     while ((name = scan.parser.nextFieldName()) != null) {
-      names.add(name);
+      boolean isFirst = names.add(name);
       JsonToken first = scan.parser.nextToken();
       ValueReader reader = readers.get(name);
       if (reader == null) {
         scan.parser.skipChildren();
-      } else {
+      } else if (isFirst) {
         values.put(name, reader.readOrNull(scan, first));
+      } else {
+        // Parts of two events would be one.
+        throw new Misfit("the field " + reader.path + " is there twice");
       }
     }
     return this;

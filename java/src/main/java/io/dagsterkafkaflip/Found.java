@@ -109,11 +109,6 @@ final class Found {
     return names == 0;
   }
 
-  /** The names that are not declared, as they were written. */
-  List<String> undeclared() {
-    return undeclared;
-  }
-
   private ArrayData undeclaredNames() {
     if (undeclared.isEmpty()) {
       return null;

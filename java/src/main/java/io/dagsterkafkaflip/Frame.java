@@ -1,29 +1,16 @@
 package io.dagsterkafkaflip;
 
+import java.util.Arrays;
+import java.util.HexFormat;
+
 /** The bytes before a payload that name its schema in a registry. */
 final class Frame {
   private static final int NUMBER = 5;
   private static final int GUID = 17;
 
   /** Before a header that holds no frame; the same bytes as in frames.py. */
-  private static final byte[] NO_FRAME = {
-    (byte) 0xf3,
-    (byte) 0xb1,
-    (byte) 0xd0,
-    0x7c,
-    0x5e,
-    0x29,
-    0x48,
-    0x6a,
-    (byte) 0x9c,
-    0x04,
-    (byte) 0xe7,
-    (byte) 0xfb,
-    (byte) 0x82,
-    0x16,
-    (byte) 0xd3,
-    0x5a
-  };
+  private static final byte[] NO_FRAME =
+      HexFormat.of().parseHex("f3b1d07c5e29486a9c04e7fb8216d35a");
 
   private final boolean isInHeaders;
 
@@ -51,7 +38,7 @@ final class Frame {
 
   private String problem(byte[] data, int first) {
     String also = isInHeaders ? ", and no header has a schema id" : "";
-    int mismatch = java.util.Arrays.mismatch(data, NO_FRAME);
+    int mismatch = Arrays.mismatch(data, NO_FRAME);
     if (mismatch < 0 || mismatch == NO_FRAME.length) {
       int size = data.length - NO_FRAME.length;
       return "its header for the schema id has " + size + " bytes, which are not an id";

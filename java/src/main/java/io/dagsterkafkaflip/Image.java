@@ -50,11 +50,6 @@ final class Image extends ValueReader {
     return row;
   }
 
-  /** Whether the record has a row here, though perhaps one with a misfit. */
-  boolean isThere() {
-    return row != null || misfit != null;
-  }
-
   /** The row; null if there is none. */
   InternalRow row() throws Misfit {
     if (misfit != null) {

@@ -16,7 +16,6 @@ import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
@@ -42,7 +41,12 @@ final class Readers {
   /** A reader of a record's fields, whose leaves and undeclared names are noted. */
   StructReader top(String path, StructType type) {
     leaves = 0;
-    return struct(path, type, true, true);
+    return new StructReader(path, type, this, true, true);
+  }
+
+  /** The number of the next leaf. */
+  int nextLeaf() {
+    return leaves++;
   }
 
   /** A reader of values of a type. */
@@ -50,7 +54,12 @@ final class Readers {
     return of(path, type, false);
   }
 
-  private ValueReader of(String path, DataType type, boolean isWatched) {
+  /**
+   * As the other `of`.
+   *
+   * @param isWatched whether its leaves are noted
+   */
+  ValueReader of(String path, DataType type, boolean isWatched) {
     if (type instanceof StringType && !(type instanceof CharType || type instanceof VarcharType)) {
       return new Scalars.Text(path, type);
     }
@@ -91,7 +100,7 @@ final class Readers {
       return new Variants(path, type);
     }
     if (type instanceof StructType struct) {
-      return struct(path, struct, isWatched, false);
+      return new StructReader(path, struct, this, isWatched, false);
     }
     if (type instanceof ArrayType array) {
       ValueReader element = of(path + "[]", array.elementType());
@@ -103,23 +112,5 @@ final class Readers {
     }
     throw new IllegalArgumentException(
         "no value of JSON can be a " + Types.shown(type) + " (" + path + ")");
-  }
-
-  private StructReader struct(String path, StructType type, boolean isWatched, boolean isTop) {
-    StructField[] fields = type.fields();
-    String[] names = new String[fields.length];
-    ValueReader[] readers = new ValueReader[fields.length];
-    boolean[] isRequired = new boolean[fields.length];
-    int[] leafOf = new int[fields.length];
-    for (int place = 0; place < fields.length; place++) {
-      StructField field = fields[place];
-      names[place] = field.name();
-      isRequired[place] = !field.nullable();
-      boolean isInner = field.dataType() instanceof StructType inner && inner.fields().length > 0;
-      leafOf[place] = isWatched && !isInner ? leaves++ : StructReader.NONE;
-      String inside = path.isEmpty() ? field.name() : path + "." + field.name();
-      readers[place] = of(inside, field.dataType(), isWatched);
-    }
-    return new StructReader(path, type, names, readers, isRequired, leafOf, isTop);
   }
 }

@@ -1,6 +1,7 @@
 package io.dagsterkafkaflip;
 
 import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonFactoryBuilder;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadConstraints;
@@ -22,20 +23,10 @@ final class Scan {
   private static final int LONGEST_NUMBER = 1_000;
   private static final int LONGEST_QUOTE = 40;
 
-  private static final JsonFactory FACTORY =
-      JsonFactory.builder()
-          // Kafka bounds a record, and so its texts and names.
-          .streamReadConstraints(
-              StreamReadConstraints.builder()
-                  .maxNestingDepth(DEEPEST)
-                  .maxNumberLength(LONGEST_NUMBER)
-                  .maxStringLength(Integer.MAX_VALUE)
-                  .maxNameLength(Integer.MAX_VALUE)
-                  .build())
-          .enable(StreamReadFeature.USE_FAST_DOUBLE_PARSER)
-          .build();
+  private static final int MOST_NAMES = 1_000;
 
   private final boolean showValues;
+  private Parsers parsers = new Parsers();
   private byte[] data;
   private int start;
 
@@ -49,6 +40,31 @@ final class Scan {
     this.showValues = showValues;
   }
 
+  /** Makes parsers, and keeps the names that they meet. */
+  private static final class Parsers extends JsonFactory {
+    private static final long serialVersionUID = 1L;
+
+    Parsers() {
+      super(
+          new JsonFactoryBuilder()
+              // Kafka bounds a record, and so its texts and names.
+              .streamReadConstraints(
+                  StreamReadConstraints.builder()
+                      .maxNestingDepth(DEEPEST)
+                      .maxNumberLength(LONGEST_NUMBER)
+                      .maxStringLength(Integer.MAX_VALUE)
+                      .maxNameLength(Integer.MAX_VALUE)
+                      .build())
+              .enable(StreamReadFeature.USE_FAST_DOUBLE_PARSER)
+              .disable(JsonFactory.Feature.INTERN_FIELD_NAMES));
+    }
+
+    /** Whether they have met so many names that most are not met again. */
+    boolean isFull() {
+      return _byteSymbolCanonicalizer.size() > MOST_NAMES;
+    }
+  }
+
   /** What reads the record's object. */
   @FunctionalInterface
   interface Body {
@@ -59,7 +75,11 @@ final class Scan {
   void run(byte[] bytes, int from, Body body) throws Misfit {
     data = bytes;
     start = objectStart(bytes, from);
-    try (JsonParser opened = FACTORY.createParser(bytes, start, bytes.length - start)) {
+    if (parsers.isFull()) {
+      // A parser that meets a new name copies all others.
+      parsers = new Parsers();
+    }
+    try (JsonParser opened = parsers.createParser(bytes, start, bytes.length - start)) {
       parser = opened;
       opened.nextToken();
       body.read();
@@ -76,11 +96,15 @@ final class Scan {
     }
   }
 
-  private static int objectStart(byte[] bytes, int from) throws Misfit {
+  static void checkUtf8(byte[] bytes, int from) throws Misfit {
     if (!isAscii(bytes, from)
         && !UTF8String.fromBytes(bytes, from, bytes.length - from).isValid()) {
       throw new Misfit("not valid UTF-8");
     }
+  }
+
+  private static int objectStart(byte[] bytes, int from) throws Misfit {
+    checkUtf8(bytes, from);
     int at = from;
     while (at < bytes.length && isSpace(bytes[at])) {
       at++;
@@ -161,8 +185,8 @@ final class Scan {
 
   /** The start of the current value, to follow an error; empty if no values are shown. */
   String quoted() throws IOException {
-    JsonToken token = parser.currentToken();
-    if (!showValues || token.isStructEnd()) {
+    JsonToken token = showValues ? parser.currentToken() : null;
+    if (token == null || token.isStructEnd()) {
       return "";
     }
     boolean isText = token == JsonToken.VALUE_STRING || token == JsonToken.FIELD_NAME;

@@ -7,42 +7,42 @@ import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
-import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 
 /** Reads a STRUCT from an object. Of a name that occurs twice the last value counts. */
 final class StructReader extends ValueReader {
-  /** A leaf that is not watched. */
-  static final int NONE = -1;
+  private static final int NONE = -1;
 
-  private final String[] names;
-  private final ValueReader[] readers;
-  private final boolean[] isRequired;
-  private final int[] leaves;
+  private final Field[] fields;
   private final boolean isTop;
   private final Map<String, Integer> places = new HashMap<>();
 
   /**
-   * Makes a reader of fields in their order.
+   * A declared field.
    *
-   * @param leaves of each field the number of the bit that says that it is there, or NONE
+   * @param leaf the number of the bit that says that it is there, or NONE
+   */
+  private record Field(String name, ValueReader reader, boolean isRequired, int leaf) {}
+
+  /**
+   * Makes a reader.
+   *
+   * @param isWatched whether its leaves are noted
    * @param isTop whether its undeclared names are noted
    */
-  StructReader(
-      String path,
-      DataType type,
-      String[] names,
-      ValueReader[] readers,
-      boolean[] isRequired,
-      int[] leaves,
-      boolean isTop) {
+  StructReader(String path, StructType type, Readers readers, boolean isWatched, boolean isTop) {
     super(path, type);
-    this.names = names;
-    this.readers = readers;
-    this.isRequired = isRequired;
-    this.leaves = leaves;
     this.isTop = isTop;
-    for (int place = 0; place < names.length; place++) {
-      places.put(names[place], place);
+    fields = new Field[type.fields().length];
+    for (int place = 0; place < fields.length; place++) {
+      StructField field = type.fields()[place];
+      boolean isInner = field.dataType() instanceof StructType inner && inner.fields().length > 0;
+      int leaf = isWatched && !isInner ? readers.nextLeaf() : NONE;
+      String inside = path.isEmpty() ? field.name() : path + "." + field.name();
+      ValueReader reader = readers.of(inside, field.dataType(), isWatched);
+      fields[place] = new Field(field.name(), reader, !field.nullable(), leaf);
+      places.put(field.name(), place);
     }
   }
 
@@ -52,13 +52,13 @@ final class StructReader extends ValueReader {
       throw misfit(scan);
     }
     JsonParser parser = scan.parser;
-    Object[] values = new Object[names.length];
+    Object[] values = new Object[fields.length];
     int expected = 0;
     String name;
     while ((name = parser.nextFieldName()) != null) {
       int place = placeOf(name, expected);
       JsonToken first = parser.nextToken();
-      if (place < 0) {
+      if (place == NONE) {
         if (isTop) {
           scan.found.namesUndeclared(name);
         }
@@ -68,26 +68,25 @@ final class StructReader extends ValueReader {
       if (isTop) {
         scan.found.names(place);
       }
-      values[place] = readers[place].readOrNull(scan, first);
-      if (leaves[place] != NONE && values[place] != null) {
-        scan.found.sees(leaves[place]);
+      Field field = fields[place];
+      values[place] = field.reader.readOrNull(scan, first);
+      if (field.leaf != NONE && values[place] != null) {
+        scan.found.sees(field.leaf);
       }
       expected = place + 1;
     }
-    for (int place = 0; place < isRequired.length; place++) {
-      if (isRequired[place] && values[place] == null) {
-        scan.found.lacks(readers[place].path);
+    for (int place = 0; place < values.length; place++) {
+      if (values[place] == null && fields[place].isRequired) {
+        scan.found.lacks(fields[place].reader.path);
       }
     }
     return new GenericInternalRow(values);
   }
 
-  /** Where a name is declared; -1 if it is not. Most records have the fields in their order. */
+  /** Where a name is declared, or NONE. Most records have the fields in their order. */
   private int placeOf(String name, int expected) {
-    if (expected < names.length && names[expected].equals(name)) {
-      return expected;
-    }
-    Integer place = places.get(name);
-    return place == null ? -1 : place;
+    return expected < fields.length && fields[expected].name.equals(name)
+        ? expected
+        : places.getOrDefault(name, NONE);
   }
 }

@@ -9,6 +9,9 @@ import org.apache.spark.sql.types.DataType;
  * a time.
  */
 abstract class ValueReader {
+  /** What numbers in decimal are made of. */
+  static final String NUMBER = "0123456789.-+eE";
+
   final String path;
   private final DataType type;
 
@@ -63,7 +66,7 @@ abstract class ValueReader {
   final String number(Scan scan, String text) throws IOException, Misfit {
     String number = text.trim();
     for (int at = 0; at < number.length(); at++) {
-      if ("0123456789.-+eE".indexOf(number.charAt(at)) < 0) {
+      if (NUMBER.indexOf(number.charAt(at)) < 0) {
         throw misfit(scan);
       }
     }

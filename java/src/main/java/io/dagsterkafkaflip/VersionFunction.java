@@ -14,12 +14,16 @@ public final class VersionFunction implements ScalarFunction<UTF8String> {
 
   static final String NAME = "version";
 
-  /** Reads the version; `unknown` if the jar has none. */
+  /** The version; `unknown` if the jar has none. */
   public UTF8String invoke() {
+    return UTF8String.fromString(version());
+  }
+
+  static String version() {
     try (InputStream file = VersionFunction.class.getResourceAsStream("version.txt")) {
       String version =
           file == null ? "unknown" : new String(file.readAllBytes(), StandardCharsets.UTF_8);
-      return UTF8String.fromString(version.strip());
+      return version.strip();
     } catch (IOException error) {
       throw new IllegalStateException("the library's version can't be read from its jar", error);
     }
