@@ -29,9 +29,8 @@ from dagster_kafka_flip import KafkaSource, LocalBroker, OffsetsInitializer
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
-from dagster_kafka_flip.source.serializer import to_document
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER, EnumeratorState
+from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER, EnumeratorState, to_document
 from examples.progress import busy
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ import click
 from benchmarks.report import make_console, print_table, write_json
 from benchmarks.topics import create_topics, produce
 from dagster_kafka_flip import KafkaSource, LocalBroker, build_session, ingest
-from dagster_kafka_flip.source import api, tasks
+from dagster_kafka_flip.source import api, plan
+from dagster_kafka_flip.source.plan import TaskPlan
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.tasks import TaskPlan
 from examples.progress import busy
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def one_for_each(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> Tas
 
 
 def with_constants(min_records_per_task: int, tasks_per_core: int) -> Way:
-    """As it is, but with other constants in `source/tasks.py`."""
-    return lambda: mock.patch.multiple(tasks, MIN_RECORDS_PER_TASK=min_records_per_task, _TASKS_PER_CORE=tasks_per_core)
+    """As it is, but with other constants in `source/plan.py`."""
+    return lambda: mock.patch.multiple(plan, MIN_RECORDS_PER_TASK=min_records_per_task, _TASKS_PER_CORE=tasks_per_core)
 
 
 WAYS: dict[str, Way] = {AS_IT_IS: nullcontext, ONE_FOR_EACH: lambda: mock.patch.object(api, "plan_tasks", one_for_each)}

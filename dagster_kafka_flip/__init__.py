@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
     from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
     from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
-    from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
     from dagster_kafka_flip.assets.maintenance_asset import kafka_delta_maintenance
-    from dagster_kafka_flip.assets.multi_asset import build_kafka_delta_multi_asset
+    from dagster_kafka_flip.assets.multi_asset import KafkaDeltaTable, build_kafka_delta_multi_asset
     from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.assets.run_config import IngestRunConfig, PublishRunConfig, WindowsRunConfig
     from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
@@ -45,9 +44,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
     from dagster_kafka_flip.ingestion.ingest import ingest
     from dagster_kafka_flip.ingestion.kafka_table_options import KafkaTableOptions
-    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
+    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, WindowsResult
     from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.runtime.session import build_session
     from dagster_kafka_flip.runtime.spark_jars import spark_packages
@@ -61,9 +59,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.limits import Limits, Spread
     from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
-    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.plan import Limits, ReadPlan, Spread
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window, Windows
@@ -95,7 +92,7 @@ _HOMES = {
     "KafkaColumns": "formats.kafka_columns",
     "KafkaConnection": "source.connection",
     "KafkaDeltaComponent": "components.kafka_delta",
-    "KafkaDeltaTable": "assets.kafka_delta_table",
+    "KafkaDeltaTable": "assets.multi_asset",
     "KafkaFlipError": "errors",
     "KafkaPartitionSplit": "source.split",
     "KafkaResource": "assets.resources",
@@ -104,7 +101,7 @@ _HOMES = {
     "KafkaSource": "source.kafka_source",
     "KafkaTableOptions": "ingestion.kafka_table_options",
     "KnownPosition": "ingestion.result",
-    "Limits": "source.limits",
+    "Limits": "source.plan",
     "LocalBroker": "broker.local_broker",
     "MaxwellFormat": "formats.maxwell",
     "OffsetResetStrategy": "source.offsets",
@@ -121,14 +118,14 @@ _HOMES = {
     "SchemaRegistry": "registry.schema_registry",
     "SchemaRegistryResource": "assets.schema_registry_resource",
     "SparkResource": "assets.resources",
-    "Spread": "source.limits",
+    "Spread": "source.plan",
     "StringFormat": "formats.string",
     "StringSerializer": "sink.serializers",
     "TopicPartition": "source.split",
     "Upsert": "table.mode",
     "Window": "source.window",
     "Windows": "source.window",
-    "WindowsResult": "ingestion.window_result",
+    "WindowsResult": "ingestion.result",
     "WindowsRunConfig": "assets.run_config",
     "build_delta_kafka_asset": "assets.delta_kafka_asset",
     "build_kafka_delta_asset": "assets.kafka_delta_asset",

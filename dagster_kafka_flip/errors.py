@@ -117,7 +117,7 @@ class ClusterChangedError(KafkaFlipError, is_lasting=True):
 
 
 class LogChangedError(KafkaFlipError, is_lasting=True):
-    """A topic was recreated, or another cluster answered, while a batch was read: its rows may come from either log."""
+    """A topic was recreated, a log truncated, or another cluster met during a read: rows may come from either log."""
 
 
 # --- the schema registry ------------------------------------------------------------------------------------------

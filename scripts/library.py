@@ -16,7 +16,7 @@ import click
 
 from dagster_kafka_flip.runtime.jars import retrieve, spark_home
 from dagster_kafka_flip.runtime.java import find_java
-from dagster_kafka_flip.runtime.library_jar import JAR, VERSION_ENTRY
+from dagster_kafka_flip.runtime.spark_jars import JAR, VERSION_ENTRY
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SOURCE = _ROOT / "java"

@@ -1,6 +1,6 @@
 """Runs the core tests on the versions that people have, one environment after the other: `make test-versions`.
 
-The environments are the package's own table of engines (`runtime/engines.py`), each a virtual one of its own in
+The environments are the package's own table of engines (`runtime/spark_jars.py`), each a virtual one of its own in
 `.venv-versions`; what it needs comes from pip. The first has the lowest version of each library that pyproject.toml
 allows, the others the newest. Not each with each: a defect that needs two of them at once would be missed.
 """
@@ -19,7 +19,7 @@ import tomllib  # pyright: ignore[reportMissingImports] - from Python 3.11 on, a
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from dagster_kafka_flip.runtime.engines import ENGINES, Engine
+from dagster_kafka_flip.runtime.spark_jars import ENGINES, Engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

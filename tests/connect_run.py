@@ -26,7 +26,7 @@ from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.table.local_files import is_local
+from dagster_kafka_flip.table.local_log import is_local
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.kafka_topic import Kafka, committed_records

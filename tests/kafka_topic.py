@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 from tests.processes import wait_until
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.sample import LoggedRecord
+    from dagster_kafka_flip.source.split import LoggedRecord
 
 _transactions = itertools.count()
 

@@ -21,7 +21,7 @@ from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed

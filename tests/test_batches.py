@@ -9,7 +9,7 @@ import pytest
 
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.source.plan import Limits, Spread
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read_back
 
@@ -95,7 +95,7 @@ def test_a_topic_partition_that_is_ahead_waits_and_the_commit_records_the_common
 
 
 def test_a_fat_topic_partition_is_read_by_several_tasks(kafka, land, offsets, topic, monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.tasks.MIN_RECORDS_PER_TASK", 100)
+    monkeypatch.setattr("dagster_kafka_flip.source.plan.MIN_RECORDS_PER_TASK", 100)
     kafka.create(topic, partitions=12)
     kafka.produce(topic, [(None, "x")] * 900)
     for partition in range(1, 12):

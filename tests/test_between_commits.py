@@ -29,8 +29,8 @@ from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Append, Upsert
@@ -86,7 +86,7 @@ def conflicts(monkeypatch):
 def test_a_change_by_another_writer_before_each_batch_does_not_end_the_run_but_repeated_ones_before_one_batch_do(
     kafka, land, offsets, topic, conflicts, monkeypatch
 ):
-    monkeypatch.setattr("dagster_kafka_flip.ingestion.conflicts.MOST_PLANS", 2)
+    monkeypatch.setattr("dagster_kafka_flip.table.retries.MOST_PLANS", 2)
     batches = 3
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * batches)

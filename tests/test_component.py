@@ -48,7 +48,7 @@ from dagster_kafka_flip import (
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.source.limits import Spread
+from dagster_kafka_flip.source.plan import Spread
 
 DELTA = "type: dagster_kafka_flip.KafkaDeltaComponent\nattributes:\n"
 RESOURCES = """\

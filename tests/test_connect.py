@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.runtime.library_jar import JAR
-from dagster_kafka_flip.runtime.same_files import files_setting
-from dagster_kafka_flip.runtime.spark_jars import fetch_jars
+from dagster_kafka_flip.runtime.remote import files_setting
+from dagster_kafka_flip.runtime.spark_jars import JAR, fetch_jars
 from tests.connect_server import ConnectServer
 from tests.processes import LIGHT_SPARK
 from tests.windows.conftest import START
@@ -42,7 +41,7 @@ _MOVES_PATHS = """
 import sys
 from dagster_kafka_flip import build_session
 from dagster_kafka_flip.runtime.isolated_session import new_session
-from dagster_kafka_flip.runtime.same_files import sees_same_files
+from dagster_kafka_flip.runtime.remote import sees_same_files
 
 session = build_session(remote=sys.argv[1])
 print(sees_same_files(session))

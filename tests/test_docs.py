@@ -477,7 +477,7 @@ def _error_classes() -> list[str]:
 def _metadata_keys() -> set[str]:
     sources = (
         inspect.getsource(importlib.import_module(f"dagster_kafka_flip.assets.{name}"))
-        for name in ("metadata", "window_metadata", "topic_asset", "kafka_delta_asset", "delta_kafka_asset")
+        for name in ("metadata", "topic_asset", "kafka_delta_asset", "delta_kafka_asset")
     )
     return {key for text in sources for key in re.findall(r'"((?:kafka|delta|dagster|spark|seconds)/[a-z_]+)"', text)}
 

@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.engines import ENGINES, installed_engine
+from dagster_kafka_flip.runtime.spark_jars import ENGINES, installed_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -148,9 +148,7 @@ def test_spark_is_never_asked_for_its_jvm():
     # context, where there is one: what the first learns is only reported, what the second learns only saves Spark a
     # job, and the third has another way through Spark Connect.
     names = {"_jvm", "_jsparkSession", "sparkContext", "_sc", "_jsc", "_jdf"}
-    allowed = {
-        _ROOT / Path(name) for name in ("runtime/spark_status.py", "table/local_files.py", "runtime/job_tags.py")
-    }
+    allowed = {_ROOT / Path(name) for name in ("runtime/spark_status.py", "table/local_log.py", "runtime/remote.py")}
     wrong = {
         f"{path.relative_to(_ROOT)}:{node.lineno} {node.attr}"
         for path in _ROOT.rglob("*.py")
@@ -162,13 +160,15 @@ def test_spark_is_never_asked_for_its_jvm():
 
 
 def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
-    allowed = {
-        Path(f"source/{name}.py") for name in ("cluster", "cut_logs", "groupless", "record_search", "sampling")
-    } | {Path("broker/local_broker.py"), Path("registry/client.py"), Path("registry/schemas.py")}
+    allowed = {Path(f"source/{name}.py") for name in ("cluster", "cluster_client", "groupless", "record_search")} | {
+        Path("broker/local_broker.py"),
+        Path("registry/client.py"),
+        Path("registry/schemas.py"),
+    }
     # A sink's producers, which alone write.
     allowed |= {Path("sink/lane.py")}
     # They name the class of the client's errors, for type checkers alone.
-    allowed |= {Path("source/broker_errors.py"), Path("source/request_failures.py"), Path("sink/lane_failures.py")}
+    allowed |= {Path("source/client_errors.py"), Path("sink/lane_failures.py")}
     wrong = {
         path.relative_to(_ROOT)
         for path in _ROOT.rglob("*.py")
@@ -259,7 +259,7 @@ def test_nothing_writes_to_a_table_but_the_one_function_that_looks_before_and_be
     assert {name for name, path in files.items() if run in _imported(path)} == {"table/table_port.py"}
     locked = re.compile(r"\.lock\(.*location")
     found = {name for name, path in files.items() if locked.search(path.read_text(encoding="utf-8"))}
-    assert found == {"table/guarded_write.py"}
+    assert found == {"table/table_port.py"}
     statements = re.compile(r"\.writeTo\(|\.saveAsTable\(|\.insertInto\(|\b(?:ALTER TABLE|OPTIMIZE|VACUUM) \{")
     # Messages name statements, and an archive of classes is trained on tables of its own.
     told = {"sink/table_versions.py", "ingestion/rows_to_replace.py", "runtime/class_archive_training.py"}

@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from dagster_kafka_flip.runtime.jvm_library import use_library
-from dagster_kafka_flip.runtime.library_jar import JAR, VERSION_ENTRY, library_version
+from dagster_kafka_flip.runtime.spark_jars import JAR, VERSION_ENTRY, library_version
 from scripts.library import build, version
 
 _ROOT = Path(__file__).resolve().parents[1]

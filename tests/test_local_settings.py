@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dagster_kafka_flip.runtime import local_settings as module
+from dagster_kafka_flip.runtime import session_settings as module
 
 OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
@@ -105,10 +105,3 @@ def test_addresses_and_heartbeats_of_the_users_stay():
     assert settings["spark.driver.host"] == "10.0.0.1"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert settings["spark.executor.heartbeatInterval"] == "7s"
-
-
-def test_the_length_of_avro_strings_is_limited_unless_the_user_limits_it():
-    name = "-Dorg.apache.avro.limits.string.maxLength="
-    assert f"{name}67108864" in local_settings({OPTIONS: "-Dx=1"}, [])[OPTIONS].split()
-    chosen = local_settings({OPTIONS: f"{name}5"}, [])[OPTIONS].split()
-    assert [option for option in chosen if option.startswith(name)] == [f"{name}5"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dagster_kafka_flip.errors import PositionLostError
-from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
+from dagster_kafka_flip.ingestion.stream_plan import check_nothing_is_skipped
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from dagster import AssetKey
 
-from dagster_kafka_flip.assets.metadata import result_metadata
+from dagster_kafka_flip.assets.metadata import result_metadata, windows_metadata
 from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
-from dagster_kafka_flip.assets.window_metadata import windows_metadata
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen
@@ -28,9 +27,9 @@ from dagster_kafka_flip.ingestion.observation import (
     log_observed,
 )
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import START, hours
 

@@ -10,8 +10,7 @@ import pytest
 
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.progress import ReadProgress
-from dagster_kafka_flip.ingestion.read_watch import read_watched
+from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from tests.slow_read import ToldOnce, until_told

@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 
-from dagster_kafka_flip.runtime.same_files import files_setting
+from dagster_kafka_flip.runtime.remote import files_setting
 
 _ELSEWHERE = """
 import json
-from dagster_kafka_flip.runtime.same_files import files_setting
+from dagster_kafka_flip.runtime.remote import files_setting
 print(json.dumps(files_setting()))
 """
 

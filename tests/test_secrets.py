@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.redaction import hide_from_logs, redaction_regex
 from dagster_kafka_flip.runtime.session import build_session
+from dagster_kafka_flip.runtime.session_settings import hide_from_logs, redaction_regex
 from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential, marked_as_secret
 
 # Spark's default of spark.redaction.regex.

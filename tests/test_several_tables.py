@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.ingestion.several_tables import TablesInStep
 from dagster_kafka_flip.source.api import SplitEnumerator, SplitEnumeratorContext
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests.source.plans import make_plan
 

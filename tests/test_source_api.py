@@ -13,8 +13,7 @@ from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumerator
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.plan import ReadPlan
+from dagster_kafka_flip.source.plan import Limits, ReadPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.target import DeltaTarget

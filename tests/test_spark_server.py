@@ -27,7 +27,7 @@ COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
 LANDS = """
 import json, sys
 from dagster_kafka_flip import DeltaTarget, KafkaSource, SparkResource, ingest
-from dagster_kafka_flip.table.local_files import is_local
+from dagster_kafka_flip.table.local_log import is_local
 
 servers, topic, table, remote = sys.argv[1:]
 spark = SparkResource(remote=remote or None)

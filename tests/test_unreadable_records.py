@@ -136,7 +136,7 @@ def test_a_batch_with_too_many_of_them_is_not_read_by_the_client(kafka, land, ro
     with pytest.raises(WriteFailedError, match=r"Set max_records_per_batch to 2 or less"):
         land(tolerate=_TOLERANT)
     assert rows("kafka_offset") == []
-    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.source.plan import Limits
 
     # What it advises works.
     assert len(land(tolerate=_TOLERANT, limits=Limits(max_records_per_batch=2)).batches) == 3

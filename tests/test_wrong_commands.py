@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.cli.definitions import find_asset
+from dagster_kafka_flip.cli.asset import find_asset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 
@@ -639,7 +639,7 @@ def test_a_wrong_command_ends_with_one_line_that_says_what_to_write(command, cod
 def test_where_definitions_fail_is_reported_with_the_projects_own_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # A folder whose name only begins with the package's is the project's.
-    monkeypatch.setattr("dagster_kafka_flip.cli.definitions._PACKAGE", Path(str(tmp_path)[:-1]))
+    monkeypatch.setattr("dagster_kafka_flip.cli.asset._PACKAGE", Path(str(tmp_path)[:-1]))
     Path("failing.py").write_text("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
     finished = CliRunner().invoke(main, ["plan", "--asset", "a", "-f", "failing.py"])
     assert "the definitions in failing.py can't be loaded: JSONDecodeError: " in finished.output

@@ -22,7 +22,7 @@ from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask, add_to_even
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Collection

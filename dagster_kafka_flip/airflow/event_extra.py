@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.errors import SinkProgressError
-from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
+from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import AssetEventResult
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
-    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition, WindowsResult
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.result import PublishResult
     from dagster_kafka_flip.table.target import DeltaTarget

@@ -25,8 +25,7 @@ from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.settings.arguments import expect
-from dagster_kafka_flip.source.serializer import to_document
-from dagster_kafka_flip.source.state import STATE_SERIALIZER
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, to_document
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:

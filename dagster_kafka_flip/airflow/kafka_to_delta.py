@@ -34,7 +34,7 @@ from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.tolerance import check_errors, named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 

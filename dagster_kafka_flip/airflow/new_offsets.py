@@ -12,8 +12,7 @@ from dagster_kafka_flip.airflow.given import source_from_json
 from dagster_kafka_flip.airflow.kafka_flip_hook import kafka_connection
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.serializer import from_document
-from dagster_kafka_flip.source.state import STATE_SERIALIZER, EnumeratorState
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, EnumeratorState, from_document
 from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:

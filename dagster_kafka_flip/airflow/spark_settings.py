@@ -12,7 +12,7 @@ from pydantic import Field
 
 from dagster_kafka_flip.airflow.given import extra_of
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.session_address import check_coordinates, check_session_address
+from dagster_kafka_flip.runtime.session_settings import check_coordinates, check_session_address
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values
 

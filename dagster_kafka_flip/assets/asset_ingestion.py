@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dagster import AssetMaterialization, AssetObservation, MaterializeResult, RunsFilter, TableSchemaMetadataValue
 
 from dagster_kafka_flip.assets.column_descriptions import COLUMN_LINEAGE, column_lineage, described
-from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, data_version, result_metadata
+from dagster_kafka_flip.assets.metadata import (
+    COLUMN_SCHEMA,
+    data_version,
+    fields,
+    incidents,
+    rejected_records,
+    result_metadata,
+    shared,
+    stragglers,
+    unknown,
+    window_metadata,
+    windows_metadata,
+)
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.assets.registries import registries_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
@@ -17,16 +29,6 @@ from dagster_kafka_flip.assets.run_checks import Findings, check_names, check_re
 from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.assets.transform_arguments import RECORDS, bound, resources_of
-from dagster_kafka_flip.assets.window_metadata import (
-    fields,
-    incidents,
-    rejected_records,
-    shared,
-    stragglers,
-    unknown,
-    window_metadata,
-    windows_metadata,
-)
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import run_windows
@@ -51,9 +53,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-    from dagster_kafka_flip.ingestion.result import IngestResult
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
-    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
+    from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -80,11 +81,7 @@ class Ingestion:
     partitions: AssetPartitions | None = None
 
     def __post_init__(self) -> None:
-        """Validates values at run time.
-
-        Raises:
-            ConfigurationError: A value has the wrong type, or `on_idle` is unknown.
-        """
+        """Validates values at run time."""
         expect("source", self.source, KafkaSource, 'KafkaSource(topics=("orders",))')
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
         if self.verify_after < timedelta():
@@ -270,11 +267,7 @@ class Ingestion:
         return bound(self.transform, RECORDS, context)
 
     def with_partitions(self, partitions: AssetPartitions) -> Ingestion:
-        """Returns the ingestion with partitions; a new table gets a matching layout.
-
-        Raises:
-            ConfigurationError: An option is only for streams.
-        """
+        """Returns the ingestion with partitions; a new table gets a matching layout."""
         check_without_windows(self.target)
         for_streams = {
             "dead_letter": self.dead_letter is not None,

@@ -137,11 +137,7 @@ _REQUIRED = frozenset({"kafka", "spark"})
 
 
 def check_asset_options(**options: Any) -> None:
-    """Checks the types of options; Dagster validates the values.
-
-    Raises:
-        ConfigurationError: An option has the wrong type.
-    """
+    """Checks the types of options; Dagster validates the values."""
     for option, value in options.items():
         if value is None and option not in _REQUIRED:
             continue
@@ -166,11 +162,7 @@ def _check_topics_of(topics_of: Mapping[str, object] | None) -> None:
 
 @contextlib.contextmanager
 def dagsters_errors(name: str) -> Generator[None, None, None]:
-    """Context manager: converts Dagster's definition errors to ConfigurationError.
-
-    Raises:
-        ConfigurationError: Dagster rejected the definition.
-    """
+    """Context manager: converts Dagster's definition errors to ConfigurationError."""
     try:
         yield
     except (CheckError, DagsterInvalidDefinitionError) as error:

@@ -121,17 +121,7 @@ def build_kafka_delta_assets(
 def assets_by_topic(
     make: Callable[..., AssetsDefinition], source: KafkaSource, topics: Sequence[str], options: Mapping[str, Any]
 ) -> list[AssetsDefinition]:
-    """Creates an asset for each topic.
-
-    Args:
-        make: Creates one asset from options of `kafka_delta_asset`.
-        source: The source.
-        topics: Its topics.
-        options: Options with `{topic}` and `{name}` placeholders.
-
-    Raises:
-        ConfigurationError: Two topics would have the same asset or table, or the source does not read a topic.
-    """
+    """Creates an asset for each topic."""
     for topic in topics:
         if not _TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
             msg = (

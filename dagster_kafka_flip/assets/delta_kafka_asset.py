@@ -41,7 +41,7 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.table_versions import TableVersions
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -300,11 +300,7 @@ def _versions(
 
 
 def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
-    """Checks that no other asset publishes under the same prefix.
-
-    Raises:
-        ConfigurationError: Another one does, so each topic would get only some of the changes.
-    """
+    """Checks that no other asset publishes under the same prefix."""
     prefix = publishing.sink.transactional_id_prefix
     for definition in definitions.values():
         other = publishing_of(definition)

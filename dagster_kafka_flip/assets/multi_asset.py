@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster import AssetsDefinition, AssetSpec, multi_asset
 
-from dagster_kafka_flip.assets.asset_ingestion import (
-    Ingestion,
-    OnIdle,
-)
+from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
 from dagster_kafka_flip.assets.asset_options import OpOptions, check_asset_options, dagsters_errors
-from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.assets.registry import register, selected_ingestions
@@ -25,24 +22,63 @@ from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
-from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
-from dagster_kafka_flip.ingestion.run_options import check_run_options
+from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, check_run_options
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings.arguments import check_options, expect
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import timedelta
+    from os import PathLike
 
     from dagster import AssetExecutionContext, AssetKey
+    from pyspark.sql import DataFrame
     from typing_extensions import Unpack
 
     from dagster_kafka_flip.assets.asset_ingestion import StepEvent
     from dagster_kafka_flip.assets.position_record import Record
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+
+@dataclass(frozen=True)
+class KafkaDeltaTable:
+    """One table of `build_kafka_delta_multi_asset`, with its asset.
+
+    Attributes:
+        spec: The asset spec: key, description, group, owners, tags, kinds, automation condition, freshness policy and
+            additional dependencies. A string is the key of a plain spec.
+        table: A path, a catalog name, or a DeltaTarget.
+        transform: Function from the run's records to the rows of this table, both lazy DataFrames; takes `records`, and
+            may take `context` and resources by their keys. Default: the records as decoded.
+        key_format: Format of keys. Default: RawFormat.
+        value_format: Format of values. Default: RawFormat.
+        columns: The record fields to keep as columns. Default: all but the value.
+        dead_letter: Table for records that this table's formats can't decode: DeadLetters, or a path or name. Default:
+            the format's `on_error` decides whether they fail the run or are kept.
+    """
+
+    spec: AssetSpec | str
+    table: str | PathLike[str] | DeltaTarget
+    transform: Callable[..., DataFrame] | None = None
+    key_format: Format | None = None
+    value_format: Format | None = None
+    columns: KafkaColumns | None = None
+    dead_letter: DeadLetters | str | None = None
+
+    @property
+    def asset_spec(self) -> AssetSpec:
+        """The spec as given."""
+        return self.spec if isinstance(self.spec, AssetSpec) else AssetSpec(self.spec)
+
+
+# Raises a ConfigurationError with a suggestion instead of a TypeError.
+KafkaDeltaTable.__init__ = check_options(inside={"table": DeltaTarget})(KafkaDeltaTable.__init__)
 
 
 @check_options(OpOptions.__annotations__, inside={"limits": Limits})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetObservation, AssetRecordsFilter, MetadataValue
 
 from dagster_kafka_flip.assets.metadata import POSITION, POSITION_SET, known_position
-from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
+from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,13 +77,6 @@ def void_record(
     """Records that an asset's position was moved, which invalidates the previous record.
 
     Uses an observation, because nothing was materialized and downstream assets are not affected.
-
-    Args:
-        instance: The Dagster instance.
-        key: The asset's key.
-        reason: The reason.
-        version: The table's version with the new position.
-        moved: The new position, for `plan`.
     """
     metadata: dict[str, Any] = {POSITION_SET: reason, "delta/version": version}
     if moved is not None:

@@ -50,9 +50,6 @@ def ingestion_of(asset: Any, key: CoercibleToAssetKey | None, caller: str) -> tu
         asset: The definition.
         key: Key of one of its assets; None for the only one.
         caller: The calling function, for the error.
-
-    Raises:
-        ConfigurationError: The definition is not from this package, or does not have the asset.
     """
     landed = ingestions_of(asset) if isinstance(asset, AssetsDefinition) else {}
     if not landed:
@@ -117,9 +114,6 @@ def check_streams(
     Args:
         tables: These assets, `by_table`.
         others: The others, which may be among these.
-
-    Raises:
-        ConfigurationError: Two assets conflict in the same table.
     """
     for table, ingestions in tables.items():
         for (key, one), (other_key, other) in itertools.product(ingestions.items(), others.get(table, {}).items()):

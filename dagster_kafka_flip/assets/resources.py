@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.session_address import check_coordinates, check_session_address
+from dagster_kafka_flip.runtime.session_settings import check_coordinates, check_session_address
 from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
 from dagster_kafka_flip.settings.base import describe
 from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values
@@ -191,10 +191,6 @@ def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnecti
 def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
     """Returns a function that provides the session of a run's SparkResource.
 
-    Args:
-        context: Context of the run.
-        key: The resource's key.
-
     Raises:
         ConfigurationError: The resource has another type.
     """
@@ -203,10 +199,6 @@ def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
 
 def session_of(resource: Any, key: str) -> Callable[[], SparkSession]:
     """Returns a function that provides the session of a SparkResource.
-
-    Args:
-        resource: The resource.
-        key: The resource's key.
 
     Raises:
         ConfigurationError: The resource has another type.

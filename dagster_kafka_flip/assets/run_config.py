@@ -15,8 +15,8 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.base import CheckedModel
 from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 
 _MODES = ("append", "replace")

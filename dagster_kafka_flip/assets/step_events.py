@@ -39,10 +39,6 @@ def step_events(context: Any, events: Iterator[T]) -> Iterator[T]:
 
     The step observes an asset with nothing new. The last results of its checks then stay, with those that are steps of
     their own: Dagster skips them, would show that instead of a failure, and hold back what waits for them to pass.
-
-    Args:
-        context: The context of the run.
-        events: The events.
     """
     idle: list[AssetKey] = []
     try:

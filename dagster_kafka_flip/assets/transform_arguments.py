@@ -23,11 +23,7 @@ _WHAT = {RECORDS: "the DataFrame of the run's records", ROWS: "the DataFrame of 
 
 
 def check_transform(transform: Callable[..., DataFrame], argument: str = RECORDS) -> None:
-    """Checks that a function accepts the rows.
-
-    Raises:
-        ConfigurationError: The function does not have the argument, or is async or a generator.
-    """
+    """Checks that a function accepts the rows."""
     if not callable(transform):
         expect("transform", transform, FunctionType, f"a function of `{argument}`")
     names = _parameters(transform)

@@ -76,11 +76,7 @@ class LocalRegistry:
 
     @property
     def url(self) -> str:
-        """The URL of its Confluent API.
-
-        Raises:
-            BrokerError: The registry is not running.
-        """
+        """The URL of its Confluent API."""
         state = self._folder.running()
         if state is None:
             raise BrokerError(f"No schema registry is running on {self._folder.path}: start it first.")

@@ -16,7 +16,7 @@ from dagster import (
     TableRecord,
 )
 
-from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED_COMMITS, timestamp_value
+from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED_COMMITS, of_run, timestamp_value
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
 from dagster_kafka_flip.assets.run_checks import (
     LAG_BELOW,
@@ -25,7 +25,6 @@ from dagster_kafka_flip.assets.run_checks import (
     WATERMARK_FRESH,
     check_result,
 )
-from dagster_kafka_flip.assets.window_metadata import of_run
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.instants import instant

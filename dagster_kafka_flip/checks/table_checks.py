@@ -20,12 +20,18 @@ from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
 from dagster_kafka_flip.table.commit_chain import continuity
+from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
-from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, topics_with_several_logs
-from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.key_uniqueness import look_at_history, look_at_keys
 from dagster_kafka_flip.table.local_log import commits_between
 from dagster_kafka_flip.table.mode import Scd2
+from dagster_kafka_flip.table.uniqueness import (
+    RecordColumns,
+    find_duplicates,
+    look_at_history,
+    look_at_keys,
+    offset_ranges,
+    topics_with_several_logs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

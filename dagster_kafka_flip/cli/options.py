@@ -74,7 +74,7 @@ def _checked_address(context: click.Context, parameter: click.Parameter, value: 
     if value is None:
         return None
     from dagster_kafka_flip.errors import ConfigurationError
-    from dagster_kafka_flip.runtime.session_address import check_session_address
+    from dagster_kafka_flip.runtime.session_settings import check_session_address
 
     is_master = parameter.name == "spark_master"
     try:

@@ -139,7 +139,7 @@ def plan(
         if given := given_options(context, _OF_THE_SOURCE | _OF_THE_READ | {"ask_table"}):
             msg = f"{', '.join(given)}: not for a range of time"
             raise click.UsageError(msg)
-        from dagster_kafka_flip.cli.definitions import find_asset
+        from dagster_kafka_flip.cli.asset import find_asset
         from dagster_kafka_flip.cli.plan_range import plan_range, span_of
 
         # First, as an invalid range fails in any case.
@@ -154,8 +154,7 @@ def plan(
         request = request_of_flags(flags)
     else:
         check_not_of_asset(context, asset, _OF_THE_SOURCE)
-        from dagster_kafka_flip.cli.asset import PublishedAsset
-        from dagster_kafka_flip.cli.definitions import find_either
+        from dagster_kafka_flip.cli.asset import PublishedAsset, find_either
 
         found = find_either(asset, module_name=module_name, python_file=python_file)
         if isinstance(found, PublishedAsset):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
-    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.source.window import WindowPlan
 
 
 # The end of the calendar, after any window.

@@ -14,11 +14,10 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.run_spec import topics_of
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.creation import check_path_is_free, looking_at
-from dagster_kafka_flip.table.incomplete_log import has_log, is_free
+from dagster_kafka_flip.table.creation import check_path_is_free, has_log, is_free, looking_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.cli.plan_request import PlanRequest
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
-    from dagster_kafka_flip.source.limits import Limits
-    from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.sample import SplitSample
-    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.plan import Limits, ReadPlan
+    from dagster_kafka_flip.source.split import SplitSample, TopicPartition
 
 # Maximum number of batches to plan individually; only the number of further ones is estimated. A batch by time costs
 # requests.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagster_kafka_flip.cli.asset import LandingAsset
-    from dagster_kafka_flip.cli.stream_lag import LagMeter
+    from dagster_kafka_flip.cli.move_request import LagMeter
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.position_report import PositionReport
@@ -74,8 +74,8 @@ def show(
     """
     check_asset_or_table(context, asset, table, frozenset({"table", "bootstrap_servers"}))
 
+    from dagster_kafka_flip.cli.move_request import lag_or_error
     from dagster_kafka_flip.cli.position_output import StreamPosition, print_positions, to_json
-    from dagster_kafka_flip.cli.stream_lag import lag_or_error
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -87,7 +87,7 @@ def show(
         connection = None if bootstrap_servers is None else KafkaConnection(bootstrap_servers=bootstrap_servers)
     found = None
     if asset is not None:
-        from dagster_kafka_flip.cli.definitions import find_asset
+        from dagster_kafka_flip.cli.asset import find_asset
 
         found = find_asset(asset, module_name=module_name, python_file=python_file)
         found.check_has_position()
@@ -107,7 +107,7 @@ def show(
 
 
 def _meter(found: LandingAsset | None, connection: KafkaConnection | None) -> LagMeter | None:
-    from dagster_kafka_flip.cli.stream_lag import LagMeter
+    from dagster_kafka_flip.cli.move_request import LagMeter
 
     if found is not None:
         return LagMeter(found.connection(), {found.target.stream: found.source})
@@ -128,7 +128,7 @@ def _reports(
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.position_report import report_position, streams_of
-    from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
+    from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, with_advice
 
     session = command_session(master, remote) if found is None else found.session(master, remote)
     with waiting("Starting Spark ...") as status, session as spark:

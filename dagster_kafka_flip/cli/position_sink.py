@@ -39,7 +39,7 @@ def position_of_sink(
     """
     asset = required_asset(context, asset, "the asset of the topic")
 
-    from dagster_kafka_flip.cli.definitions import find_published
+    from dagster_kafka_flip.cli.asset import find_published
     from dagster_kafka_flip.cli.output import console, print_fields, print_table, waiting
     from dagster_kafka_flip.sink.sink_status import sink_status
 

@@ -51,7 +51,7 @@ def rebuild_command(
     """
     asset = required_asset(context, asset, "the asset of the table")
 
-    from dagster_kafka_flip.cli.definitions import find_asset
+    from dagster_kafka_flip.cli.asset import find_asset
     from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.ingestion.rebuild import rebuild
     from dagster_kafka_flip.table.target import DeltaTarget

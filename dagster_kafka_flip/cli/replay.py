@@ -45,7 +45,7 @@ def ingest_command(
     """
     asset = required_asset(context, asset, "the asset of the commit")
 
-    from dagster_kafka_flip.cli.definitions import find_asset
+    from dagster_kafka_flip.cli.asset import find_asset
     from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.ingestion.replay import replay
     from dagster_kafka_flip.table.target import DeltaTarget

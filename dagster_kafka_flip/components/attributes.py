@@ -51,10 +51,21 @@ from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
-from dagster_kafka_flip.components.format_attributes import FORMATS, format_of
-from dagster_kafka_flip.components.schemas import NUMERIC, Scalar, entries, model_of, or_template, typed
-from dagster_kafka_flip.components.serializer_attributes import SERIALIZERS, serializer_of
-from dagster_kafka_flip.components.templates import EMPTY, Template, create, create_of_type, refused, rendered
+from dagster_kafka_flip.components.format_attributes import FORMATS, SERIALIZERS, format_of, serializer_of
+from dagster_kafka_flip.components.schemas import (
+    EMPTY,
+    NUMERIC,
+    Scalar,
+    Template,
+    create,
+    create_of_type,
+    entries,
+    model_of,
+    or_template,
+    refused,
+    rendered,
+    typed,
+)
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
@@ -64,8 +75,8 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Windows, refuse_mode
 from dagster_kafka_flip.table.mode import Append, Mode, Scd2, Upsert

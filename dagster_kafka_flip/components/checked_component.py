@@ -11,8 +11,7 @@ from dagster import Component, Model, Resolvable
 from dagster.components.component.component import ComponentTypeSpec
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, create_model, model_validator
 
-from dagster_kafka_flip.components.schemas import described
-from dagster_kafka_flip.components.templates import EMPTY, located
+from dagster_kafka_flip.components.schemas import EMPTY, described, located
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import refuse_unnamed
 from dagster_kafka_flip.settings.base import describe, plain_problem

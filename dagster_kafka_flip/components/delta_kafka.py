@@ -26,8 +26,7 @@ from dagster_kafka_flip.components.attributes import (
 )
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.scaffolding import DeltaKafkaScaffolder
-from dagster_kafka_flip.components.schemas import entries
-from dagster_kafka_flip.components.templates import placed
+from dagster_kafka_flip.components.schemas import entries, placed
 from dagster_kafka_flip.errors import KafkaFlipError
 
 HELP = entries(delta_kafka_asset) | entries(DescriptionOptions) | entries(OpOptions)

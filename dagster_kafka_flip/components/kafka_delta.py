@@ -56,8 +56,7 @@ from dagster_kafka_flip.components.attributes import (
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
-from dagster_kafka_flip.components.schemas import entries
-from dagster_kafka_flip.components.templates import placed
+from dagster_kafka_flip.components.schemas import entries, placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 

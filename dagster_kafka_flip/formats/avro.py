@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.avro_checks import (
-    as_every_spark_reads_it,
-    decimals_as_bytes,
-    has_cut_decimals,
-    has_long_decimal,
-    has_wrong_text,
-)
-from dagster_kafka_flip.formats.avro_resolution import Fitted, fitted
-from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema, declared_text, no_spark_avro
+from dagster_kafka_flip.formats.avro_columns import spark_type
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.frames import (
-    SchemaIdIn,
-    has_frame,
-    schema_id,
-    without_frame,
-    without_frame_problem,
-)
-from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
+from dagster_kafka_flip.formats.frames import SchemaIdIn, schema_id
+from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat
+from dagster_kafka_flip.formats.registered import RegisteredFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
+    from pyspark.sql.types import StructType
 
-    from dagster_kafka_flip.formats.avro_schema import AvroType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
-# Appended to each record, and read with it. Spark returns a struct of nulls for what it can't decode, and ignores extra
-# bytes: in both cases these bytes don't come back.
-_END = bytes.fromhex("c5a1f09e7d3b4286b0e4517ad2986c3f")
 
-# The fields of a union's struct are named by type: numbers would change when a branch is added.
-_OPTIONS = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true", "datetimeRebaseMode": "CORRECTED"}
-
-
-class AvroFormat(RegisteredFormat):
-    """Decodes Avro's binary encoding into columns, with Spark's own `from_avro`.
+class AvroFormat(RegisteredFormat, FunctionFormat):
+    """Decodes Avro's binary encoding into columns.
 
     A value that is a record becomes one column per field. Any other schema, and a key, is one column.
 
@@ -70,6 +50,7 @@ class AvroFormat(RegisteredFormat):
         declared: The reader schema's text; None for the subject's latest.
     """
 
+    function = "decode_avro"
     kind: ClassVar[str] = "AVRO"
     kind_name: ClassVar[str] = "Avro"
 
@@ -151,75 +132,28 @@ class AvroFormat(RegisteredFormat):
         )
         return made.with_book_of(description)
 
-    def parse(self, data: Column) -> Column:
-        """The decoded record and the bytes read after it; nulls if it can't be decoded."""
-        from pyspark.sql import functions as f
+    def struct(self) -> StructType:
+        """The fields of a record; for any other schema, one field with its value."""
+        from pyspark.sql.types import StructField, StructType
 
-        decoded = self._decoded(data, lambda reader: reader)
-        if not has_cut_decimals(self.reader):
-            return f.struct(decoded.alias("avro"))
-        return f.struct(decoded.alias("avro"), self._decoded(data, decimals_as_bytes).alias("plain"))
-
-    def _decoded(self, data: Column, change: Callable[[AvroType], AvroType]) -> Column:
-        """The record and the bytes after it, decoded with a changed reader schema."""
-        from pyspark.sql import functions as f
-
-        own = self.reader.root
-        if not self.is_framed:
-            same = cast("Fitted", fitted(self.reader, self.reader))
-            return _from_avro(data, same.writer.root, change(same.reader.root))
-        decoded = None
-        for digits, found in self._resolutions.items():
-            if isinstance(found, Fitted):
-                branch = _from_avro(without_frame(data, digits), found.writer.root, change(found.reader.root))
-                is_so = has_frame(data, digits)
-                decoded = f.when(is_so, branch) if decoded is None else decoded.when(is_so, branch)
-        return _from_avro(f.lit(None).cast("binary"), own, change(own)) if decoded is None else decoded
+        columns = spark_type(self.reader.root, self.reader.named())
+        return StructType([StructField("value", columns)]) if self.reader.fields is None else columns
 
     @property
-    def _resolutions(self) -> dict[str, Fitted | str]:
-        """How to decode records, by frame; the reason, as a string, if they can't be decoded."""
-        reader = self.reader.text
-        return {digits: _resolution_of(digits, found, reader) for digits, found in self.book.known.items()}
-
-    def problem(self, data: Column, parsed: Column) -> Column:
-        """Why a record can't be decoded."""
-        from pyspark.sql import functions as f
-
-        reader = self.reader
-        avro = parsed.getField("avro")
-        is_whole = avro.getField("end") == f.lit(_END)
-        has_long = has_long_decimal(reader, parsed.getField("plain").getField("content"))
-        problem = f.when(data.isNull(), f.lit(None).cast("string"))
-        for is_bad, text in (
-            (has_wrong_text(reader, avro.getField("content")), "a string in it is not valid UTF-8"),
-            (has_long, "a decimal in it has more digits than its type"),
-        ):
-            if is_bad is not None:
-                problem = problem.when(is_whole & is_bad, f.lit(text))
-        # Reasons are looked for only where there is one.
-        return problem.when(f.coalesce(is_whole, f.lit(False)), f.lit(None)).otherwise(self._reason(data, avro))
-
-    def _reason(self, data: Column, avro: Column) -> Column:
-        from pyspark.sql import functions as f
-
-        left_over = f.lit("it has extra bytes at the end, or is truncated")
-        misfit = f.when(avro.getField("end").isNotNull(), left_over).otherwise(
-            f.lit("it does not fit the schema, or is truncated")
-        )
+    def function_options(self) -> dict[str, Any]:
+        """The reader schema, and the schemas that records name."""
         if not self.is_framed:
-            return misfit
-        frame = self.frame(data)
-        reason = f.when(frame.isNull(), without_frame_problem(data, self.schema_id_in))
-        for digits, found in self._resolutions.items():
-            named = f.lit(f"schema {schema_id(digits)}: ")
-            text = f.lit(found) if isinstance(found, str) else f.concat(named, misfit)
-            reason = reason.when(frame == f.lit(digits), text)
-        return reason.otherwise(f.raise_error(f.concat(f.lit(f"{UNKNOWN_SCHEMA} "), frame)).cast("string"))
+            return {"reader": self.reader.text, "writers": {"": {}}}
+        writers = {digits: _writer(digits, found) for digits, found in self.book.known.items()}
+        return {"reader": self.reader.text, "writers": writers, "schema_id_in": self.schema_id_in}
+
+    def row(self, parsed: Column) -> Column:
+        """The fields as a STRUCT."""
+        return parsed.getField("row")
 
     def as_one(self, parsed: Column) -> Column:
         """The decoded value as one column."""
-        return parsed.getField("avro").getField("content")
+        return parsed.getField("value") if self.reader.fields is None else parsed
 
     def comments(self) -> Mapping[str, str]:
         """The `doc` of each field."""
@@ -227,50 +161,24 @@ class AvroFormat(RegisteredFormat):
 
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """One column for each field of a record; None for any other schema."""
-        content = self.as_one(parsed)
-        fields = self.reader.fields
-        return None if fields is None else [(field["name"], content.getField(field["name"])) for field in fields]
+        names = self.column_names
+        return [(name, parsed.getField(name)) for name in names] if names else None
 
 
 # Each batch asks for these several times; a run has one reader schema, and few writers'.
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _schema(text: str, references: tuple[tuple[str, str], ...] = ()) -> AvroSchema:
     return AvroSchema.of(text, references)
 
 
-@lru_cache(maxsize=1024)
-def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> Fitted | str:
-    """How to decode the records of a schema; the reason, as a string, if they can't be decoded."""
+def _writer(digits: str, found: RegisteredSchema | None) -> dict[str, str]:
+    """The schema of a frame, as the library takes it: its text, or why it can't be used."""
     name = f"schema {schema_id(digits)}"
     if found is None:
-        return f"the registry has no {name}"
+        return {"problem": f"the registry has no {name}"}
     if found.kind != "AVRO":
-        return f"{name} has the type {found.kind}; AvroFormat reads only Avro"
+        return {"problem": f"{name} has the type {found.kind}; AvroFormat reads only Avro"}
     try:
-        writer = _schema(found.text, found.references)
+        return {"name": name, "schema": _schema(found.text, found.references).text}
     except ConfigurationError as error:
-        return f"{name}: {error}"
-    read_as = fitted(writer, _schema(reader))
-    if isinstance(read_as, str):
-        return f"{name} can't be read as the reader schema: {read_as}"
-    return read_as
-
-
-def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql.avro.functions import from_avro
-
-    options = {"avroSchema": _with_end(as_every_spark_reads_it(reader)), **_OPTIONS}
-    try:
-        return from_avro(f.concat(data, f.lit(_END)), _with_end(writer), options)
-    except TypeError as error:
-        raise no_spark_avro("from_avro") from error
-
-
-def _with_end(avro_type: AvroType) -> str:
-    """The schema of a record with a type and the bytes after it."""
-    fields = [
-        {"name": "content", "type": avro_type},
-        {"name": "end", "type": {"type": "fixed", "name": f"{OWN_NAMES}end", "size": len(_END)}},
-    ]
-    return json.dumps({"type": "record", "name": f"{OWN_NAMES}record", "fields": fields})
+        return {"problem": f"{name}: {error}"}

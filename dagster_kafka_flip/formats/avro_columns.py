@@ -1,4 +1,4 @@
-"""The Avro schema of columns that are given as DDL, as Flink derives it from a table's columns."""
+"""The columns of an Avro schema, and the schema of columns that are given as DDL, as Flink derives it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.avro_schema import ANY_NAME, AvroSchema, kind
+from dagster_kafka_flip.formats.avro_schema import ANY_NAME, AvroSchema, kind, member_name, resolved
 from dagster_kafka_flip.formats.ddl import fields_of, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dagster_kafka_flip.formats.avro_schema import AvroType
 
 _PLAIN: Mapping[str, Any] = {
     "BOOLEAN": "boolean",
@@ -32,14 +34,64 @@ _DECIMALS = frozenset({"DEC", "DECIMAL", "NUMERIC"})
 _SPARKS_DECIMAL = (10, 0)
 _INSTEAD = {"SMALLINT": "INT", "SHORT": "INT", "TINYINT": "INT", "BYTE": "INT", "CHAR": "STRING", "VARCHAR": "STRING"}
 
-# Other logical types make no other column.
-_LOGICAL = {
-    "date": "date",
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
-    "local-timestamp-millis": "local timestamp",
-    "local-timestamp-micros": "local timestamp",
+# Spark's type of a type and its logical type. Others make no other column.
+_SPARKS: Mapping[tuple[str, str | None], str] = {
+    ("boolean", None): "Boolean",
+    ("int", None): "Integer",
+    ("int", "date"): "Date",
+    ("long", None): "Long",
+    ("long", "timestamp-millis"): "Timestamp",
+    ("long", "timestamp-micros"): "Timestamp",
+    ("long", "local-timestamp-millis"): "TimestampNTZ",
+    ("long", "local-timestamp-micros"): "TimestampNTZ",
+    ("float", None): "Float",
+    ("double", None): "Double",
+    ("string", None): "String",
+    ("enum", None): "String",
+    ("bytes", None): "Binary",
+    ("fixed", None): "Binary",
 }
+
+
+def spark_type(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> Any:
+    """Spark's type for the values of an Avro type. All inside of it is nullable.
+
+    Args:
+        avro_type: The type.
+        named: The definitions of named types.
+    """
+    from pyspark.sql import types as t
+
+    found = resolved(avro_type, named)
+    if isinstance(found, list):
+        return _union_type(found, named)
+    what, given = kind(found), found if isinstance(found, dict) else {}
+    if what == "record":
+        fields = given["fields"]
+        return t.StructType([t.StructField(field["name"], spark_type(field["type"], named)) for field in fields])
+    if what == "array":
+        return t.ArrayType(spark_type(given["items"], named))
+    if what == "map":
+        return t.MapType(t.StringType(), spark_type(given["values"], named))
+    logical = given.get("logicalType")
+    if logical == "decimal" and what in {"bytes", "fixed"} and given.get("precision"):
+        return t.DecimalType(given["precision"], given.get("scale", 0))
+    return getattr(t, f"{_SPARKS.get((what, logical)) or _SPARKS[what, None]}Type")()
+
+
+def _union_type(union: list[Any], named: Mapping[str, dict[str, Any]]) -> Any:
+    """The type beside null; of several, one that has them all if they are numbers, else a STRUCT of them."""
+    from pyspark.sql import types as t
+
+    branches = [branch for branch in union if branch != "null"]
+    if len(branches) == 1:
+        return spark_type(branches[0], named)
+    numbers = {kind(resolved(branch, named)) for branch in branches}
+    if numbers == {"int", "long"}:
+        return t.LongType()
+    if numbers == {"float", "double"}:
+        return t.DoubleType()
+    return t.StructType([t.StructField(member_name(branch), spark_type(branch, named)) for branch in branches])
 
 
 def avro_of(columns: Mapping[str, str]) -> dict[str, Any]:
@@ -176,4 +228,4 @@ def _column(avro_type: Any) -> str:
     logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
     if logical == "decimal":
         return f"decimal({avro_type['precision']}, {avro_type.get('scale', 0)})"
-    return _LOGICAL.get(str(logical)) or {"enum": "string", "fixed": "bytes"}.get(found, found)
+    return (_SPARKS.get((found, logical)) or _SPARKS.get((found, None)) or found).lower()

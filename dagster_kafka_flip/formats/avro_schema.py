@@ -12,7 +12,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.formats.ddl import MOST_LEVELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 AvroType: TypeAlias = "str | list[Any] | dict[str, Any]"
 """A type as the Avro specification writes it in JSON: a name, a union, or an object."""
@@ -20,10 +20,7 @@ AvroType: TypeAlias = "str | list[Any] | dict[str, Any]"
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = ("record", "error", "enum", "fixed")
 
-OWN_NAMES = "dagster_kafka_flip_"
-"""Reserved prefix of this package's own type names."""
-
-ANY_NAME = f"{OWN_NAMES}any_name"
+ANY_NAME = "dagster_kafka_flip_any_name"
 """Marks a reader's record that records of every name are read as: one that was made of columns, and has no name."""
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -135,21 +132,6 @@ class AvroSchema:
         return {field["name"]: field["doc"] for field in self.fields or () if field.get("doc")}
 
 
-def map_types(avro_type: AvroType, change: Callable[[dict[str, Any]], dict[str, Any]]) -> AvroType:
-    """A schema with its objects changed, the innermost first. The function may change the object that it is given."""
-    if isinstance(avro_type, str):
-        return avro_type
-    if isinstance(avro_type, list):
-        return [map_types(each, change) for each in avro_type]
-    copy: dict[str, Any] = dict(avro_type)
-    for name in ("items", "values"):
-        if name in copy:
-            copy[name] = map_types(copy[name], change)
-    if "fields" in copy:
-        copy["fields"] = [{**field, "type": map_types(field["type"], change)} for field in copy["fields"]]
-    return change(copy)
-
-
 def resolved(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> AvroType:
     """A type, or the definition if it is the full name of one."""
     return named.get(avro_type, avro_type) if isinstance(avro_type, str) else avro_type
@@ -238,9 +220,6 @@ def _check_name(name: str) -> None:
     if not all(_NAME.fullmatch(part) for part in name.split(".")):
         msg = f"invalid type name {name!r}: between dots, use letters, digits and _, without a leading digit"
         raise ValueError(msg)
-    if name.startswith(OWN_NAMES):
-        msg = f"the name {name!r} is reserved by this package: rename the type"
-        raise ValueError(msg)
 
 
 def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
@@ -297,7 +276,7 @@ def _unreadable(
     if isinstance(defined, list):
         yield from _unreadable_union(defined)
     for _, inner in inside(defined):
-        if inner == "null" and not isinstance(defined, list):
+        if inner in ("null", ["null"]) and not isinstance(defined, list):
             yield "a part of it is always null, but a column needs a type. Give a reader schema without it (schema=)"
         # A union is in its place, not a level.
         yield from _unreadable(inner, named, around, levels + (not isinstance(defined, list)))

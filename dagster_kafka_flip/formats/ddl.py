@@ -22,8 +22,7 @@ _TOKEN = re.compile(
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
-# Types of Spark 4.0, and those added in 4.1 and 4.2.
-_TYPES = frozenset(
+TYPES = frozenset(
     {
         "ARRAY",
         "BIGINT",
@@ -60,6 +59,8 @@ _TYPES = frozenset(
         "VOID",
     }
 )
+"""Types of Spark 4.0, and those added in 4.1 and 4.2."""
+
 # Type names of other systems, and their Spark equivalents.
 _OTHER_NAMES = {
     "BOOL": "BOOLEAN",
@@ -148,7 +149,7 @@ class _Fields:
         # Spark also accepts the struct as a whole.
         if self._seen().upper() == "STRUCT" and self._seen(1) == "<":
             self._type(_WHOLE)
-        elif self._seen().upper() in _TYPES and self._seen(1) in {_END, "<", "("}:
+        elif self._seen().upper() in TYPES and self._seen(1) in {_END, "<", "("}:
             raise _error(f"{self._seen()} is a single type; write fields, such as 'flight INT'")
         else:
             self._fields("", _END)
@@ -217,8 +218,8 @@ class _Fields:
         name = written.upper()
         if written in {_END, *"<>(),:"}:
             raise _error(f"{field} has no type; add one, such as {field} STRING")
-        if name not in _TYPES:
-            near = _OTHER_NAMES.get(name) or next(iter(meant_by(name, _TYPES)), None)
+        if name not in TYPES:
+            near = _OTHER_NAMES.get(name) or next(iter(meant_by(name, TYPES)), None)
             raise _error(f"{field}: {written!r} is not a Spark type{'' if near is None else f'; did you mean {near}?'}")
         keys = self._seen(1).upper() if name == "MAP" else ""
         if name == "INTERVAL":

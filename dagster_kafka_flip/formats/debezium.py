@@ -11,7 +11,7 @@ from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
 from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_types import check_json_types
-from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat, decoded
+from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat, LibraryFormat, decoded
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, forms_of
 from dagster_kafka_flip.settings.arguments import check_arguments
 
@@ -39,7 +39,7 @@ DebeziumMetadata = Literal[
 _OLD_KEY = "__debezium.oldkey"
 
 
-class DebeziumEvents(TruncatingFormat):
+class DebeziumEvents(TruncatingFormat, FunctionFormat):
     """What Debezium's events mean, however they are encoded.
 
     Attributes:
@@ -48,8 +48,6 @@ class DebeziumEvents(TruncatingFormat):
     """
 
     leaves_out = True
-    # For keys, which are JSON.
-    uses_library = True
 
     metadata: tuple[DebeziumMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
     unavailable_value_placeholder: str = PLACEHOLDER
@@ -63,16 +61,33 @@ class DebeziumEvents(TruncatingFormat):
         return placeholder
 
     @abstractmethod
-    def row_columns(self, parsed: Column) -> list[tuple[str, Column]]:
+    def row_struct(self) -> StructType:
         """The columns of the row."""
 
-    @abstractmethod
+    @property
+    def event_options(self) -> dict[str, Any]:
+        """The settings that decide what lands of an event."""
+        texts, name = forms_of(self.unavailable_value_placeholder)
+        return {
+            "metadata": self.metadata,
+            "skip_truncate": self.on_truncate == "skip",
+            "placeholder_texts": texts,
+            "placeholder_uuid": name,
+        }
+
     def metadata_column(self, name: str, parsed: Column) -> Column:
         """A column of `metadata`."""
+        return (parsed if name == "before" else parsed.getField("about")).getField(name)
 
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """The columns of the row, and those of `metadata`."""
-        return [*self.row_columns(parsed), *((name, self.metadata_column(name, parsed)) for name in self.metadata)]
+        """The columns of the row, null if their value was left out, and those of `metadata`."""
+        row = [(name, parsed.getField("row").getField(name)) for name in self.row_names or ()]
+        return [*row, *((name, self.metadata_column(name, parsed)) for name in self.metadata)]
+
+    def key_fields(self, key: Sequence[str]) -> list[Any]:
+        """The columns of the row that are in the key."""
+        names = {name.lower() for name in key}
+        return [field for field in self.row_struct().fields if field.name.lower() in names]
 
     def key_of(self, data: Column, key: Sequence[str]) -> Column:
         """The columns of a key from JSON, with its schema or without; null if one is missing, or would be changed."""
@@ -162,28 +177,12 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
     @property
     def function_options(self) -> dict[str, Any]:
         """The settings that decide what lands."""
-        texts, name = forms_of(self.unavailable_value_placeholder)
-        return {
-            "metadata": self.metadata,
-            "skip_truncate": self.on_truncate == "skip",
-            "show_values": self.show_values,
-            "placeholder_texts": texts,
-            "placeholder_uuid": name,
-        }
+        return {**self.event_options, "show_values": self.show_values}
+
+    def row_struct(self) -> StructType:
+        """The declared columns."""
+        return self.struct()
 
     def column(self, field: StructField, parsed: Column) -> Column:
         """A column of the row; null if its value was left out."""
         return parsed.getField("row").getField(field.name)
-
-    def row_columns(self, parsed: Column) -> list[tuple[str, Column]]:
-        """The declared columns."""
-        return [(field.name, self.column(field, parsed)) for field in self.struct().fields]
-
-    def metadata_column(self, name: str, parsed: Column) -> Column:
-        """A column of `metadata`."""
-        return (parsed if name == "before" else parsed.getField("about")).getField(name)
-
-    def key_fields(self, key: Sequence[str]) -> list[Any]:
-        """The declared columns that are in the key."""
-        names = {name.lower() for name in key}
-        return [field for field in self.struct().fields if field.name.lower() in names]

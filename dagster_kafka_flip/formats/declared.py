@@ -54,9 +54,9 @@ class DeclaredFormat(Format):
         cls.check_types(declared)
         return declared
 
-    @abstractmethod
     def column(self, field: StructField, parsed: Column) -> Column:
-        """The column of a declared field, from what `parse` gave."""
+        """The column of a declared field, from what `row` gave."""
+        return parsed.getField(field.name)
 
     @property
     def column_names(self) -> Sequence[str] | None:

@@ -41,8 +41,6 @@ _VALUE = "_dagster_kafka_flip_value"
 _KEY_PARSED = "_dagster_kafka_flip_key_parsed"
 _VALUE_PARSED = "_dagster_kafka_flip_value_parsed"
 _FRAMED = {"key": "_dagster_kafka_flip_key_framed", "value": "_dagster_kafka_flip_value_framed"}
-_KEY_PREPARED = "_dagster_kafka_flip_key_prepared"
-_VALUE_PREPARED = "_dagster_kafka_flip_value_prepared"
 _KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
 _VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
 _EVENT = "_dagster_kafka_flip_event"
@@ -86,11 +84,10 @@ class Decoder:
 
         if any(form.uses_library for form in self.formats.values()):
             use_library(records.sparkSession)
-        # Each step in a projection of its own, so that Spark takes it only once for each record.
-        for step in (self._frames(), self._prepared()):
-            if step:
-                records = records.select("*", *step)
-        key, value = self._read()
+        # In a projection of their own, so that Spark makes them only once for each record.
+        if frames := self._frames():
+            records = records.select("*", *frames)
+        key, value = map(f.col, self._payloads())
         of_key, of_value = f.col(_KEY_PARSED), f.col(_VALUE_PARSED)
         parsed = records.select(
             "*", self.key_format.parse(key).alias(_KEY_PARSED), self.value_format.parse(value).alias(_VALUE_PARSED)
@@ -141,26 +138,6 @@ class Decoder:
             _FRAMED[side] if isinstance(form, FramedFormat) and form.changes_frame else side
             for side, form in self.formats.items()
         ]
-
-    def _sides(self) -> list[tuple[Format, Column, str]]:
-        """Of key and value: the format, the framed bytes, and the name of the column with what is made of them."""
-        from pyspark.sql import functions as f
-
-        key, value = map(f.col, self._payloads())
-        return [(self.key_format, key, _KEY_PREPARED), (self.value_format, value, _VALUE_PREPARED)]
-
-    def _prepared(self) -> list[Column]:
-        """What the formats make of key and value before they read them."""
-        return [
-            prepared.alias(name) for form, data, name in self._sides() if (prepared := form.prepared(data)) is not None
-        ]
-
-    def _read(self) -> tuple[Column, Column]:
-        """Key and value as the formats read them."""
-        from pyspark.sql import functions as f
-
-        key, value = (data if form.prepared(data) is None else f.col(name) for form, data, name in self._sides())
-        return key, value
 
     def written_with(self) -> list[Column]:
         """The schemas that key and value of a staged DataFrame were written with.
@@ -283,28 +260,12 @@ class Decoder:
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
 
-    @property
-    def explains(self) -> list[str]:
-        """The columns of a staged DataFrame that `explained` needs."""
-        return [*self._payloads(), _KEY_PROBLEM, _VALUE_PROBLEM]
-
-    def explained(self) -> Column:
-        """As `problem`, with more detail. It is slow: only for the few records in a message."""
-        from pyspark.sql import functions as f
-
-        key, value = map(f.col, self._payloads())
-        key_problem = f.substr(f.col(_KEY_PROBLEM), f.lit(len(_OF_KEY) + 1))
-        return f.coalesce(
-            self.value_format.explain(value, f.col(_VALUE_PROBLEM)),
-            f.concat(f.lit(_OF_KEY), self.key_format.explain(key, key_problem)),
-        )
-
     def fields(self, span: int) -> list[FieldWatch]:
         """Returns what observes the fields of values and keys, for formats that declare fields."""
         from pyspark.sql import functions as f
 
         watches: list[FieldWatch] = []
-        key, value = self._read()
+        key, value = map(f.col, self._payloads())
         for form, data, parsed, problem, prefix in (
             (self.value_format, value, _VALUE_PARSED, _VALUE_PROBLEM, ""),
             (self.key_format, key, _KEY_PARSED, _KEY_PROBLEM, "key."),

@@ -126,14 +126,11 @@ def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:
         .where("problem IS NOT NULL")
         .orderBy("topic", "partition", "offset")
         .limit(_NAMED)
-        .select("topic", "partition", "offset", *decoder.explains)
+        .select("topic", "partition", "offset", "problem")
     )
     first = rejected.collect()
     if not first:
         return 0, ""
-    # Only for these few: Spark would explain all records before taking the first ones.
-    few = records.sparkSession.createDataFrame(first, rejected.schema)
-    first = few.select("topic", "partition", "offset", decoder.explained().alias("problem")).collect()
     number = int(counted.get["rejected"])
     named = "; ".join(f"{row['topic']}-{row['partition']} offset {row['offset']}: {row['problem']}" for row in first)
     return number, named + (f"; and {number - len(first)} more" if number > len(first) else "")

@@ -36,14 +36,6 @@ class Format(Settings, ABC):
     uses_library: ClassVar[bool] = False
     """Whether its expressions call the Java library."""
 
-    def prepared(self, data: Column) -> Column | None:
-        """What `parse`, `problem` and `undeclared` are given in place of `data`; None for `data` itself.
-
-        For what each of them would begin with: it is computed once for each record.
-        """
-        del data
-        return None
-
     @abstractmethod
     def parse(self, data: Column) -> Column:
         """The decoded value of a binary column, as one column.
@@ -60,14 +52,9 @@ class Format(Settings, ABC):
         """The reason why a record can't be decoded, as a string column, null if it can; None if all bytes are valid.
 
         Args:
-            data: The binary column, or what `prepared` made of it.
+            data: The binary column.
             parsed: What `parse` gave.
         """
-
-    def explain(self, data: Column, problem: Column) -> Column:
-        """A more detailed reason than `problem`, for the few records in a message."""
-        del data
-        return problem
 
     def as_one(self, parsed: Column) -> Column:
         """The decoded value as one column of the table."""
@@ -87,7 +74,7 @@ class Format(Settings, ABC):
         """Which fields a record has; None for a format without fields.
 
         Args:
-            data: The binary column, or what `prepared` made of it.
+            data: The binary column.
             parsed: What `parse` gave.
         """
         fields = self.fields(self.row(parsed))

@@ -91,13 +91,6 @@ def frames_of(schema: RegisteredSchema) -> list[str]:
     return [each.hex().upper() for each in found]
 
 
-def without_frame(data: Column, digits: str) -> Column:
-    """A payload without its frame, which is given in hexadecimal digits."""
-    from pyspark.sql import functions as f
-
-    return f.substring(data, len(digits) // 2 + 1, 2**31 - 1)
-
-
 def has_frame(data: Column, digits: str) -> Column:
     """Whether a payload has a frame, which is given in hexadecimal digits."""
     from pyspark.sql import functions as f

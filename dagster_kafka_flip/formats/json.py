@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
     from typing_extensions import Self
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
@@ -137,7 +137,3 @@ class JsonFormat(FramedFormat, LibraryFormat):
     def row(self, parsed: Column) -> Column:
         """The declared fields as a struct."""
         return parsed.getField("row")
-
-    def column(self, field: StructField, parsed: Column) -> Column:
-        """The field."""
-        return parsed.getField(field.name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.fields import FIELDS_PER_NUMBER, Seen
+from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.runtime.jvm_library import CATALOG
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class LibraryFormat(DeclaredFormat):
+class FunctionFormat(Format):
     """A format that a function of the library decodes."""
 
     uses_library = True
@@ -28,7 +29,11 @@ class LibraryFormat(DeclaredFormat):
     @property
     @abstractmethod
     def function_options(self) -> dict[str, Any]:
-        """What the function needs to know besides the declared fields."""
+        """What the function needs to know besides the fields."""
+
+    @abstractmethod
+    def struct(self) -> StructType:
+        """The fields that it gives."""
 
     def parse(self, data: Column) -> Column:
         """What the function makes of the record: its values, `problem`, and what `seen` takes."""
@@ -38,6 +43,10 @@ class LibraryFormat(DeclaredFormat):
         """The first rule that the record breaks."""
         del data
         return parsed.getField("problem")
+
+
+class LibraryFormat(DeclaredFormat, FunctionFormat):
+    """A format with declared fields whose function says which of them a record has."""
 
     def seen(self, data: Column, parsed: Column) -> Seen | None:
         """Each declared field, of a STRUCT those inside of it, and the names that are not declared."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,11 +12,13 @@ from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, schema_id, without_frame_problem
-from dagster_kafka_flip.formats.protobuf_compiler import check_packages, compiled
+from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, schema_id
+from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat
+from dagster_kafka_flip.formats.protobuf_compiler import compiled
+from dagster_kafka_flip.formats.protobuf_plan import MisfitError, plan
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
-from dagster_kafka_flip.formats.protobuf_types import MisfitError, check_columns, plan, struct
-from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
+from dagster_kafka_flip.formats.protobuf_types import check_columns, struct
+from dagster_kafka_flip.formats.registered import RegisteredFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
@@ -23,19 +26,19 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import Descriptor
     from pyspark.sql import Column
+    from pyspark.sql.types import StructType
     from typing_extensions import Self
 
-    from dagster_kafka_flip.formats.protobuf_decoding import Messages
     from dagster_kafka_flip.formats.protobuf_schema import ProtobufSchema
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
-# Behind each framed payload: how many of its first bytes were in a header.
-_LENGTH_BYTES = 4
+# Behind each payload, if ids may be in headers: how many of its first bytes were in one.
+_LENGTH_DIGITS = 10
 
 
-class ProtobufFormat(RegisteredFormat):
-    """Decodes Protobuf's binary encoding into columns, with the package protobuf on Spark's executors.
+class ProtobufFormat(RegisteredFormat, FunctionFormat):
+    """Decodes Protobuf's binary encoding into columns.
 
     A value becomes one column per field of the message; a key is one column.
 
@@ -61,6 +64,7 @@ class ProtobufFormat(RegisteredFormat):
         declared: The descriptor set; None for the subject's latest.
     """
 
+    function = "decode_protobuf"
     kind: ClassVar[str] = "PROTOBUF"
     kind_name: ClassVar[str] = "Protobuf"
     reader_option: ClassVar[str] = "descriptor_set"
@@ -161,11 +165,6 @@ class ProtobufFormat(RegisteredFormat):
             return None
         return cls(base64.b64decode(declared), message=description["message"]).with_book_of(description)
 
-    @property
-    def changes_frame(self) -> bool:
-        """Whether `framed` adds to the payload."""
-        return self.is_framed
-
     def framed(self, data: Column, headers: Column) -> Column:
         """Key or value after its frame, followed by the number of bytes that came from a header.
 
@@ -173,62 +172,36 @@ class ProtobufFormat(RegisteredFormat):
         """
         from pyspark.sql import functions as f
 
-        if not self.is_framed:
+        if not self.changes_frame:
             return data
         whole = super().framed(data, headers)
-        in_header = f.octet_length(whole) - f.octet_length(data)
-        return f.concat(whole, f.unhex(f.lpad(f.hex(in_header), 2 * _LENGTH_BYTES, "0")))
+        in_header = (f.octet_length(whole) - f.octet_length(data)).cast("string")
+        return f.concat(whole, f.lpad(in_header, _LENGTH_DIGITS, "0").cast("binary"))
 
     def frame(self, data: Column) -> Column:
         """The frame of a framed payload; null if it has none."""
-        return frame(_without_length(data))
-
-    def parse(self, data: Column) -> Column:
-        """The decoded message and the reason why there is none; it is decoded once, in Python."""
-        from pyspark import cloudpickle
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        from dagster_kafka_flip.formats import protobuf_decoding
-
-        # Executors don't have this package.
-        cloudpickle.register_pickle_by_value(protobuf_decoding)
-        result = StructType([StructField("content", struct(self.reader)), StructField("problem", StringType())])
-        if self.is_framed:
-            decode = protobuf_decoding.decoding(self._schemas(), None, UNKNOWN_SCHEMA)
-        else:
-            own = (self._schema.for_decoding, self.reader.full_name, plan(self.reader, self.reader))
-            decode = protobuf_decoding.decoding(None, own, UNKNOWN_SCHEMA)
-        # Not with Arrow: in Spark 4.0 it turns NaN into null. And Spark would decode a record twice if it might.
-        return f.udf(decode, result, useArrow=False).asNondeterministic()(data)
-
-    def _schemas(self) -> dict[bytes, tuple[str, Messages | str]]:
-        """How to decode records, by frame; the reason, as a string, if they can't be decoded."""
-        check_packages(with_compiler=True)
-        declared, name = self.declared or b"", self.reader.full_name
-        return {
-            bytes.fromhex(digits): (f"schema {schema_id(digits)}", _messages_of(digits, found, declared, name))
-            for digits, found in self.book.known.items()
-        }
-
-    def problem(self, data: Column, parsed: Column) -> Column | None:
-        """Why a record can't be decoded."""
         from pyspark.sql import functions as f
 
-        problem = parsed.getField("problem")
+        if not self.changes_frame:
+            return frame(data)
+        return frame(f.substr(data, f.lit(1), f.octet_length(data) - f.lit(_LENGTH_DIGITS)))
+
+    @property
+    def function_options(self) -> dict[str, Any]:
+        """How to read the messages of each schema, by frame; without a registry only those of the reader's."""
         if not self.is_framed:
-            return problem
-        own = _without_length(data)
-        return (
-            f.when(data.isNull() | problem.isNull(), f.lit(None).cast("string"))
-            .when(frame(own).isNull(), without_frame_problem(own, self.schema_id_in))
-            .when(problem.startswith(UNKNOWN_SCHEMA), f.raise_error(problem).cast("string"))
-            .otherwise(problem)
-        )
+            return {"writers": {"": {"schema": _described(self.reader, plan(self.reader, self.reader))}}}
+        declared, name = self.declared or b"", self.reader.full_name
+        writers = {digits: _writer(digits, found, declared, name) for digits, found in self.book.known.items()}
+        return {"writers": writers, "schema_id_in": self.schema_id_in}
 
-    def as_one(self, parsed: Column) -> Column:
-        """The message as one STRUCT."""
-        return parsed.getField("content")
+    def struct(self) -> StructType:
+        """The message's fields."""
+        return struct(self.reader)
+
+    def row(self, parsed: Column) -> Column:
+        """The message as a struct."""
+        return parsed.getField("row")
 
     def comments(self) -> Mapping[str, str]:
         """The comment of each field."""
@@ -236,43 +209,37 @@ class ProtobufFormat(RegisteredFormat):
 
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """One column for each field of the message."""
-        content = self.as_one(parsed)
-        return [(field.name, content.getField(field.name)) for field in self.reader.fields]
+        return [(field.name, parsed.getField(field.name)) for field in self.reader.fields]
 
 
-def _without_length(data: Column) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.substr(data, f.lit(1), f.octet_length(data) - f.lit(_LENGTH_BYTES))
+def _described(reader: Descriptor, messages: Sequence[Any], reasons: Mapping[str, str | None] = {}) -> str:
+    return json.dumps({"message": reader.full_name, "plan": messages, "reasons": reasons})
 
 
 @lru_cache(maxsize=1024)
-def _messages_of(digits: str, found: RegisteredSchema | None, declared: bytes, name: str) -> Messages | str:
-    """How to decode the records of a schema; the reason, as a string, if they can't be decoded."""
+def _writer(digits: str, found: RegisteredSchema | None, declared: bytes, name: str) -> Mapping[str, str]:
+    """How the Java library decodes the records of a schema, or why it can't."""
     what = f"schema {schema_id(digits)}"
     if found is None:
-        return f"the registry has no {what}"
+        return {"problem": f"the registry has no {what}"}
     if found.kind != "PROTOBUF":
-        return f"{what} has the type {found.kind}; ProtobufFormat reads only Protobuf"
+        return {"problem": f"{what} has the type {found.kind}; ProtobufFormat reads only Protobuf"}
     try:
         schema = schema_of(compiled(found.text, found.references))
     except ValueError as error:
-        return f"{what}: {error}"
-    reader = schema_of(declared).message(name)
-    return schema.for_decoding, {
-        indexes: _readable(schema, written, reader) for indexes, written in schema.by_indexes().items()
-    }
-
-
-def _readable(schema: ProtobufSchema, name: str | None, reader: Descriptor) -> Any:
-    """The name of a written message and how to read it; the reason, as a string, if it can't be read."""
-    if name is None:
-        return (
-            "has ambiguous message indexes here: Confluent's clients count messages after a map or a group differently"
-        )
-    if name != reader.full_name:
-        return f"is a {name} here, but the reader schema is {reader.full_name}"
-    try:
-        return name, plan(schema.message(name), reader)
-    except MisfitError as error:
-        return f"can't be read as the reader schema: {error}"
+        return {"problem": f"{what}: {error}"}
+    reader, messages, reasons = schema_of(declared).message(name), [], {}
+    for indexes, written in schema.by_indexes().items():
+        reason = None
+        if written is None:
+            reason = "has ambiguous message indexes here: Confluent's clients count messages after a map or a group "
+            reason += "differently"
+        elif written != name:
+            reason = f"is a {written} here, but the reader schema is {name}"
+        else:
+            try:
+                messages = plan(schema.message(name), reader)
+            except MisfitError as error:
+                reason = f"can't be read as the reader schema: {error}"
+        reasons[str(list(indexes))] = reason and f"{what} {reason}"
+    return {"name": what, "schema": _described(reader, messages, reasons)}

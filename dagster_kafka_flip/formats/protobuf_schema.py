@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.protobuf_compiler import check_packages, with_known_files
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # What FileDescriptorProto and DescriptorProto call their messages, in the paths of comments.
 _FILES_MESSAGES, _MESSAGES, _FIELDS = 4, 3, 2
 
-_GROUP, _ENUM, _INT32 = 10, 14, 5
+_GROUP = 10
 
 
 class ProtobufSchema:
@@ -93,22 +93,9 @@ class ProtobufSchema:
                     return _comments(file, path, message)
         return {}
 
-    @cached_property
-    def for_decoding(self) -> bytes:
-        """The descriptor set with numbers for enums, and without what decoding does not need.
-
-        A number that a closed enum does not have would become an unknown field, and be lost.
-        """
-        from google.protobuf.descriptor_pb2 import FileDescriptorSet
-
-        plain = FileDescriptorSet()
-        plain.CopyFrom(self._set)
-        for file in plain.file:
-            for unneeded in ("source_code_info", "service", "extension"):
-                file.ClearField(unneeded)
-            for message in file.message_type:
-                _without_enums(message)
-        return plain.SerializeToString(deterministic=True)
+    def serialized(self) -> bytes:
+        """The descriptor set, with all files that are imported."""
+        return self._set.SerializeToString()
 
 
 @lru_cache(maxsize=256)
@@ -169,14 +156,3 @@ def _comments(file: FileDescriptorProto, path: tuple[int, ...], message: Descrip
     }
     found = {field.name: texts.get((*path, _FIELDS, index), "") for index, field in enumerate(message.field)}
     return {name: text for name, text in found.items() if text}
-
-
-def _without_enums(message: DescriptorProto) -> None:
-    message.ClearField("extension")
-    for field in message.field:
-        if field.type == _ENUM:
-            field.type = _INT32  # pyright: ignore[reportAttributeAccessIssue]
-            field.ClearField("type_name")
-            field.ClearField("default_value")
-    for inner in message.nested_type:
-        _without_enums(inner)

@@ -1,4 +1,4 @@
-"""Protobuf's types as columns, and how a writer's message is read as the reader's."""
+"""Protobuf's types as columns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from pyspark.sql.types import DataType, StructType
-
-    from dagster_kafka_flip.formats.protobuf_decoding import FieldPlan, Plan
 
 _KINDS = {
     "double": "double",
@@ -33,32 +31,21 @@ _KINDS = {
     "sint64": "bigint",
 }
 
-# A larger type holds each of these values exactly. An enum is a number.
-_WIDENS = {
-    "int": {"bigint", "decimal", "enum"},
-    "enum": {"int", "bigint", "decimal"},
-    "bigint": {"decimal"},
-    "float": {"double"},
-}
-
 _WRAPPERS = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WELL_KNOWN = {
-    "google.protobuf.Timestamp": ("timestamp", None),
-    "google.protobuf.Duration": ("duration", None),
-    "google.protobuf.Struct": ("json", "Struct"),
-    "google.protobuf.Value": ("json", "Value"),
-    "google.protobuf.ListValue": ("json", "ListValue"),
-    **{f"google.protobuf.{name}Value": ("wrapper", None) for name in _WRAPPERS},
+    "google.protobuf.Timestamp": "timestamp",
+    "google.protobuf.Duration": "duration",
+    "google.protobuf.Struct": "struct",
+    "google.protobuf.Value": "value",
+    "google.protobuf.ListValue": "list",
+    **{f"google.protobuf.{name}Value": "wrapper" for name in _WRAPPERS},
 }
 
-_OWN_MEANING = {"timestamp", "duration", "wrapper", "json"}
+OWN_MEANING = frozenset(_WELL_KNOWN.values())
+"""The kinds of messages that are not a STRUCT of their fields."""
 
 # Messages that hold several of the same kind, several levels deep, would be columns without end.
 _MOST_FIELDS = 10_000
-
-
-class MisfitError(Exception):
-    """Why a writer's message can't be read as the reader's."""
 
 
 # Protobuf's own limit when it parses.
@@ -97,93 +84,6 @@ def struct(message: Descriptor) -> StructType:
     return StructType([StructField(field.name, _data_type(field)) for field in message.fields])
 
 
-def plan(writer: Descriptor, reader: Descriptor) -> Plan:
-    """How to read a writer's message as the reader's, which has been checked.
-
-    Raises:
-        MisfitError: A field has another type.
-    """
-    return "message", [_field_plan(writer, field, reader.name) for field in reader.fields]
-
-
-def _field_plan(writer: Descriptor, field: FieldDescriptor, path: str) -> FieldPlan:
-    path = f"{path}.{field.name}"
-    if field.number not in writer.fields_by_number:
-        return None, "always", ("plain", None), None
-    written = writer.fields_by_number[field.number]
-    if shape_of(written) != shape_of(field):
-        raise _misfit(path, written, field)
-    if shape_of(field) == "map":
-        value = _value_plan(entry_of(written, "value"), entry_of(field, "value"), f"{path}{{}}")
-        return (
-            written.name,
-            "map",
-            value,
-            _value_plan(entry_of(written, "key"), entry_of(field, "key"), f"{path}{{key}}"),
-        )
-    if shape_of(field) == "repeated":
-        return written.name, "repeated", _value_plan(written, field, f"{path}[]"), None
-    return written.name, "optional" if written.has_presence else "always", _value_plan(written, field, path), None
-
-
-def _value_plan(written: FieldDescriptor, field: FieldDescriptor, path: str) -> Plan:
-    has, wants = kind_of(written), kind_of(field)
-    is_message = wants in {"message", "empty"}
-    if {has, wants} & _OWN_MEANING:
-        # Messages of other meanings have the same fields: Timestamp and Duration.
-        if has != wants or _described(written) != _described(field):
-            raise _misfit(path, written, field)
-    elif is_message and has in {"message", "empty"}:
-        if wants == "empty":
-            return "empty", None
-        inner = message_of(field)
-        return "message", [_field_plan(message_of(written), each, path) for each in inner.fields]
-    elif has != wants and wants not in _WIDENS.get(has, ()):
-        raise _misfit(path, written, field)
-    if wants == "enum":
-        _check_enum(written, field, path)
-        return "enum", {**_numbers(written), **_numbers(field)}
-    if wants == "wrapper":
-        return "wrapper", _value_plan(entry_of(written, "value"), entry_of(field, "value"), path)
-    if wants == "json":
-        return "json", _WELL_KNOWN[message_of(field).full_name][1]
-    return (wants, None) if wants in {"decimal", "string", "timestamp", "duration"} else ("plain", None)
-
-
-def _numbers(field: FieldDescriptor) -> dict[int, str]:
-    """The names of an enum by number; of names for the same number the first one."""
-    if field.enum_type is None:
-        return {}
-    found: dict[int, str] = {}
-    for value in field.enum_type.values:
-        found.setdefault(value.number, value.name)
-    return found
-
-
-def _check_enum(written: FieldDescriptor, field: FieldDescriptor, path: str) -> None:
-    """Refuses enums in which a name means two numbers: by its number, a value would become another one."""
-    if written.enum_type is None or field.enum_type is None:
-        return
-    numbers = {value.name: value.number for value in field.enum_type.values}
-    for value in written.enum_type.values:
-        number = numbers.get(value.name, value.number)
-        if number != value.number:
-            msg = f"the enum of the field {path} ({field.number}) has {value.name} as {value.number}, not as {number}"
-            raise MisfitError(msg)
-
-
-def _misfit(path: str, written: FieldDescriptor, field: FieldDescriptor) -> MisfitError:
-    return MisfitError(f"the field {path} ({field.number}) is {_described(written)}, not {_described(field)}")
-
-
-def _described(field: FieldDescriptor) -> str:
-    if shape_of(field) == "map":
-        return f"map<{_described(entry_of(field, 'key'))}, {_described(entry_of(field, 'value'))}>"
-    named = field.message_type or field.enum_type
-    name = named.full_name if named is not None else _type_name(field)
-    return f"repeated {name}" if shape_of(field) == "repeated" else name
-
-
 def shape_of(field: FieldDescriptor) -> str:
     """Whether a field is `single`, `repeated` or a `map`."""
     if not _is_repeated(field):
@@ -210,18 +110,38 @@ def message_of(field: FieldDescriptor) -> Descriptor:
     return found
 
 
+def is_required(field: Any) -> bool:
+    """Whether a message is wrong without the field."""
+    return field.is_required if hasattr(field, "is_required") else field.label == field.LABEL_REQUIRED
+
+
+def is_proto2(field: Any) -> bool:
+    """Whether it is a field of proto2, whose strings Protobuf does not check."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    return FileDescriptorProto.FromString(field.file.serialized_pb).syntax in {"", "proto2"}
+
+
 def kind_of(field: FieldDescriptor) -> str:
     """What kind of column a single value becomes."""
     if field.message_type is None:
-        return _KINDS[_type_name(field)]
-    known = _WELL_KNOWN.get(field.message_type.full_name)
-    if known is not None and _is_genuine(field.message_type):
-        return known[0]
-    return "message" if field.message_type.fields else "empty"
+        return _KINDS[type_name(field)]
+    kind = meaning_of(field.message_type)
+    return "message" if kind in {"row", "entry"} else kind
 
 
-def _type_name(field: FieldDescriptor) -> str:
-    """What a scalar's type is called in Protobuf's language."""
+def meaning_of(message: Descriptor) -> str:
+    """What a message means: a `row`, a map's `entry`, something `empty`, or one of OWN_MEANING."""
+    known = _WELL_KNOWN.get(message.full_name)
+    if known is not None and _is_genuine(message):
+        return known
+    if message.GetOptions().map_entry:
+        return "entry"
+    return "row" if message.fields else "empty"
+
+
+def type_name(field: FieldDescriptor) -> str:
+    """What its type is called in Protobuf's descriptors."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
     return FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()  # pyright: ignore[reportArgumentType]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -26,7 +26,9 @@ from dagster_kafka_flip.settings.option_texts import check_texts, refused, texts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dagster_kafka_flip.formats.format import Format, OnError
+    from dagster_kafka_flip.formats.format import Format
+
+    Option = Callable[[str, str], dict[str, Any]] | str
 
 _NAMES = ("format", "value.format", "value.fields-include", "key.format", "key.fields", "key.fields-prefix")
 
@@ -41,49 +43,13 @@ _NO_FORMATS = {
         "Flink's needs a compiled Java class, which is not supported: set value_format=ProtobufFormat(...) instead"
     ),
 }
+# The formats of changes, and what keys beside them are in.
+_CHANGES = {
+    **dict.fromkeys(("debezium-json", "maxwell-json", "canal-json", "ogg-json"), "json"),
+    "debezium-avro-confluent": "avro-confluent",
+}
 _IN_CODE = "set value_format or key_format to AvroFormat(registry=SchemaRegistry(...)) instead"
-
 _OF_SINKS = "it is only for writing to Kafka; remove it"
-_OF_JSON_SINKS = (
-    "map-null-key.mode",
-    "map-null-key.literal",
-    "encode.decimal-as-plain-number",
-    "encode.ignore-null-fields",
-)
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What is left of a format's own options; each is taken once.
-
-    Attributes:
-        prefix: Of their names, such as `value.json.`.
-        left: The options by name without the prefix.
-    """
-
-    prefix: str
-    # It may hold secrets.
-    left: dict[str, str] = field(repr=False)
-
-    def text(self, name: str) -> str | None:
-        return self.left.pop(name, None)
-
-    def truth(self, name: str) -> bool:
-        text = self.left.pop(name, None)
-        return text is not None and truth(self.prefix + name, text)
-
-    def refuse(self, name: str, why: str) -> None:
-        if name in self.left:
-            raise refused(self.prefix + name, why)
-
-    def character(self, name: str) -> str | None:
-        text = self.left.pop(name, None)
-        if text is not None and len(text) != 1:
-            raise refused(self.prefix + name, f"expected one character, not {text!r}")
-        return text
-
-    def on_error(self) -> OnError:
-        return "null" if self.truth("ignore-parse-errors") else "fail"
 
 
 def is_of_formats(name: str) -> bool:
@@ -121,7 +87,7 @@ def formats_of(options: Mapping[str, str], schema: str) -> tuple[Format | None, 
 def _why_unknown(name: str, prefixes: set[str]) -> str:
     """Why there is no such option; of a format's, how the options of the formats that were chosen begin."""
     kind = re.sub(r"^(?:key|value)\.", "", name).partition(".")[0]
-    if kind in _OWN:
+    if kind in _FORMATS:
         begin = " or ".join(sorted(each for each in prefixes if not each.endswith(".None.")))
         return f"it is an option of the format {kind}; options of the formats that are set here begin with {begin}"
     return f"unknown; {near_names(name, _NAMES)}"
@@ -172,285 +138,301 @@ def _value_fields(given: dict[str, str], columns: Mapping[str, str], keys: Mappi
     return {name: column for name, column in columns.items() if name not in keys}
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What a format is made of.
+
+    Attributes:
+        option: The option that names the format.
+        prefix: Of the names of its own options, such as `value.json.`.
+        columns: The DDL after the name, by name.
+        given: What its own options give.
+        texts: Their texts, by name without the prefix.
+    """
+
+    option: str
+    prefix: str
+    columns: Mapping[str, str]
+    given: dict[str, Any]
+    texts: Mapping[str, str]
+
+    @property
+    def ddl(self) -> str:
+        quoted = {name.replace("`", "``"): column for name, column in self.columns.items()}
+        return ", ".join(f"`{name}` {column}" for name, column in quoted.items())
+
+    def refused(self, name: str, why: str) -> ConfigurationError:
+        return refused(self.prefix + name, why)
+
+
 def _format(option: str, kind: str, side: str, given: dict[str, str], columns: Mapping[str, str]) -> Format:
-    make = _FORMATS.get(kind)
     if kind in _NO_FORMATS:
         raise refused(option, f"{kind}: {_NO_FORMATS[kind]}")
-    if make is None:
+    if kind not in _FORMATS:
         raise refused(option, f"unknown format {kind!r}; valid formats: {', '.join(_FORMATS)}")
+    if side == "key." and kind in _CHANGES:
+        raise refused(option, f"{kind} decodes values: only they are changes; set {_CHANGES[kind]}")
+    make, options = _FORMATS[kind]
     prefix = f"{side}{kind}."
-    own = _Options(
-        prefix, {name.removeprefix(prefix): given.pop(name) for name in list(given) if name.startswith(prefix)}
-    )
+    texts = {name.removeprefix(prefix): given.pop(name) for name in list(given) if name.startswith(prefix)}
+    taken: dict[str, Any] = {}
+    for name, text in texts.items():
+        read = options.get(name, options.get(f"{name.partition('.')[0]}."))
+        if read is None:
+            names = [prefix + each for each, known in options.items() if not isinstance(known, str)]
+            raise refused(prefix + name, f"unknown; {near_names(prefix + name, names)}")
+        if isinstance(read, str):
+            raise refused(prefix + name, read.format(prefix=prefix))
+        taken |= read(prefix + name, text)
     cut = given.get("key.fields-prefix", "") if side == "key." else ""
-    form = make(own, {name.removeprefix(cut): column for name, column in columns.items()}, side == "key.")
-    for name in own.left:
-        raise refused(prefix + name, f"unknown; {near_names(prefix + name, [prefix + each for each in _OWN[kind]])}")
-    return form
-
-
-def _ddl(columns: Mapping[str, str]) -> str:
-    quoted = {name.replace("`", "``"): column for name, column in columns.items()}
-    return ", ".join(f"`{name}` {column}" for name, column in quoted.items())
-
-
-def _json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    del is_key
-    if own.truth("fail-on-missing-field"):
-        raise refused(f"{own.prefix}fail-on-missing-field", "remove it, and declare such columns NOT NULL")
-    _check_json(own)
-    own.refuse("decode.json-parser.enabled", "Spark has only one parser; remove it")
-    return JsonFormat(_ddl(columns), on_error=own.on_error())
-
-
-def _debezium_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    _check_changes(own, is_key)
-    # Each record shows it.
-    own.truth("schema-include")
-    return DebeziumFormat(_ddl(columns), on_error=own.on_error())
-
-
-def _debezium_avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    if is_key:
-        raise refused("key.format", "debezium-avro-confluent decodes values: only they are changes; set avro-confluent")
-    own.refuse(
-        "schema", "it is the schema of the whole event; set value_format to DebeziumAvroFormat(schema, ...) instead"
-    )
-    # A record does not contain the unit, and the wrong one would give other times.
-    if names := times_of(columns):
-        raise refused(
-            f"{own.prefix.removesuffix('debezium-avro-confluent.')}format",
-            f"the unit of {', '.join(names)} is not known; set value_format to DebeziumAvroFormat(registry=...)",
-        )
-    form = _avro_confluent(own, columns, is_key)
-    row: Any = avro_of(columns)
-    sides = [{"name": "before", "type": ["null", row], "default": None}]
-    sides.append({"name": "after", "type": ["null", row["name"]], "default": None})
-    event = {"type": "record", "name": "Envelope", "fields": [*sides, {"name": "op", "type": "string"}]}
-    return DebeziumAvroFormat(event, registry=form.registry)
-
-
-def _maxwell_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    _check_changes(own, is_key)
-    return MaxwellFormat(_ddl(columns), on_error=own.on_error())
-
-
-def _canal_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    _check_changes(own, is_key)
-    database, table = own.text("database.include"), own.text("table.include")
-    for name, text in (("database.include", database), ("table.include", table)):
-        # Flink's is a regular expression.
-        if text is not None and not re.fullmatch(r"[\w-]+", text):
-            raise refused(f"{own.prefix}{name}", f"expected one name, not a pattern such as {text!r}")
-    try:
-        return CanalFormat(_ddl(columns), database=database, table=table, on_error=own.on_error())
-    except ConfigurationError as error:
-        raise refused(f"{own.prefix.removesuffix('canal-json.')}format", str(error)) from None
-
-
-def _ogg_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    _check_changes(own, is_key)
-    return OggFormat(_ddl(columns), on_error=own.on_error())
-
-
-def _check_json(own: _Options) -> None:
-    """Takes the options that all formats in JSON have."""
-    # Spark reads both.
-    if (standard := own.text("timestamp-format.standard")) not in {None, "SQL", "ISO-8601"}:
-        raise refused(f"{own.prefix}timestamp-format.standard", f"expected SQL or ISO-8601, not {standard!r}")
-    for name in _OF_JSON_SINKS:
-        own.refuse(name, _OF_SINKS)
-
-
-def _check_changes(own: _Options, is_key: bool) -> None:
-    """Takes the options that all formats of changes in JSON have."""
-    kind = own.prefix.removeprefix("key.").removeprefix("value.").rstrip(".")
-    if is_key:
-        raise refused("key.format", f"{kind} decodes values: only they are changes; set json")
-    _check_json(own)
-
-
-def _csv(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    del is_key
-    own.refuse("write-bigdecimal-in-scientific-notation", _OF_SINKS)
-    own.refuse("array-element-delimiter", "a field holds one value: declare it STRING, and split it in the transform")
-    characters: dict[str, Any] = {}
-    if (delimiter := own.text("field-delimiter")) is not None:
-        characters["delimiter"] = _unescaped(f"{own.prefix}field-delimiter", delimiter)
-    quote = own.character("quote-character")
-    if own.truth("disable-quote-character"):
-        if quote is not None:
-            raise refused(
-                f"{own.prefix}quote-character", f"'{own.prefix}disable-quote-character' is true; set one of them"
-            )
-        characters["quote"] = None
-    elif quote is not None:
-        characters["quote"] = quote
-    return CsvFormat(
-        _ddl(columns),
-        **characters,
-        escape=own.character("escape-character"),
-        null_literal=own.text("null-literal"),
-        allow_comments=own.truth("allow-comments"),
-        on_error=own.on_error(),
+    return make(
+        _Made(option, prefix, {name.removeprefix(cut): column for name, column in columns.items()}, taken, texts)
     )
 
 
-def _raw(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    charset = own.text("charset") or "UTF-8"
-    own.refuse("endianness", "numbers can't be read from raw bytes; remove it")
-    name, column = next(iter(columns.items()))
-    kind = re.split(r"\W", column, maxsplit=1)[0].upper()
-    option = f"{own.prefix.removesuffix('raw.')}format"
-    if len(columns) != 1:
-        raise refused(option, f"raw is for one column, and there are {', '.join(columns)}")
-    if kind not in {"BINARY", "STRING"}:
-        raise refused(
-            option, f"raw reads BINARY and STRING, not {kind}: declare {name} BINARY, and cast it in the transform"
-        )
-    if not is_key and name != _VALUE:
-        raise refused(option, f"a raw value is the column {_VALUE}: declare {_VALUE} {kind} instead of {name}")
-    if kind == "BINARY":
-        return RawFormat()
-    if charset.upper() not in _UTF_8:
-        raise refused(
-            f"{own.prefix}charset", f"STRING is UTF-8, not {charset!r}: declare BINARY, and decode it in the transform"
-        )
-    return StringFormat()
+# --- what options give ---------------------------------------------------------------------------------------------
 
 
-def _avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
-    del is_key
-    if (encoding := own.text("encoding")) not in {None, "binary"}:
-        raise refused(f"{own.prefix}encoding", f"only binary is supported, not {encoding!r}")
-    own.refuse("codec", "it is for Avro files; remove it")
-    # A record does not contain the unit, and the wrong one would give other times.
-    if "schema" not in own.left and (names := times_of(columns)):
-        raise refused(
-            f"{own.prefix}schema",
-            f"missing; it says whether {', '.join(names)} is in milliseconds (as Flink writes it) or microseconds",
-        )
-    return AvroFormat(_reader(own, columns))
+def _text(name: str, text: str) -> str:
+    del name
+    return text
 
 
-def _avro_confluent(own: _Options, columns: Mapping[str, str], is_key: bool) -> AvroFormat:
-    del is_key
-    own.refuse("subject", f"{_OF_SINKS}; records name their schemas, and the columns are the reader schema")
-    for name in list(own.left):
-        if name.startswith("ssl."):
-            own.refuse(name, f"Java key stores are not supported: convert it to PEM, and {_IN_CODE}")
-        if name.startswith("properties."):
-            own.refuse(name, f"it has no equivalent: {_IN_CODE}")
-    own.refuse("schema-registry.url", f"its name is now {own.prefix}url")
-    url = own.text("url")
-    if url is None:
-        raise refused(f"{own.prefix}url", "missing; set it to the schema registry's URL")
-    login = {**_user(own), **_token(own)}
-    try:
-        registry = SchemaRegistry(url=url, **login)
-    except ConfigurationError as error:
-        raise refused(f"{own.prefix}url", str(error)) from None
-    return AvroFormat(_reader(own, columns), registry=registry)
+def _gives(argument: str, read: Callable[[str, str], Any] = _text) -> Option:
+    return lambda name, text: {argument: read(name, text)}
 
 
-def _reader(own: _Options, columns: Mapping[str, str]) -> str | dict[str, Any]:
-    """The reader schema: that of the option `schema`, else that of the columns."""
-    if own.truth("timestamp_mapping.legacy"):
-        raise refused(
-            f"{own.prefix}timestamp_mapping.legacy",
-            "remove it, and declare TIMESTAMP for Avro's timestamps and TIMESTAMP_NTZ for its local timestamps",
-        )
-    schema = own.text("schema")
-    if schema is None:
-        return avro_of(columns)
-    try:
-        problem = misfit(columns, schema)
-    except ConfigurationError as error:
-        raise refused(f"{own.prefix}schema", str(error)) from None
-    if problem is not None:
-        raise refused(f"{own.prefix}schema", f"it does not match the columns: {problem}")
-    return schema
+def _changes_nothing(*texts: str) -> Option:
+    """An option whose texts are all the same here."""
 
-
-def _user(own: _Options) -> dict[str, Any]:
-    source, user_info = own.text("basic-auth.credentials-source"), own.text("basic-auth.user-info")
-    if source not in {None, "USER_INFO"}:
-        raise refused(f"{own.prefix}basic-auth.credentials-source", "only USER_INFO is supported")
-    if user_info is None:
-        if source is not None:
-            raise refused(f"{own.prefix}basic-auth.user-info", "missing; USER_INFO needs it, as user:password")
+    def read(name: str, text: str) -> dict[str, Any]:
+        if text not in texts:
+            raise refused(name, f"expected {' or '.join(texts)}, not {text!r}")
         return {}
-    user, colon, password = user_info.partition(":")
-    if not (user and colon):
-        raise refused(f"{own.prefix}basic-auth.user-info", "expected user:password")
-    return {"username": user, "password": password}
+
+    return read
 
 
-def _token(own: _Options) -> dict[str, Any]:
-    source, token = own.text("bearer-auth.credentials-source"), own.text("bearer-auth.token")
-    if source not in {None, "STATIC_TOKEN"}:
-        raise refused(f"{own.prefix}bearer-auth.credentials-source", f"only STATIC_TOKEN is supported; {_IN_CODE}")
-    if token is None and source is not None:
-        raise refused(f"{own.prefix}bearer-auth.token", "missing; STATIC_TOKEN needs it")
-    return {} if token is None else {"bearer_token": token}
+def _either(name: str, text: str) -> dict[str, Any]:
+    """An option that changes nothing, whether it is true or false."""
+    truth(name, text)
+    return {}
 
 
-# A format to come is added here, and its options below.
-_FORMATS: Mapping[str, Callable[[_Options, Mapping[str, str], bool], Format]] = {
-    "raw": _raw,
-    "json": _json,
-    "csv": _csv,
-    "avro": _avro,
-    "avro-confluent": _avro_confluent,
-    "debezium-json": _debezium_json,
-    "debezium-avro-confluent": _debezium_avro,
-    "maxwell-json": _maxwell_json,
-    "canal-json": _canal_json,
-    "ogg-json": _ogg_json,
-}
-_OWN: Mapping[str, tuple[str, ...]] = {
-    "raw": ("charset",),
-    "json": ("fail-on-missing-field", "ignore-parse-errors", "timestamp-format.standard"),
-    "csv": (
-        "field-delimiter",
-        "disable-quote-character",
-        "quote-character",
-        "allow-comments",
-        "ignore-parse-errors",
-        "escape-character",
-        "null-literal",
-    ),
-    "avro": ("encoding", "schema", "timestamp_mapping.legacy"),
-    "avro-confluent": (
-        "url",
-        "schema",
-        "basic-auth.credentials-source",
-        "basic-auth.user-info",
-        "bearer-auth.credentials-source",
-        "bearer-auth.token",
-        "timestamp_mapping.legacy",
-    ),
-    "debezium-json": ("schema-include", "ignore-parse-errors", "timestamp-format.standard"),
-    "debezium-avro-confluent": (
-        "url",
-        "basic-auth.credentials-source",
-        "basic-auth.user-info",
-        "bearer-auth.credentials-source",
-        "bearer-auth.token",
-    ),
-    "maxwell-json": ("ignore-parse-errors", "timestamp-format.standard"),
-    "canal-json": ("database.include", "table.include", "ignore-parse-errors", "timestamp-format.standard"),
-    "ogg-json": ("ignore-parse-errors", "timestamp-format.standard"),
-}
+def _is_false(why: str) -> Option:
+    def read(name: str, text: str) -> dict[str, Any]:
+        if truth(name, text):
+            raise refused(name, why)
+        return {}
+
+    return read
+
+
+def _on_error(name: str, text: str) -> str:
+    return "null" if truth(name, text) else "fail"
+
+
+def _character(name: str, text: str) -> str:
+    if len(text) != 1:
+        raise refused(name, f"expected one character, not {text!r}")
+    return text
+
 
 _ESCAPES = {r"\t": "\t", r"\\": "\\", r"\n": "\n", r"\r": "\r", r"\"": '"', r"\'": "'"}
 
 
-def _unescaped(option: str, text: str) -> str:
+def _unescaped(name: str, text: str) -> str:
     r"""A character that may be written as in Java, such as `\t` or `\u0001`."""
     if match := re.fullmatch(r"\\u+([0-9a-fA-F]{4})", text):
         return chr(int(match[1], 16))
-    found = _ESCAPES.get(text, text)
-    if len(found) != 1:
-        raise refused(option, f"expected one character, not {text!r}")
-    return found
+    return _character(name, _ESCAPES.get(text, text))
+
+
+def _one_name(name: str, text: str) -> str:
+    # Flink's is a regular expression.
+    if not re.fullmatch(r"[\w-]+", text):
+        raise refused(name, f"expected one name, not a pattern such as {text!r}")
+    return text
+
+
+def _login(name: str, text: str) -> dict[str, Any]:
+    user, colon, password = text.partition(":")
+    if not (user and colon):
+        raise refused(name, "expected user:password")
+    return {"username": user, "password": password}
+
+
+# --- what formats are made of --------------------------------------------------------------------------------------
+
+
+def _of_ddl(form: Callable[..., Format]) -> Callable[[_Made], Format]:
+    return lambda made: form(made.ddl, **made.given)
+
+
+def _csv(made: _Made) -> Format:
+    given = dict(made.given)
+    if given.pop("is_unquoted", False):
+        if "quote" in given:
+            raise made.refused("quote-character", f"'{made.prefix}disable-quote-character' is true; set one of them")
+        given["quote"] = None
+    return CsvFormat(made.ddl, **given)
+
+
+def _raw(made: _Made) -> Format:
+    name, column = next(iter(made.columns.items()))
+    kind = re.split(r"\W", column, maxsplit=1)[0].upper()
+    if len(made.columns) != 1:
+        raise refused(made.option, f"raw is for one column, and there are {', '.join(made.columns)}")
+    if kind not in {"BINARY", "STRING"}:
+        raise refused(
+            made.option, f"raw reads BINARY and STRING, not {kind}: declare {name} BINARY, and cast it in the transform"
+        )
+    if made.option != "key.format" and name != _VALUE:
+        raise refused(made.option, f"a raw value is the column {_VALUE}: declare {_VALUE} {kind} instead of {name}")
+    if kind == "BINARY":
+        return RawFormat()
+    charset = made.given.get("charset", "UTF-8")
+    if charset.upper() not in _UTF_8:
+        raise made.refused(
+            "charset", f"STRING is UTF-8, not {charset!r}: declare BINARY, and decode it in the transform"
+        )
+    return StringFormat()
+
+
+def _avro(made: _Made) -> Format:
+    # A record does not contain the unit, and the wrong one would give other times.
+    if "schema" not in made.given and (names := times_of(made.columns)):
+        raise made.refused(
+            "schema",
+            f"missing; it says whether {', '.join(names)} is in milliseconds (as Flink writes it) or microseconds",
+        )
+    return AvroFormat(_reader(made))
+
+
+def _avro_confluent(made: _Made) -> Format:
+    return AvroFormat(_reader(made), registry=_registry(made))
+
+
+def _debezium_avro(made: _Made) -> Format:
+    # A record does not contain the unit, and the wrong one would give other times.
+    if names := times_of(made.columns):
+        raise refused(
+            made.option,
+            f"the unit of {', '.join(names)} is not known; set value_format to DebeziumAvroFormat(registry=...)",
+        )
+    row: Any = avro_of(made.columns)
+    sides = [{"name": "before", "type": ["null", row], "default": None}]
+    sides.append({"name": "after", "type": ["null", row["name"]], "default": None})
+    event = {"type": "record", "name": "Envelope", "fields": [*sides, {"name": "op", "type": "string"}]}
+    return DebeziumAvroFormat(event, registry=_registry(made))
+
+
+def _reader(made: _Made) -> str | dict[str, Any]:
+    """The reader schema: that of the option `schema`, else that of the columns."""
+    schema = made.given.get("schema")
+    if schema is None:
+        return avro_of(made.columns)
+    try:
+        problem = misfit(made.columns, schema)
+    except ConfigurationError as error:
+        raise made.refused("schema", str(error)) from None
+    if problem is not None:
+        raise made.refused("schema", f"it does not match the columns: {problem}")
+    return schema
+
+
+def _registry(made: _Made) -> SchemaRegistry:
+    for needed, of in (("basic-auth.user-info", "basic-auth"), ("bearer-auth.token", "bearer-auth")):
+        source = f"{of}.credentials-source"
+        if source in made.texts and needed not in made.texts:
+            raise made.refused(needed, f"missing; {made.texts[source]} needs it")
+    if "url" not in made.given:
+        raise made.refused("url", "missing; set it to the schema registry's URL")
+    try:
+        return SchemaRegistry(**{name: value for name, value in made.given.items() if name != "schema"})
+    except ConfigurationError as error:
+        raise made.refused("url", str(error)) from None
+
+
+_LENIENT: Mapping[str, Option] = {"ignore-parse-errors": _gives("on_error", _on_error)}
+_IN_JSON: Mapping[str, Option] = {
+    **_LENIENT,
+    "timestamp-format.standard": _changes_nothing("SQL", "ISO-8601"),
+    "map-null-key.mode": _OF_SINKS,
+    "map-null-key.literal": _OF_SINKS,
+    "encode.decimal-as-plain-number": _OF_SINKS,
+    "encode.ignore-null-fields": _OF_SINKS,
+}
+_IN_AVRO: Mapping[str, Option] = {
+    "schema": _gives("schema"),
+    "timestamp_mapping.legacy": _is_false(
+        "remove it, and declare TIMESTAMP for Avro's timestamps and TIMESTAMP_NTZ for its local timestamps"
+    ),
+}
+_OF_REGISTRY: Mapping[str, Option] = {
+    **_IN_AVRO,
+    "url": _gives("url"),
+    "basic-auth.credentials-source": _changes_nothing("USER_INFO"),
+    "basic-auth.user-info": _login,
+    "bearer-auth.credentials-source": _changes_nothing("STATIC_TOKEN"),
+    "bearer-auth.token": _gives("bearer_token"),
+    "subject": f"{_OF_SINKS}; records name their schemas, and the columns are the reader schema",
+    "schema-registry.url": "its name is now {prefix}url",
+    "ssl.": f"Java key stores are not supported: convert it to PEM, and {_IN_CODE}",
+    "properties.": f"it has no equivalent: {_IN_CODE}",
+}
+
+_FORMATS: Mapping[str, tuple[Callable[[_Made], Format], Mapping[str, Option]]] = {
+    "raw": (
+        _raw,
+        {"charset": _gives("charset"), "endianness": "numbers can't be read from raw bytes; remove it"},
+    ),
+    "json": (
+        _of_ddl(JsonFormat),
+        {
+            **_IN_JSON,
+            "fail-on-missing-field": _is_false("remove it, and declare such columns NOT NULL"),
+            "decode.json-parser.enabled": "there is only one parser; remove it",
+        },
+    ),
+    "csv": (
+        _csv,
+        {
+            **_LENIENT,
+            "field-delimiter": _gives("delimiter", _unescaped),
+            "quote-character": _gives("quote", _character),
+            "disable-quote-character": _gives("is_unquoted", truth),
+            "escape-character": _gives("escape", _character),
+            "null-literal": _gives("null_literal"),
+            "allow-comments": _gives("allow_comments", truth),
+            "array-element-delimiter": ("a field holds one value: declare it STRING, and split it in the transform"),
+            "write-bigdecimal-in-scientific-notation": _OF_SINKS,
+        },
+    ),
+    "avro": (
+        _avro,
+        {**_IN_AVRO, "encoding": _changes_nothing("binary"), "codec": "it is for Avro files; remove it"},
+    ),
+    "avro-confluent": (_avro_confluent, _OF_REGISTRY),
+    # Each record shows whether it has its schema.
+    "debezium-json": (_of_ddl(DebeziumFormat), {**_IN_JSON, "schema-include": _either}),
+    "debezium-avro-confluent": (
+        _debezium_avro,
+        {
+            **_OF_REGISTRY,
+            "schema": (
+                "it is the schema of the whole event; set value_format to DebeziumAvroFormat(schema, ...) instead"
+            ),
+        },
+    ),
+    "maxwell-json": (_of_ddl(MaxwellFormat), _IN_JSON),
+    "canal-json": (
+        _of_ddl(CanalFormat),
+        {
+            **_IN_JSON,
+            "database.include": _gives("database", _one_name),
+            "table.include": _gives("table", _one_name),
+        },
+    ),
+    "ogg-json": (_of_ddl(OggFormat), _IN_JSON),
+}

@@ -9,8 +9,8 @@ from dagster_kafka_flip.formats.description import decoder_of
 from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.table.duplicates import RecordColumns, offset_ranges, offsets_predicate
 from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.uniqueness import RecordColumns, offset_ranges, offsets_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitAssignment
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
+    from dagster_kafka_flip.table.document import RoutedBatch
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -34,20 +34,7 @@ def rejected_rows(
     table_id: str,
     target: DeltaTarget,
 ) -> tuple[DataFrame, Observation]:
-    """Returns the rejected records of a batch as rows, and an observation with their number (`rejected`).
-
-    Args:
-        spec: The run.
-        session: The Spark session.
-        assignment: What to read.
-        batch: The batch.
-        state: Cluster and topics of what is read.
-        table_id: Id of the stream's table.
-        target: The dead-letter table.
-
-    Raises:
-        DeadLetterDecoderError: The decoder that rejected them can't be rebuilt.
-    """
+    """Returns the rejected records of a batch as rows, and an observation with their number (`rejected`)."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -87,15 +74,7 @@ def rejected_rows(
 def without_existing(
     rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str, stream: str
 ) -> DataFrame:
-    """Returns the dead letters that the table does not have yet; only compares rows of about these splits.
-
-    Args:
-        rows: The dead letters.
-        there: The dead-letter table.
-        splits: The splits.
-        table_id: Id of the stream's table.
-        stream: The stream.
-    """
+    """Returns the dead letters that the table does not have yet; only compares rows of about these splits."""
     from pyspark.sql import functions as f
 
     columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")

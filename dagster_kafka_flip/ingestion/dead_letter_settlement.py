@@ -6,31 +6,42 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
+    ClusterChangedError,
     ConfigurationError,
+    DeadLetterLostError,
     DeadLetterTableMissingError,
+    EndBeforePositionError,
     KafkaFlipError,
+    RetentionOvertookPositionError,
     TableReplacedError,
+    TopicNotFoundError,
+    TopicRecreatedError,
 )
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import Incident, tolerate
+from dagster_kafka_flip.source.incident import Incident, found, tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.incident import Tolerance
+    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.table_version import TableVersion
+    from dagster_kafka_flip.table.document import RoutedBatch, TableVersion
 
 NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."
 
@@ -43,13 +54,6 @@ def check_nothing_pending(
     tolerated: Collection[type[KafkaFlipError]],
 ) -> tuple[Incident, ...]:
     """Checks that a stream without a dead-letter table has no pending dead letters in its former one.
-
-    Args:
-        spark: The Spark session.
-        batch: The stream's last batch with a dead-letter route.
-        main: The stream's own table.
-        main_target: The target of that table.
-        tolerated: Errors that don't fail the run.
 
     Returns:
         Tolerated errors.
@@ -119,15 +123,7 @@ def is_set_back(anchor: Anchor, batch: RoutedBatch) -> bool:
 def set_back(
     table: DeltaTable, anchor: Anchor, batch: RoutedBatch, target: DeltaTarget, main_target: DeltaTarget
 ) -> TableReplacedError:
-    """The error for a dead-letter table that was rolled back.
-
-    Args:
-        table: The dead-letter table.
-        anchor: The dead-letter table's current anchor.
-        batch: The stream's last batch with a dead-letter route.
-        target: The target of that table.
-        main_target: The stream's own table.
-    """
+    """The error for a dead-letter table that was rolled back."""
     settles = settlement(anchor)
     now = "none" if settles is None else f"those up to version {settles.version}"
     last = table.last_document(table.history() or ())
@@ -141,13 +137,7 @@ def set_back(
 
 
 def write_off(target: DeltaTarget, splits: Iterable[KafkaPartitionSplit], to: str) -> str:
-    """Advice to continue without pending dead letters, as a sentence.
-
-    Args:
-        target: The dead-letter table and the stream in it.
-        splits: The pending splits.
-        to: New position of the dead-letter stream.
-    """
+    """Advice to continue without pending dead letters, as a sentence."""
     topics = sorted({split.topic_partition.topic for split in splits}) or TOPIC
     return f"To continue without them: {set_position(str(target), target.stream, topics=topics, to=to)}"
 
@@ -158,11 +148,7 @@ def settlement(anchor: Anchor) -> TableVersion | None:
 
 
 def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: DeltaTarget) -> None:
-    """Checks that a stream of a dead-letter table belongs to this table.
-
-    Raises:
-        ConfigurationError: The stream belongs to another table.
-    """
+    """Checks that a stream of a dead-letter table belongs to this table."""
     document, settles = anchor.document, settlement(anchor)
     if document is None or (settles is None and document.reason is not None):
         return
@@ -181,15 +167,6 @@ def check_is_no_older_copy(
     """Checks that the stream's table still has the version that is settled; a RESTORE only adds versions.
 
     Otherwise new batches would have versions that count as settled, and their rejected records would be lost.
-
-    Args:
-        settles: The version up to which everything is settled.
-        main: The stream's own table.
-        target: The dead-letter table and the stream in it.
-        main_target: The target of the stream's own table.
-
-    Raises:
-        ConfigurationError: The table was replaced with an older copy.
     """
     newest = next(main.commits()).version
     if newest < settles.version:
@@ -224,11 +201,6 @@ def maybe_landed(
 
     Dead letters are certainly new only if a split begins at or after the last settled offset of the same log. After a
     RESTORE of the stream's table, or a start override, it begins before.
-
-    Args:
-        anchor: The dead-letter table's anchor.
-        now: Cluster and topics of the splits.
-        splits: The splits to write.
     """
     document, before = anchor.document, anchor.state
     if anchor.table_rows == 0:
@@ -253,3 +225,126 @@ def furthest(before: EnumeratorState | None, now: EnumeratorState) -> Enumerator
         for tp, offset in now.position.items()
     }
     return replace(now, position=position)
+
+
+_GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)
+
+UNREADABLE = (RetentionOvertookPositionError, *_GONE)
+"""Reasons why pending records can't be read."""
+
+
+class PendingDeadLetters:
+    """Reads batches again.
+
+    Args:
+        spec: The run.
+        context: Context of the run.
+        target: The dead-letter table.
+        tolerance: Collects tolerated errors.
+    """
+
+    def __init__(
+        self, spec: RunSpec[Source], context: SplitEnumeratorContext, target: DeltaTarget, tolerance: Tolerance
+    ) -> None:
+        self._tolerance = tolerance
+        self._spec = spec
+        self._context = context
+        self._target = target
+
+    def readable(
+        self, splits: tuple[KafkaPartitionSplit, ...], batch: RoutedBatch, *, moved: bool
+    ) -> tuple[KafkaPartitionSplit, ...]:
+        """Returns the pending splits that the logs still have; missing ones are an error, unless tolerated.
+
+        Args:
+            splits: The pending splits.
+            batch: Their batch.
+            moved: Whether the dead letters' position was moved: missing ones are then left out without an error.
+
+        Raises:
+            DeadLetterLostError: The log no longer has them.
+        """
+        if not splits:
+            return ()
+        try:
+            self.replay(batch, splits)
+        except UNREADABLE as error:
+            if isinstance(error, RetentionOvertookPositionError) and type(error) not in self._context.tolerated:
+                raise self._lost(splits, batch, error) from error
+            self._spec.log.info("some pending dead letters of %s can't be read; checking which", self._target)
+        else:
+            return splits
+        there: list[KafkaPartitionSplit] = []
+        for split in splits:
+            try:
+                self.replay(batch, (split,))
+            except RetentionOvertookPositionError as error:
+                begins = error.log_start_offsets[split.topic_partition]
+                self._give_up(split, batch, error, f"{split}: the dead letters before offset {begins} are skipped.")
+                if begins < split.stopping_offset:
+                    there.append(replace(split, starting_offset=begins))
+                continue
+            except _GONE as error:
+                if moved:
+                    self._spec.log.warning(
+                        "%s: the log no longer holds its dead letters; continuing without them", split
+                    )
+                else:
+                    self._give_up(split, batch, error, f"{split}: its dead letters are skipped.")
+                continue
+            there.append(split)
+        return tuple(there)
+
+    def replay(self, batch: RoutedBatch, splits: tuple[KafkaPartitionSplit, ...]) -> SplitAssignment:
+        """Assigns splits of a batch as they were planned."""
+        with contextlib.closing(self._enumerator(batch)) as enumerator:
+            return enumerator.replay(splits)
+
+    def check_same_logs(self, batch: RoutedBatch, plan: ReadPlan) -> None:
+        """Checks that the logs are still those of the plan; see `SplitEnumerator.check_same_logs`."""
+        with contextlib.closing(self._enumerator(batch)) as enumerator:
+            enumerator.check_same_logs(plan)
+
+    def _enumerator(self, batch: RoutedBatch) -> SplitEnumerator:
+        return self._spec.source.restore_enumerator(self._context, batch.state)
+
+    def _give_up(
+        self, split: KafkaPartitionSplit, batch: RoutedBatch, error: KafkaFlipError, continuation: str
+    ) -> None:
+        """Continues without dead letters that can no longer be read, if this is tolerated."""
+        if type(error) not in self._context.tolerated:
+            raise self._lost((split,), batch, error) from error
+        self._tolerance.meet(error, continuation)
+
+    def _lost(
+        self, splits: Sequence[KafkaPartitionSplit], batch: RoutedBatch, error: KafkaFlipError
+    ) -> DeadLetterLostError:
+        # The readable ones of these topics are still written.
+        ways_on = write_off(self._target, splits, "earliest")
+        if isinstance(error, RetentionOvertookPositionError):
+            begins = error.log_start_offsets
+            lost = [split for split in splits if split.topic_partition in begins]
+            gone = sum(
+                min(split.stopping_offset, begins[split.topic_partition]) - split.starting_offset for split in lost
+            )
+            first = lost[0]
+            others = "" if len(lost) == 1 else f" (also affects {counted(len(lost) - 1, 'more topic partition')})"
+            what = (
+                f"{first.topic_partition}: retention has overtaken dead letters. The rejected records in "
+                f"[{first.starting_offset}, {first.stopping_offset}) were not written yet, but the log begins at "
+                f"{begins[first.topic_partition]}{others}: up to {counted(gone, 'record')} in total"
+            )
+        else:
+            what = f"dead letters can no longer be read: {found(error).rstrip('.')}"
+        if isinstance(error, TopicNotFoundError):
+            ways_on = (
+                "If this client may not describe the topic, grant DESCRIBE. If the topic was deleted, its dead "
+                "letters are gone too: tolerate TopicNotFoundError in one run to continue without them"
+            )
+        elif isinstance(error, ClusterChangedError):
+            ways_on = f"If this is the wrong cluster, correct bootstrap_servers. {ways_on}"
+        msg = (
+            f"{what}. They were excluded from version {batch.version} of {self._spec.target} and are pending for "
+            f"{self._target}. Nothing was written, and the stream does not continue. {ways_on}"
+        )
+        return DeadLetterLostError(msg)

@@ -20,10 +20,11 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.description import describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
-from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
+    UNREADABLE,
+    PendingDeadLetters,
     check_belongs_to,
     check_is_no_older_copy,
     check_nothing_pending,
@@ -39,17 +40,14 @@ from dagster_kafka_flip.ingestion.dead_letter_settlement import (
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import observed_metrics
-from dagster_kafka_flip.ingestion.pending_dead_letters import UNREADABLE, PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.set_aside import set_aside
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source.incident import Tolerance, found
-from dagster_kafka_flip.source.totals import total
-from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
+from dagster_kafka_flip.source.incident import Tolerance, found, total
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
-from dagster_kafka_flip.table.table_version import TableVersion
+from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
+from dagster_kafka_flip.table.retries import Conflicts
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
-    from dagster_kafka_flip.table.written import Committed
+    from dagster_kafka_flip.table.commit import Committed
 
 
 @dataclass(frozen=True)
@@ -157,9 +155,6 @@ class DeadLetterTable:
 
     def settle_pending(self, batch: RoutedBatch) -> None:
         """Writes the pending dead letters of the stream's last commit, if any.
-
-        Args:
-            batch: The stream's last batch with a dead-letter route.
 
         Raises:
             ConfigurationError: They are pending for another table.

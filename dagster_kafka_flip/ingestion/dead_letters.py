@@ -87,9 +87,6 @@ def dead_letters_of(
         dead_letter: The option's value; a string is the table.
         target: The stream's own table.
         decoder: Decodes the stream's records.
-
-    Raises:
-        ConfigurationError: The option contradicts other options.
     """
     if dead_letter is None:
         return None

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.keyed_stream import check_keyed
-from dagster_kafka_flip.ingestion.run_options import check_run_options
+from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.source.api import Boundedness
+from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -29,10 +32,36 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+    from dagster_kafka_flip.ingestion.result import IngestResult
     from dagster_kafka_flip.source.api import Source
-    from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.offsets import OffsetsInitializer
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "connection": (KafkaConnection, 'KafkaConnection(bootstrap_servers="host:9092")'),
+    "known": (KnownPosition, "the `known` of an earlier run's result"),
+    "limits": (Limits, "Limits(max_records_per_batch=1_000_000)"),
+    "starting_offsets": (OffsetsInitializer, "OffsetsInitializer.earliest()"),
+}
+
+
+_FUNCTIONS = {"spark": "lambda: session", "transform": "a function of a DataFrame"}
+
+
+def check_run_options(**options: Any) -> None:
+    """Checks the types.
+
+    Args:
+        **options: Options by name; None if not set.
+
+    Raises:
+        ConfigurationError: An option has the wrong type.
+    """
+    for option, value in options.items():
+        if option not in _FUNCTIONS:
+            if value is not None:
+                expect(option, value, *_KINDS[option])
+        elif value is not None and not callable(value):
+            expect(option, value, FunctionType, _FUNCTIONS[option])
+
 
 _logger = logging.getLogger(__name__)
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    EndBeforePositionError,
+    KafkaFlipError,
+    LogChangedError,
+    TopicRecreatedError,
+)
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
@@ -23,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.table.written import Committed
 
     Ask: TypeAlias = Callable[[], None]
     MessageFor: TypeAlias = Callable[[KafkaFlipError], str]
@@ -62,7 +68,8 @@ class LogConfirmation:
         run.
 
         Args:
-            ask: Compares the logs with what was planned, and raises TopicRecreatedError or ClusterChangedError.
+            ask: Compares the logs with what was planned, and raises TopicRecreatedError, ClusterChangedError or
+                EndBeforePositionError.
             message_for: Returns the message for the user, from the error that `ask` raised.
             document: The commit's document.
             committed: The commit.
@@ -109,7 +116,7 @@ class LogConfirmation:
     ) -> None:
         try:
             ask()
-        except (TopicRecreatedError, ClusterChangedError) as error:
+        except (TopicRecreatedError, ClusterChangedError, EndBeforePositionError) as error:
             doubt = message_for(error)
             if document is not None and committed is not None:
                 self._mark(document, committed, doubt)
@@ -150,11 +157,15 @@ def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: 
         if recreated
         else "earliest"
     )
-    return (
+    begin = (
         f"{found(error)} This happened while version {committed.version} of {target} was read and written. Its rows "
         f"of {first_few(splits)} may come from either log. The commit stays; nothing more was read, and all runs of "
         f"the stream stop until you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF "
-        f"{committed.version - 1} removes the rows of that commit. Skip it only if you know that they come from the "
-        "old log, which can't be read again. 2. Make the next run read the new log from the beginning: "
-        f"{set_position(str(target), target.stream, to=start)}"
+        f"{committed.version - 1} removes the rows of that commit. "
+    )
+    if isinstance(error, EndBeforePositionError):
+        return f"{begin}Copy them first if you need what the log has lost. 2. Run again: it continues from there"
+    return (
+        f"{begin}Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
+        f"run read the new log from the beginning: {set_position(str(target), target.stream, to=start)}"
     )

@@ -29,10 +29,10 @@ from dagster_kafka_flip.source.offsets import OffsetsKind
 from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.history import other_streams
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
 from dagster_kafka_flip.table.other_writers import check_shared
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.table_version import TableVersion
+    from dagster_kafka_flip.table.commit import Committed
+    from dagster_kafka_flip.table.document import RoutedBatch, TableVersion
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.table.written import Committed
 
 _APPEND = Append()
 
@@ -190,12 +189,6 @@ def _plan(
 
 def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: str) -> Committed:
     """Commits a new position, without rows.
-
-    Args:
-        move: The result of `plan_move`.
-        target: The table and the stream.
-        spark: The Spark session.
-        reason: The reason, stored in the table's history.
 
     Raises:
         ConcurrentIngestionError: A run of the stream committed since the move was planned.

@@ -6,42 +6,43 @@ position in one Delta commit. Everything after the commit only reports.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConcurrentIngestionError, KafkaFlipError
-from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
-from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
-from dagster_kafka_flip.ingestion.spark_start import start_spark
-from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.ingestion.run_spec import Clock, start_spark
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
-from dagster_kafka_flip.ingestion.unreported import find_unreported
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.incident import incident_of, total
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
-from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.history import commits_that_count, documented
 from dagster_kafka_flip.table.local_log import version_if_still_valid
+from dagster_kafka_flip.table.retries import Conflicts
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import logging
+    from collections.abc import Callable, Iterable
 
-    from dagster_kafka_flip.ingestion.incidents import Incidents
-    from dagster_kafka_flip.ingestion.run_source import RunSource
-    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.ingestion.run_spec import RunSource, RunSpec
+    from dagster_kafka_flip.ingestion.tolerance import Incidents
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.table.commit import Commit, Committed
     from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.history import RestoredVersions
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
-    from dagster_kafka_flip.table.written import Committed
+    from dagster_kafka_flip.table.target import DeltaTarget
 
 _T = TypeVar("_T")
 
@@ -192,7 +193,7 @@ class OpenStream:
             state=assignment.plan.state,
             table_rows=done.committed.table_rows,
             other_streams=planned.anchor.other_streams,
-            committed_ms=wall_clock.now_ms(),
+            committed_ms=instants.now_ms(),
             transaction_version=planned.anchor.version,
             attempt=done.committed.attempt,
         )
@@ -239,7 +240,7 @@ class OpenStream:
                 lambda: self._table.count_rows(anchor.table_version),
             )
         # Without an answer, the next run reads the table.
-        now = wall_clock.now()
+        now = instants.now()
         kept_until = self._or_else(
             now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
         )
@@ -258,7 +259,7 @@ class OpenStream:
                 stream=self._spec.target.stream,
                 table=self._spec.target.identity,
                 state=anchor.state,
-                verified_at=wall_clock.now(),
+                verified_at=instants.now(),
                 table_version=anchor.table_version,
                 table_rows=table_rows,
                 record_bytes=self.context.record_bytes,
@@ -320,3 +321,61 @@ class OpenStream:
             self._spec.log.warning("the batch is committed, but committing to the consumer group failed: %s", error)
             return True
         return False
+
+
+def find_unreported(
+    table: DeltaTable,
+    target: DeltaTarget,
+    anchor: Anchor,
+    reported: int,
+    log: logging.Logger | logging.LoggerAdapter[Any],
+) -> Unreported | None:
+    """Returns the stream's commits after the last reported one; None if there are none."""
+    # Versions start again at 0 if the table was recreated.
+    reported = reported if reported <= anchor.table_version else -1
+    if anchor.state is None or anchor.version <= reported:
+        return None
+    found = unreported_commits(table.newest_commits(), target.stream, reported, table.restored_versions)
+    if found is not None:
+        # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
+        one = found.commits == 1
+        log.warning(
+            "no earlier run reported %s of %s: the run %s died after %s, the asset was renamed, or something else "
+            "writes to the stream. This run reports %s%s",
+            f"1 commit (version {found.to_version})"
+            if one
+            else f"{found.commits} commits (versions {found.from_version} to {found.to_version})",
+            target,
+            ", ".join(found.runs) or "of an unknown id",
+            "it" if one else "them",
+            "it" if one else "them",
+            "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in found.incidents),
+        )
+    return found
+
+
+def unreported_commits(
+    commits: Iterable[Commit], stream: str, reported: int, restored: RestoredVersions
+) -> Unreported | None:
+    """Summarizes the stream's commits after the last reported one; None if there are none.
+
+    Args:
+        commits: The table's commits, newest first.
+        stream: Id of the stream.
+        reported: The table's version up to which commits were reported.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
+    """
+    # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
+    fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits, restored))
+    # Excludes manual moves, whose result the user has already seen.
+    own = [(commit, document) for commit, document in documented(fresh, stream) if document.reason is None]
+    if not own:
+        return None
+    return Unreported(
+        commits=len(own),
+        rows=total(commit.rows_written for commit, _ in own),
+        from_version=own[-1][0].version,
+        to_version=own[0][0].version,
+        incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),
+        runs=tuple(dict.fromkeys(document.run_id for _, document in reversed(own) if document.run_id)),
+    )

@@ -18,21 +18,20 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     TableError,
 )
-from dagster_kafka_flip.ingestion.change_rows import change_columns
-from dagster_kafka_flip.ingestion.conflicts import Conflicts
-from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
+from dagster_kafka_flip.ingestion.keyed_stream import change_columns, with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.retries import Conflicts
 from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.incident import found
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import TableVersion
 from dagster_kafka_flip.table.history import with_undone
-from dagster_kafka_flip.table.table_version import TableVersion
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import BatchResult
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.table.commit import Commit
+    from dagster_kafka_flip.table.commit import Commit, Committed
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.history import RestoredVersions
-    from dagster_kafka_flip.table.written import Committed
 
 _logger = logging.getLogger(__name__)
 

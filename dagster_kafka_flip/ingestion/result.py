@@ -1,20 +1,21 @@
-"""Result of a run: its commits and its new position."""
+"""Results of runs: of a stream, its commits and its new position; of windows, what was landed of each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.fields import merge_fields
-from dagster_kafka_flip.source.incident import lost_offsets
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.incident import lost_offsets, total
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, from_document, to_document
+from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
-from dagster_kafka_flip.table.written import MergedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+    from collections.abc import Collection
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.observation import Observed
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.table.written import Committed
 
 
 @dataclass(frozen=True)
@@ -276,3 +278,142 @@ class IngestResult:
     def position_of(self, tp: TopicPartition) -> int:
         """The new position of a topic partition."""
         return self.state.position.get(tp, self.plan.starting_position[tp])
+
+
+def known_to_json(known: KnownPosition) -> dict[str, Any]:
+    """Serializes a position."""
+    return {
+        "stream": known.stream,
+        "table": known.table,
+        "state": to_document(STATE_SERIALIZER, known.state),
+        "verified_at": known.verified_at.isoformat(),
+        "table_version": known.table_version,
+        "table_rows": known.table_rows,
+        "record_bytes": known.record_bytes,
+        "kept_until": None if known.kept_until is None else known.kept_until.isoformat(),
+        "dead_letters_pending": known.dead_letters_pending,
+        "anchor_version": known.anchor_version,
+        "transaction_version": known.transaction_version,
+        "known_since": known.known_since,
+        "log": known.log,
+    }
+
+
+def known_from_json(value: Any) -> KnownPosition | None:
+    """Reads the result of `known_to_json`; None if the value is something else."""
+    if not isinstance(value, Mapping):
+        return None
+    document: Any = value
+    try:
+        return KnownPosition(
+            stream=document["stream"],
+            table=document["table"],
+            state=from_document(STATE_SERIALIZER, document["state"]),
+            verified_at=datetime.fromisoformat(document["verified_at"]),
+            table_version=document["table_version"],
+            table_rows=document["table_rows"],
+            record_bytes=document["record_bytes"],
+            kept_until=None if (kept := document["kept_until"]) is None else datetime.fromisoformat(kept),
+            dead_letters_pending=document["dead_letters_pending"],
+            anchor_version=document["anchor_version"],
+            transaction_version=document["transaction_version"],
+            known_since=document["known_since"],
+            log=document["log"],
+        )
+    except (KeyError, TypeError, ValueError):
+        # A foreign value with the same name. The table has the position.
+        return None
+
+
+@dataclass(frozen=True)
+class WindowsSeen:
+    """Counts of a batch's windows, from the read.
+
+    Attributes:
+        late: Records of each window that came after a record of a later window, by the window's number in the batch.
+        stragglers: Records that came later than the maximum lateness allows, and are in no window.
+        timeless: Records without a timestamp, which are in no window.
+    """
+
+    late: Mapping[int, int]
+    stragglers: int
+    timeless: int
+
+
+@dataclass(frozen=True)
+class WindowsResult:
+    """One commit of windows.
+
+    Attributes:
+        plan: What was planned.
+        tasks: Number of tasks that read it.
+        committed: The commit as the table's history has it; None if there was nothing to read and nothing to replace.
+        observed: Counts of the records, and which of them are unknown.
+        seen: Counts of the windows; None if they are unknown, or if no record can miss its window.
+        rows: Number of each window's rows in the table, by the window's key; if only some topics are landed, of these.
+            None if unknown.
+        location: Where the table is.
+        table_name: Its full name in its catalog; None for a path.
+        columns: Names and types of the table's columns.
+        comments: The comment of each column that has one.
+        reader_schemas: The registered schemas that records were read as, by `key` and `value`.
+        plan_seconds: Time for planning.
+        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit, with all attempts.
+        confirm_seconds: Time for confirming the commit.
+        spark_ui: Address of the Spark UI; None if there is none.
+        can_miss: Whether a record can miss its window; not in a repair.
+        rows_by_topic: The same by the window's key and the topic, if only some topics are landed. None if unknown.
+        kept: Topic partitions with windows in the table that were not read: their rows stayed.
+        spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.
+        column_changes: How the commit changed the table's columns, such as `+ note string`.
+        columns_not_written: Columns of the table, and fields in them, that the records did not have.
+    """
+
+    plan: WindowPlan
+    tasks: int
+    committed: Committed | None
+    observed: Observed
+    seen: WindowsSeen | None
+    rows: Mapping[str, int] | None
+    location: str
+    columns: tuple[tuple[str, str], ...]
+    comments: Mapping[str, str]
+    reader_schemas: Mapping[str, str]
+    plan_seconds: float
+    read_and_write_seconds: float
+    confirm_seconds: float
+    spark_ui: str | None = None
+    can_miss: bool = True
+    rows_by_topic: Mapping[tuple[str, str], int] | None = None
+    kept: tuple[TopicPartition, ...] = ()
+    table_name: str | None = None
+    spark_seconds: float = 0.0
+    column_changes: tuple[str, ...] = ()
+    columns_not_written: tuple[str, ...] = ()
+
+    def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
+        """Number of rows of one of its windows; None if unknown.
+
+        Args:
+            window: The window.
+            topics: Of these topics only; None for all.
+        """
+        key = window.window.key
+        if topics is None:
+            return None if self.rows is None else self.rows.get(key, 0)
+        if self.rows_by_topic is None:
+            return None
+        return sum(self.rows_by_topic.get((key, topic), 0) for topic in topics)
+
+    @property
+    def stragglers(self) -> int | None:
+        """Records that were read and are in no window, because they came too late or have no time; None if unknown."""
+        if self.seen is None:
+            return None if self.can_miss else 0
+        return self.seen.stragglers + self.seen.timeless
+
+    def late_records(self, window: PlannedWindow) -> int | None:
+        """Late records of one of its windows that were read nevertheless; None if unknown."""
+        if self.seen is None:
+            return None
+        return self.seen.late.get(self.plan.windows.index(window), 0)

@@ -15,25 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
+from dagster_kafka_flip.ingestion.ingest import check_run_options
 from dagster_kafka_flip.ingestion.keyed_stream import check_without_windows
-from dagster_kafka_flip.ingestion.run_options import check_run_options
-from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.ingestion.spark_start import start_spark
-from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.ingestion.run_spec import Clock, RunSpec, start_spark
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import PlannedLogsGoneError, WindowLanding
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
 from dagster_kafka_flip.table.delta_table import still_there
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
+from dagster_kafka_flip.table.retries import Conflicts
+from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
 from dagster_kafka_flip.telemetry.metrics import measured_run
@@ -45,10 +43,10 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.window import WindowPlan
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
-    from dagster_kafka_flip.source.window_plan import WindowPlan
     from dagster_kafka_flip.table.windowed_table import WindowsLook
 
 _logger = logging.getLogger(__name__)
@@ -294,7 +292,7 @@ class _Run:
 
     def _first_batch(self, plan: WindowPlan) -> WindowPlan:
         limit = self.spec.limits.max_records_per_batch
-        first = plan.batches(limit)[0]
+        first = plan.first_part(limit)
         if limit is not None and first.offset_span > limit:
             self.spec.log.warning(
                 "the window %s spans %d offsets, more than max_records_per_batch=%d; windows are not split, so the "

@@ -14,15 +14,20 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.ingestion.incidents import log_tolerated
+from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.change_errors import OTHER_TIME, unless
 from dagster_kafka_flip.table.change_errors import place as record_place
-from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, Scope
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.window_predicates import records_predicate, repair_predicate, windows_predicate
+from dagster_kafka_flip.table.window_rows import (
+    TOPIC_PROPERTY,
+    Scope,
+    records_predicate,
+    repair_predicate,
+    windows_predicate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -34,8 +39,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.window import Windows
-    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
 
 _MAY_LOSE = {

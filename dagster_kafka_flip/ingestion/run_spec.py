@@ -1,14 +1,20 @@
-"""RunSpec: all settings of one run."""
+"""RunSpec: all settings of one run, what it reads of its source, and its start of Spark."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dagster_kafka_flip.errors import SchemaNotFoundError
 from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.runtime.interrupts import keep_interrupts
+from dagster_kafka_flip.runtime.session import check_alive, parallelism
+from dagster_kafka_flip.runtime.spark_status import ui_address, watch_executors
 from dagster_kafka_flip.source.api import Source
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -20,9 +26,23 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-    from dagster_kafka_flip.source.api import SplitAssignment
-    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.plan import Limits
+    from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.target import DeltaTarget
+
+
+class Clock:
+    """Starts when created."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds since the last call."""
+        last, self._last = self._last, time.monotonic()
+        return self._last - last
+
 
 Source_co = TypeVar("Source_co", bound=Source, covariant=True)
 
@@ -83,3 +103,70 @@ def topics_of(source: Source) -> set[str] | None:
     if not isinstance(source, KafkaSource) or source.topic_pattern is not None:
         return None
     return set(source.topics or ()) | {topic_partition.topic for topic_partition in source.partitions or ()}
+
+
+@dataclass
+class RunSource:
+    """What a run reads.
+
+    Attributes:
+        source: The source; several tables get a common stop.
+        overriding: The source with the start that the run's config sets; None to continue from the position.
+    """
+
+    source: Source
+    overriding: KafkaSource | None = None
+
+    @classmethod
+    def of(cls, source: Source, starting_offsets: OffsetsInitializer | None) -> RunSource:
+        """What a run reads.
+
+        Args:
+            source: The source.
+            starting_offsets: Start that overrides the position; None to continue.
+        """
+        if starting_offsets is None or not isinstance(source, KafkaSource):
+            return cls(source)
+        return cls(source, source.with_overrides(starting_offsets=starting_offsets))
+
+    @property
+    def first(self) -> Source:
+        """The source of the first plan."""
+        return self.overriding or self.source
+
+    def continue_from_position(self) -> None:
+        """Continues from the position: an earlier try of this run has committed from the start that overrides it."""
+        self.overriding = None
+
+    def stop_at(self, stop: Position) -> None:
+        """Sets the stop offsets of later plans; topic partitions without one are not read."""
+        # Not validated: the start that a user wrote may be after the end of a topic that was made again.
+        change = {"stopping_offsets": OffsetsInitializer.specific_offsets(stop)}
+        if isinstance(self.source, KafkaSource):
+            self.source = self.source.model_copy(update=change)
+        if self.overriding is not None:
+            self.overriding = self.overriding.model_copy(update=change)
+
+
+def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> tuple[SparkSession, float, str | None]:
+    """Returns the session of a run, the seconds until it was available, and the address of its UI, if any.
+
+    Args:
+        spec: The run.
+        context: Context of the run; receives the number of parallel tasks.
+
+    Raises:
+        SparkSessionError: The session has ended.
+    """
+    clock = Clock()
+    keep_interrupts()
+    spec.log.info("starting Spark")
+    session = spec.spark()
+    # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
+    check_alive(session)
+    seconds = clock.lap()
+    context.current_parallelism = parallelism(session)
+    ui = ui_address(session)
+    log_with_fields(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)
+    watch_executors(session, spec.log)
+    return session, seconds, ui

@@ -12,21 +12,57 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.ingestion.run_metrics import measure_result
-from dagster_kafka_flip.ingestion.shared_read import SharedRead
+from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.stream_run import StreamRun
+from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.telemetry.metrics import RunOutcome, measured_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
+    from pyspark.sql import DataFrame, SparkSession
+
     from dagster_kafka_flip.ingestion.open_stream import OpenStream
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import Source, SplitAssignment
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+
+    _Ranges = tuple[tuple[KafkaPartitionSplit, ...], tuple[KafkaPartitionSplit, ...]]
+
+
+class SharedRead:
+    """Like `reader.read`, but reads the same splits once while caching is on.
+
+    Spark caches them in memory and on the executors' disks. If an executor is lost, its records are read again from the
+    same offsets.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[_Ranges, DataFrame] | None = None
+
+    def __call__(self, source: Source, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
+        """The records of an assignment."""
+        if self._kept is None:
+            return read(source, spark, assignment)
+        # Another way of reading is another DataFrame.
+        ranges = (assignment.plan.splits, assignment.aside)
+        if ranges not in self._kept:
+            self._kept[ranges] = read(source, spark, assignment).persist()
+        return self._kept[ranges]
+
+    def keep(self) -> None:
+        """Starts caching."""
+        self._kept = {}
+
+    def release(self) -> None:
+        """Releases the cache."""
+        for frame in (self._kept or {}).values():
+            frame.unpersist()
+        self._kept = None
 
 
 @dataclass(frozen=True)
@@ -124,11 +160,7 @@ class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgum
 
 
 class TablesInStep:
-    """Several runs in lockstep.
-
-    Attributes:
-        failures: Errors of single runs.
-    """
+    """Several runs in lockstep."""
 
     def __init__(
         self, runs: Mapping[str, StreamRun], shared: SharedRead, log: logging.Logger | logging.LoggerAdapter[Any]

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
 from dagster_kafka_flip.formats.learning import knowing_schemas
-from dagster_kafka_flip.ingestion.batch_rows import batch_rows
+from dagster_kafka_flip.ingestion.keyed_stream import (
+    carried,
+    change_columns,
+    change_rows,
+    check_keeps_unavailable,
+    with_tombstones,
+)
 from dagster_kafka_flip.ingestion.observation import (
     NOTHING_REPORTED,
     BatchObservation,
     Observed,
+    WholeBatch,
     log_observed,
 )
-from dagster_kafka_flip.ingestion.progress import ReadProgress
+from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.ingestion.result import BatchResult
-from dagster_kafka_flip.ingestion.run_metrics import measure_commit
-from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.ingestion.run_spec import Clock
+from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.source.identity import taken_up
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.interruptible import write_tag
+from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
@@ -44,10 +56,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.document import TableVersion
     from dagster_kafka_flip.table.schema import TableColumns
-    from dagster_kafka_flip.table.table_version import TableVersion
-    from dagster_kafka_flip.table.written import Committed
 
 
 class Landing:
@@ -256,3 +268,93 @@ class Landing:
             return
         with contextlib.closing(self._spec.source.restore_enumerator(self._context, plan.state)) as enumerator:
             enumerator.replay(plan.splits)
+
+
+class BatchRows(Protocol):
+    """The bounded read of one run's batches, up to the rows."""
+
+    def schema(self) -> StructType:
+        """The columns of the rows, without reading anything."""
+        ...
+
+    def records(self, assignment: SplitAssignment) -> DataFrame:
+        """The records of a batch, as they are read."""
+        ...
+
+    def rows(self, assignment: SplitAssignment) -> tuple[DataFrame | Changes, BatchObservation]:
+        """The rows of a batch, and what observes the write of them."""
+        ...
+
+    def watched(self, attempt: str, progress: ReadProgress) -> AbstractContextManager[None]:
+        """Logs how far the write of an attempt has read."""
+        ...
+
+
+class _SparkRows:
+    def __init__(
+        self, session: SparkSession, spec: RunSpec[Source], *, key: tuple[str, ...], leave_out_rejected: bool
+    ) -> None:
+        self._session = session
+        self._spec = spec
+        self._key = key
+        self._leave_out_rejected = leave_out_rejected
+
+    def schema(self) -> StructType:
+        rows = self._taken(self._decoded(no_records(self._session)))
+        return (rows.landed if isinstance(rows, Changes) else rows).schema
+
+    def records(self, assignment: SplitAssignment) -> DataFrame:
+        if assignment.plan.is_empty:
+            return no_records(self._session)
+        return self._spec.read(self._spec.source, self._session, assignment)
+
+    def rows(self, assignment: SplitAssignment) -> tuple[DataFrame | Changes, BatchObservation]:
+        # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
+        splits = assignment.plan.splits
+        watch = BatchObservation(splits, WholeBatch(splits))
+        with dead_spark_as_error():
+            rows = self._decoded(self.records(assignment), watch)
+            if self._spec.transform is not None and not assignment.plan.is_empty:
+                watch.whole.transformed(rows)
+        return self._taken(rows), watch
+
+    def watched(self, attempt: str, progress: ReadProgress) -> AbstractContextManager[None]:
+        return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
+
+    def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
+        decoder = self._spec.decoder
+        keyed = bool(self._key)
+        carry = carried(decoder) if keyed else ()
+        if self._key:
+            records = with_tombstones(records)
+        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, carry, keyed=keyed)
+        if self._key:
+            rows = change_rows(staged, decoder, self._key, leave_out_rejected=self._leave_out_rejected)
+        else:
+            rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
+        result = transformed(rows, self._spec.transform)
+        if self._spec.target.key:
+            check_keeps_unavailable(rows, result, change_columns(decoder.columns))
+        return result
+
+    def _taken(self, rows: DataFrame) -> DataFrame | Changes:
+        """The rows as the table takes them."""
+        mode = self._spec.target.mode
+        if isinstance(mode, Append):
+            return rows
+        changes = Changes(rows, mode, change_columns(self._spec.decoder.columns), mode.key)
+        changes.check(str(self._spec.target))
+        return changes
+
+
+@functools.singledispatch
+def batch_rows(session: Any, spec: RunSpec[Source], *, key: tuple[str, ...], leave_out_rejected: bool) -> BatchRows:
+    """Returns the reads of a run in a session.
+
+    Args:
+        session: The session.
+        spec: The run.
+        key: The key columns of changes; empty if rows are appended.
+        leave_out_rejected: Whether rejected records have no row.
+    """
+    return _SparkRows(session, spec, key=key, leave_out_rejected=leave_out_rejected)

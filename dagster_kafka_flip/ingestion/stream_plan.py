@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
-from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
@@ -20,9 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
-    from dagster_kafka_flip.ingestion.incidents import Incidents
-    from dagster_kafka_flip.ingestion.run_source import RunSource
-    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.ingestion.run_spec import RunSource, RunSpec
+    from dagster_kafka_flip.ingestion.tolerance import Incidents
     from dagster_kafka_flip.source.api import Source, SplitEnumerator, SplitEnumeratorContext
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
+    from dagster_kafka_flip.table.target import DeltaTarget
 
 
 @dataclass
@@ -140,7 +142,7 @@ class StreamPlanner:
         ):
             return True
         kept_until = self._table.kept_until(anchor)
-        if kept_until is None or wall_clock.now() < kept_until:
+        if kept_until is None or instants.now() < kept_until:
             return False
         self._spec.log.info(
             "the position's commit is older than half the log's retention of %s (since %s); committing it again",
@@ -255,3 +257,42 @@ class StreamPlanner:
             again,
             skipped,
         )
+
+
+_SHOWN = 3
+
+
+def check_nothing_is_skipped(
+    recorded: EnumeratorState, plan: ReadPlan, start: OffsetsInitializer, target: DeltaTarget
+) -> None:
+    """Rejects a new stream that would skip records after the old stream's position.
+
+    These records were never written, and nothing would show that they are missing. Records deleted by retention are not
+    counted.
+
+    Args:
+        recorded: The stream's state in the record of its last run.
+        plan: The new stream's first plan.
+        start: The source's starting offsets.
+        target: The table without a position.
+    """
+    continues_at = {
+        # A new topic partition would have been read from the beginning.
+        tp: min(max(recorded.position.get(tp, beginning), beginning), plan.end_offsets[tp])
+        for tp, beginning in sorted(plan.beginning_offsets.items())
+        if tp in plan.end_offsets and is_same_log(tp, recorded, plan.state)
+    }
+    skipped = {tp: at for tp, at in continues_at.items() if at < plan.starting_position[tp]}
+    if not skipped:
+        return
+    offsets = sum(plan.starting_position[tp] - at for tp, at in skipped.items())
+    ranges = ", ".join(f"{tp} [{at}, {plan.starting_position[tp]})" for tp, at in list(skipped.items())[:_SHOWN])
+    more = f" and {counted(len(skipped) - _SHOWN, 'more topic partition')}" if len(skipped) > _SHOWN else ""
+    msg = (
+        f"{target} holds no position of the stream {target.stream!r}, but the record of its last run had one: the "
+        f"table was dropped or recreated. A new stream starts at {start} and would skip up to "
+        f"{counted(offsets, 'record')} that were never written: {ranges}{more}. Nothing was written. To write them "
+        f"first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)}; to continue without "
+        f"them, run once with start set to {start}; or restore the table, or correct its name"
+    )
+    raise PositionLostError(msg)

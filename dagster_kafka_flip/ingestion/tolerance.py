@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.errors import (
@@ -28,7 +28,10 @@ from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.names import near_names
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Iterable
+
+    from dagster_kafka_flip.source.incident import Incident
 
 NO_RECORDS_LOST = "no_records_lost"
 ALL_TOPICS_EXIST = "all_topics_exist"
@@ -58,11 +61,7 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
 
 
 def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type[KafkaFlipError]]:
-    """Validates the `tolerate` option.
-
-    Raises:
-        ConfigurationError: An error class can't be tolerated.
-    """
+    """Validates the `tolerate` option."""
     check_errors(tolerate)
     tolerated = frozenset(tolerate)
     for error in tolerated:
@@ -92,14 +91,7 @@ def check_errors(tolerate: object) -> None:
 
 
 def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
-    """Returns error classes by name.
-
-    Args:
-        names: Class names from `errors`.
-
-    Raises:
-        ConfigurationError: Unknown error.
-    """
+    """Returns error classes by name."""
     found: list[type[KafkaFlipError]] = []
     can_be = sorted(each.__name__ for each in CHECKS)
     for name in names:
@@ -109,3 +101,39 @@ def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
             raise ConfigurationError(msg)
         found.append(error)
     return found
+
+
+def log_tolerated(log: logging.Logger | logging.LoggerAdapter[Any], incident: Incident) -> None:
+    """Warns of an error that is tolerated."""
+    log.warning("tolerated %s: %s", incident.error, incident.message)
+
+
+class Incidents:
+    """The errors that a run tolerated, in the order in which it met them."""
+
+    def __init__(self, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        self._log = log
+        # By text: a repeated plan finds the same ones again.
+        self._met: dict[str, Incident] = {}
+        self._committed = 0
+
+    def add(self, incidents: Iterable[Incident]) -> None:
+        """Adds and logs those that are new."""
+        for incident in incidents:
+            if incident.message not in self._met:
+                self._met[incident.message] = incident
+                log_tolerated(self._log, incident)
+
+    @property
+    def all(self) -> tuple[Incident, ...]:
+        """All of the run."""
+        return tuple(self._met.values())
+
+    @property
+    def uncommitted(self) -> tuple[Incident, ...]:
+        """Those that no commit has recorded yet."""
+        return self.all[self._committed :]
+
+    def commit(self) -> None:
+        """Marks all as recorded in a commit."""
+        self._committed = len(self._met)

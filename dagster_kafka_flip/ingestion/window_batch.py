@@ -22,7 +22,6 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.dead_letter_table import Repair
-from dagster_kafka_flip.ingestion.incidents import log_tolerated
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import (
     BatchObservation,
@@ -31,34 +30,32 @@ from dagster_kafka_flip.ingestion.observation import (
     log_observed,
     observed_metrics,
 )
-from dagster_kafka_flip.ingestion.progress import ReadProgress
-from dagster_kafka_flip.ingestion.read_watch import read_watched
+from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents, read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace
-from dagster_kafka_flip.ingestion.run_metrics import measure_commit, measure_incidents
-from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.ingestion.window_result import WindowsResult, WindowsSeen
+from dagster_kafka_flip.ingestion.run_spec import Clock
+from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.interruptible import write_tag
-from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.transform import transformed
-from dagster_kafka_flip.table.window_predicates import kept_predicate, time_predicate
+from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
 from dagster_kafka_flip.table.windowed_table import Replacement
-from dagster_kafka_flip.table.windows_document import EXACT, WindowsDocument
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
@@ -72,12 +69,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.window import Windows
+    from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
-    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
-    from dagster_kafka_flip.table.written import Committed
 
 
 class PlannedLogsGoneError(KafkaFlipError):
@@ -125,7 +121,7 @@ class WindowLanding:
         Raises:
             TableError: The table can't be created.
         """
-        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, wall_clock.now_ms())
+        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, instants.now_ms())
         self._table.create(self._schema(), landed)
 
     def _schema(self) -> StructType:
@@ -437,7 +433,7 @@ class WindowLanding:
                 batch.plan.state,
                 batch.plan.stops,
                 self._target.stream,
-                batch.look.until_ms or wall_clock.now_ms(),
+                batch.look.until_ms or instants.now_ms(),
                 batch.plan.made_again,
             )
             self._table.keep(landed, batch.look)

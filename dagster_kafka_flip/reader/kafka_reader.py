@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.sample import LoggedRecord
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, LoggedRecord
 
 # Bounded reads go through a backlog, so fetches that are too large for a live consumer pay off.
 _BATCH_FETCHES = {

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from dagster_kafka_flip.source.split import Position
-    from dagster_kafka_flip.source.window import Window, Windows
-    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.source.window import Window, WindowPlan, Windows
 
 WINDOW = "_dagster_kafka_flip_window"
 """Temporary column with the window's number in its batch."""

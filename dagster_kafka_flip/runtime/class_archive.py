@@ -59,11 +59,7 @@ def _digest(values: list[Any]) -> str:
 
 
 def archive_options(jars: Sequence[str]) -> list[str]:
-    """Java options to use the archive; empty if it does not exist.
-
-    Args:
-        jars: The session's jars, in addition to pyspark's.
-    """
+    """Java options to use the archive; empty if it does not exist."""
     java = locate_java()
     path = None if java is None else _archive_path(java, jars)
     return [] if path is None or not path.exists() else [f"-XX:SharedArchiveFile={path}", *_SILENT]
@@ -71,10 +67,6 @@ def archive_options(jars: Sequence[str]) -> list[str]:
 
 def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     """Creates the archive, unless it exists: Spark does the work of a run once, and Java records the loaded classes.
-
-    Args:
-        jars: The session's jars, in addition to pyspark's.
-        settings: The session's settings.
 
     Returns:
         The archive's path.

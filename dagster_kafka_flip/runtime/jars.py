@@ -118,10 +118,6 @@ def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path
 
     As `retrieve`: what is in the cache is returned at once, and it is complete or absent.
 
-    Args:
-        coordinate: The artifact, as `group:artifact:version:classifier`.
-        cache_dir: The cache folder. Default: `default_cache_dir()`.
-
     Returns:
         The folder with the archive's content.
 

@@ -6,9 +6,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import DecoderLibraryError, SparkSessionError, error_text
-from dagster_kafka_flip.runtime.library_jar import JAR, library_version
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
+from dagster_kafka_flip.runtime.spark_jars import JAR, library_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,11 +22,7 @@ _users: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def use_library(session: SparkSession) -> None:
-    """Makes the library's functions known to a session, if they are not, and checks the library's version.
-
-    Raises:
-        DecoderLibraryError: The session can't load the library, or has another version.
-    """
+    """Makes the library's functions known to a session, if they are not, and checks the library's version."""
     if session in _users:
         return
     try:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from dagster_kafka_flip.errors import error_text
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -37,12 +43,7 @@ def without_grpc(text: str) -> str:
 
 
 def server_advice(error: BaseException, address: str = "") -> str | None:
-    """What to do about an error that means that the Connect server has ended; None for other errors.
-
-    Args:
-        error: Spark's error.
-        address: The server's, where it is known.
-    """
+    """What to do about an error that means that the Connect server has ended; None for other errors."""
     text = " ".join(error_text(each) for each in (error, error.__cause__) if each is not None)
     if _OTHER_SERVER.search(text):
         return (
@@ -62,3 +63,102 @@ def server_advice(error: BaseException, address: str = "") -> str | None:
         "The Spark Connect server does not answer: check its address and the network to it, and whether it still runs. "
         f"If it has ended, look at its log (it may need more memory), start it again{own}, and run again"
     )
+
+
+# Tags of Spark jobs, by which any thread can stop them.
+#
+# Without Spark Connect these are the SparkContext's tags: `SparkSession.interruptTag` finds only jobs that its own
+# thread has tagged (Spark 4.0 to 4.2).
+
+
+@contextlib.contextmanager
+def tagged_jobs(spark: SparkSession, tag: str) -> Generator[None]:
+    """Tags the jobs that this thread starts in the block."""
+    if is_remote(spark):
+        add, remove = spark.addTag, spark.removeTag
+    else:
+        add, remove = spark.sparkContext.addJobTag, spark.sparkContext.removeJobTag
+    add(tag)
+    try:
+        yield
+    finally:
+        # Spark may be gone.
+        with contextlib.suppress(Exception):
+            remove(tag)
+
+
+def stop_jobs(spark: SparkSession, tag: str) -> None:
+    """Cancels the running jobs with a tag, whichever thread started them."""
+    if is_remote(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)
+
+
+def kept_rows(rows: DataFrame) -> DataFrame:
+    """Runs a query once, and returns its rows as they were then. They are kept until nothing refers to them.
+
+    `persist` is not enough: after the loss of an executor rows are computed again, and may differ.
+    """
+    from pyspark import StorageLevel
+
+    if not is_remote(rows):
+        return rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    from pyspark.sql.connect.plan import Checkpoint
+
+    # As localCheckpoint does it, which drops what the query observes (Spark 4.0 to 4.2).
+    client: Any = rows.sparkSession.client
+    plan: Any = vars(rows)["_plan"]
+    command = Checkpoint(child=plan, local=True, eager=True, storage_level=StorageLevel.DISK_ONLY).command(client)
+    _, properties, _ = client.execute_command(command, plan.observations)
+    return properties["checkpoint_command_result"]
+
+
+_SETTING = "spark.dagsterKafkaFlip.files"
+
+# A file that is there on each Linux, and on no other file system.
+_PROBE = "/proc/version"
+
+_answers: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+
+
+def files_setting() -> dict[str, str]:
+    """The setting by which a server that this process starts says which files it sees; none if the system doesn't."""
+    files = _files()
+    return {} if files is None else {_SETTING: files}
+
+
+def sees_same_files(server: SparkSession) -> bool:
+    """Whether it is certain that a server sees this process's files. It is asked once for each session."""
+    if server not in _answers:
+        _answers[server] = False
+        # A server that is gone fails in many ways, and says so when it is asked next.
+        with contextlib.suppress(Exception):
+            theirs = server.conf.get(_SETTING, None)
+            _answers[server] = theirs is not None and theirs == _files() and _reads_local_files(server)
+    return _answers[server]
+
+
+def _reads_local_files(server: SparkSession) -> bool:
+    """Whether a path without a scheme means a local file: settings, files and variables of Hadoop can change it."""
+    return [file.partition("/")[0] for file in server.read.text(_PROBE).inputFiles()] == ["file:"]
+
+
+def _files() -> str | None:
+    """The start of the system, the mounts and the root folder; None where the system doesn't name them (Linux does).
+
+    A container has mounts of its own, and a changed root folder is another one.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        mounts = Path("/proc/self/ns/mnt").stat()
+        root = os.open("/", os.O_RDONLY)
+        try:
+            of_root = Path(f"/proc/self/fdinfo/{root}").read_text(encoding="ascii")
+            inode = os.fstat(root).st_ino
+        finally:
+            os.close(root)
+        (mount,) = (line.split()[1] for line in of_root.splitlines() if line.startswith("mnt_id:"))
+    except (OSError, ValueError):
+        return None
+    return f"{boot}-{mounts.st_ino}-{mount}-{inode}"

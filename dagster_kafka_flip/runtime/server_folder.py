@@ -73,13 +73,7 @@ class Process:
 
 @dataclass(frozen=True)
 class ServerState:
-    """Recorded state of the last start.
-
-    Attributes:
-        ports: Ports by name.
-        process: The server's process.
-        started_at: Start time in UTC.
-    """
+    """Recorded state of the last start."""
 
     ports: Mapping[str, int]
     process: Process

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.java import find_java
-from dagster_kafka_flip.runtime.local_settings import local_settings
-from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
 from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.session_settings import (
     DELTA_CATALOG,
     DELTA_EXTENSION,
     PARQUET_SETTINGS,
+    REDACTION,
+    hide_from_logs,
+    local_settings,
     own_settings,
+    redaction_regex,
     session_settings,
 )
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages

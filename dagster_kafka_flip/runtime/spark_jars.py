@@ -2,17 +2,77 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
-from typing import TYPE_CHECKING
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from dagster_kafka_flip.runtime.engines import installed_engine
+from packaging.version import Version
+
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.jars import jars_of_pyspark, retrieve
-from dagster_kafka_flip.runtime.library_jar import JAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from packaging.version import Version
+JAR = Path(__file__).with_name("dagster-kafka-flip.jar")
+"""The library."""
+
+VERSION_ENTRY = "io/dagsterkafkaflip/version.txt"
+"""Its entry with the version, a digest of its source."""
+
+
+@cache
+def library_version() -> str:
+    """The library's version."""
+    with zipfile.ZipFile(JAR) as jar:
+        return jar.read(VERSION_ENTRY).decode()
+
+
+class Engine(NamedTuple):
+    """A Spark and its later patches up to the next row's, the oldest Delta for it, and what tests them."""
+
+    spark: str
+    delta: str
+    python: str
+    java: int
+    target: str
+
+
+ENGINES = (
+    Engine("4.0.1", "4.0.1", "3.10", 17, "make test-versions"),
+    Engine("4.0.1", "4.4.0", "3.12", 21, "make test-versions"),
+    Engine("4.1.0", "4.1.0", "3.12", 17, "make test-versions"),
+    Engine("4.1.0", "4.3.0", "3.13", 21, "make test-versions"),
+    Engine("4.1.2", "4.4.0", "3.12", 21, "make test-versions"),
+    Engine("4.2.0", "4.4.0", "3.11", 17, "make test"),
+    Engine("4.2.0", "4.4.0", "3.13", 25, "make test-versions"),
+)
+"""Oldest first.
+
+Spark changes what Delta is linked to in patches too (`ParquetToSparkSchemaConverter` in 4.0.1 and 4.1.2), and then an
+older Delta fails with NoSuchMethodError at the first row that is read; so does Delta 4.4 on Spark 4.3. Delta 4.3 is
+linked to what Spark 4.1.2 has, but its package allows no Spark after 4.1.1.
+"""
+
+
+def installed_engine() -> tuple[Version, Version]:
+    """The installed versions of Spark and Delta."""
+    spark, delta = (Version(importlib.metadata.version(package)) for package in ("pyspark", "delta-spark"))
+    # Each Delta has jars for the Sparks of its time and some before, so a Spark needs one Delta or any later one.
+    deltas = {Version(each.spark): Version(each.delta) for each in reversed(ENGINES)}
+    row = max((each for each in deltas if each <= spark and each.release[:2] == spark.release[:2]), default=None)
+    if row is None or delta < deltas[row]:
+        pairs = ", ".join(f"pyspark {each} with delta-spark {deltas[each]} or newer" for each in sorted(deltas))
+        msg = (
+            f"pyspark {spark} does not go with delta-spark {delta}, so Spark is not started. These go together, each "
+            f"with later patches of its pyspark up to the next: {pairs}. Install one of these pairs"
+        )
+        raise ConfigurationError(msg)
+    return spark, delta
+
 
 # Part of one Spark or another. Downloading it would cost 60 MB, and every session a copy; and from a class archive it
 # would come before Spark's own, which is often of another version.
@@ -107,7 +167,7 @@ def jars_advice() -> str:
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """Paths of a session's jars, downloaded on the first call and then cached, and of this package's own.
 
-    Without the jar for Avro, everything but `AvroFormat` works.
+    Without the jar for Avro, everything but `AvroSerializer` works.
 
     Raises:
         JarDownloadError: A download failed.

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime.jars import spark_home
 from dagster_kafka_flip.runtime.java import find_java
-from dagster_kafka_flip.runtime.local_settings import local_settings
-from dagster_kafka_flip.runtime.redaction import REDACTION, redaction_regex
-from dagster_kafka_flip.runtime.same_files import files_setting
+from dagster_kafka_flip.runtime.remote import files_setting
 from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, check_port
-from dagster_kafka_flip.runtime.session_settings import own_settings
+from dagster_kafka_flip.runtime.session_settings import REDACTION, local_settings, own_settings, redaction_regex
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import ConfigurationError, VersionsGoneError
 from dagster_kafka_flip.reader.kafka_reader import reader_options
 from dagster_kafka_flip.reader.read import no_records
-from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import shown
 from dagster_kafka_flip.sink.progress import Progress, Segment, are_even
@@ -22,8 +22,8 @@ from dagster_kafka_flip.sink.sink_status import sink_status
 from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
 from dagster_kafka_flip.sink.table_versions import TableVersions, reading
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 
 from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
-from dagster_kafka_flip.source.broker_errors import BrokerErrors
+from dagster_kafka_flip.source.client_errors import BrokerErrors
 from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:

@@ -131,8 +131,7 @@ class ProtobufSerializer(RegistrySerializer):
         plan, conversion = plan_of(columns, message, what)
         # Executors don't have this package.
         cloudpickle.register_pickle_by_value(protobuf_encoding)
-        # For decoding, enums are numbers, which are written alike.
-        encode = protobuf_encoding.encoding(parsed.for_decoding, message.full_name, plan)
+        encode = protobuf_encoding.encoding(parsed.serialized(), message.full_name, plan)
         # Not with Arrow: in Spark 4.0 it turns NaN into null. And Spark would encode a row twice if it might.
         encoded = f.udf(encode, "content binary, problem string", useArrow=False).asNondeterministic()
         value = struct_of(columns.names)

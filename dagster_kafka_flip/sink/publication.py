@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.table_versions import TableVersions
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.source.plan import Limits
 
 # Rows that are left out are in the log one by one, up to this many.
 _MOST_WARNINGS = 10

@@ -10,8 +10,8 @@ from dagster_kafka_flip.sink.progress import check_sink, check_table
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version, not_there
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.table.effect import Effect, effect_of
-from dagster_kafka_flip.table.history_pages import commits_of
+from dagster_kafka_flip.table.commit import Effect, effect_of
+from dagster_kafka_flip.table.delta_log import commits_of
 from dagster_kafka_flip.table.local_log import commits_between, is_absent
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
-from dagster_kafka_flip.runtime.job_tags import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.relied_settings import check_settings
+from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, check_key, serialized, struct_of, type_of

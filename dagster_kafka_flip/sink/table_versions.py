@@ -20,12 +20,9 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.sink.progress import Origin
 from dagster_kafka_flip.sink.row_transform import MARK
-from dagster_kafka_flip.table.details import details_of
-from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
-from dagster_kafka_flip.table.local_files import check_place
-from dagster_kafka_flip.table.local_log import details_at
-from dagster_kafka_flip.table.spark_error import is_from_spark, is_not_there, is_sparks_own
-from dagster_kafka_flip.table.write_advice import explained
+from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, details_of
+from dagster_kafka_flip.table.local_log import check_place, details_at
+from dagster_kafka_flip.table.spark_error import explained, is_from_spark, is_not_there, is_sparks_own
 
 if TYPE_CHECKING:
     from collections.abc import Generator

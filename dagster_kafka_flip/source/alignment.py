@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.plan import proportional_shares
-from dagster_kafka_flip.source.sample import TimestampedOffset
+from dagster_kafka_flip.source.split import TimestampedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

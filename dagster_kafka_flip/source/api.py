@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.source.limits import Limits, Spread
-from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
+from dagster_kafka_flip.source.plan import Limits, Spread, TaskPlan, plan_tasks
 from dagster_kafka_flip.source.unreadable import within
 
 if TYPE_CHECKING:
@@ -184,6 +183,7 @@ class SplitEnumerator(ABC):
         Raises:
             TopicRecreatedError: A topic was deleted and recreated since.
             ClusterChangedError: Another cluster answers.
+            EndBeforePositionError: A log was cut off since, before the end of what was read.
         """
 
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:

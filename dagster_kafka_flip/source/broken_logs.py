@@ -128,18 +128,22 @@ def goes_on(
     """
     refused = [each for each in broken if each.error not in tolerated]
     if refused:
-        again = (
-            ""
-            if all(each.is_clear for each in refused)
-            else ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
-            "truncated, and reads again what the table has of that log"
-        )
         msg = (
             f"{findings(refused)} Nothing was written. To continue with what the logs have now, run once with start "
-            f"set to {OffsetsInitializer.specific_offsets(restart(refused))}{again}"
+            f"set to {OffsetsInitializer.specific_offsets(restart(refused))}"
         )
         if all(each.error is RetentionOvertookPositionError for each in refused):
             raise _retention_error(msg, restart(refused))
+        if not all(each.is_clear for each in refused):
+            msg += (
+                ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
+                "truncated, and reads again what the table has of that log"
+            )
+        msg += (
+            ". If the last run was killed, failed, or could not check the logs, first check whether the stream's last "
+            "commit already holds what this reads: if it does, RESTORE the table to the version before it instead, and "
+            "run again"
+        )
         raise EndBeforePositionError(msg)
     incidents = [
         Incident(each.error.__name__, f"{each.finding} {each.continuation}", each.lost_offsets) for each in broken
@@ -179,6 +183,22 @@ def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: L
         msg = (
             f"{tp}: records up to offset {stops[tp]} were planned, but the log {cut}ends at offset {ends[tp]}"
             f"{others_affected(gone)}.{then}"
+        )
+        raise EndBeforePositionError(msg)
+
+
+def check_not_cut(stops: Position, cut_off: CutOff) -> None:
+    """Checks that no log was cut off before the end of what was read: it may have been read before or behind that.
+
+    Raises:
+        EndBeforePositionError: One was.
+    """
+    if cut_off:
+        tp, at = min(cut_off.items())
+        where = "" if at is None else f" at offset {at}"
+        msg = (
+            f"{tp}: the log was truncated{where}, as after an unclean leader election, and was read up to offset "
+            f"{stops[tp]}{others_affected(cut_off)}."
         )
         raise EndBeforePositionError(msg)
 

@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import functools
 import logging
-import re
 import time
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # as below
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
 from confluent_kafka.cimpl import NewTopic
 
 from dagster_kafka_flip.errors import (
     ClusterRequestError,
-    ConfigurationError,
     EndBeforePositionError,
     GroupCommitError,
     TopicNotFoundError,
 )
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source.broker_errors import BrokerErrors
-from dagster_kafka_flip.source.highest_time import highest_times
+from dagster_kafka_flip.source.client_errors import REFUSED_RIGHTS, Asked, TransientError
+from dagster_kafka_flip.source.cluster_client import FIRST_ATTEMPT_SECONDS, ClusterClient, until_answered
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.request_failures import REFUSED_RIGHTS, Asked, RequestFailures, TransientError
-from dagster_kafka_flip.source.sample import LogEnd, LoggedRecord, TimestampedOffset
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED, TopicSettings
+from dagster_kafka_flip.source.record_search import highest_times
+from dagster_kafka_flip.source.split import LogEnd, LoggedRecord, TimestampedOffset, TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
-from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
-    from contextlib import AbstractContextManager
 
-    from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.sample import RecordSearch, SplitSample
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
-    from dagster_kafka_flip.telemetry.repeatedly import Log
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, RecordSearch, SplitSample
 
-T = TypeVar("T")
-P = ParamSpec("P")
 
 _logger = logging.getLogger(__name__)
 
@@ -59,175 +45,21 @@ _SETTINGS = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retent
 # Seconds that the first request for a group's offsets waits before the client checks for an authorization error.
 _COMMITTED_SECONDS = 1.0
 
-_FIRST_ATTEMPT_SECONDS = 2.0
-# Of those that librdkafka takes.
-_SHORTEST_SECONDS = 0.001
-
-_DEFAULTS = {
-    # librdkafka logs every attempt; this client raises the error once.
-    "log_level": 0,
-    # Most requests go to the broker that the last metadata named as the controller. If it dies, the client waits for it
-    # until it looks for the brokers again: by default after five minutes, and never sooner than after ten seconds.
-    "topic.metadata.refresh.interval.ms": 2000,
-}
-
 # For a consumer that only requests a group's committed offsets. Like the admin client, it does not wait for offsets in
 # open transactions.
 _GROUP_READER = {"enable.auto.commit": False, "isolation.level": READ_UNCOMMITTED, "log_level": 0}
 
 
-def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
-    """Repeats a request after transient answers, for up to one request timeout."""
-
-    @functools.wraps(ask)
-    def asked(cluster: KafkaCluster, *args: P.args, **kwargs: P.kwargs) -> T:
-        cluster.reach()
-        return cluster.repeat(lambda: ask(cluster, *args, **kwargs))
-
-    return asked
-
-
-class KafkaCluster:
+class KafkaCluster(ClusterClient):
     """Client for one cluster's metadata.
 
     Each method makes one round trip per broker, regardless of the number of items. It retries transient and missing
     answers, for example during a leader change, for up to one request timeout. Then it raises
     ClusterUnreachableError if no broker answered, or ClusterRequestError if the answer is an error. The methods name
     what else they raise.
-
-    Call `close` (or use `contextlib.closing`) when done: the client holds threads and connections.
-
-    Args:
-        connection: The connection settings.
-        properties: Additional settings of the librdkafka client; they override the connection's.
-        log: Logger for waits. Default: this module's.
     """
 
-    def __init__(
-        self, connection: KafkaConnection, properties: Mapping[str, str] | None = None, log: Log | None = None
-    ) -> None:
-        self._connection = connection
-        self._log = log or _logger
-        self.request_timeout = self._attempt_seconds = connection.request_timeout
-        self._broker_errors = BrokerErrors(connection)
-        self._failures = RequestFailures(connection, self._broker_errors)
-        self._config = _DEFAULTS | connection.librdkafka_config() | dict(properties or {})
-        # No reference to this object: a cycle would keep the client alive.
-        self._callbacks: dict[str, Any] = {"error_cb": self._broker_errors.add}
-        config: dict[str, Any] = self._config | self._callbacks
-        # Reads the certificates and keys of Spark's reader now, to fail before anything runs.
-        connection.java_config()
-        self._open_client: AdminClient | None = None
-        try:
-            self._open_client = AdminClient(config, logger=logging.getLogger(f"{__name__}.librdkafka"))
-        except confluent_kafka.KafkaException as error:
-            # librdkafka's message may contain values, and these may be secrets.
-            text = re.sub(r'value "[^"]*"', 'value "..."', error.args[0].str())
-            msg = f"librdkafka rejects the settings for Kafka at {connection.bootstrap_servers}: {text}"
-            raise ConfigurationError(msg) from None
-
-    def close(self) -> None:
-        """Closes the client's threads and connections. Safe to call twice."""
-        # The client has no close method; it ends when the last reference is gone.
-        self._open_client = None
-
-    @property
-    def _client(self) -> AdminClient:
-        if self._open_client is None:
-            msg = f"the client for Kafka at {self._connection.bootstrap_servers} is closed; create a new KafkaCluster"
-            raise ConfigurationError(msg)
-        return self._open_client
-
-    def reach(self) -> None:
-        """Waits until a broker has answered once; later calls return at once.
-
-        librdkafka retries until a request times out. Errors that a retry can't fix end the wait at once.
-
-        Raises:
-            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
-        """
-        if not self._failures.has_answered:
-            self._first_contact()
-
-    def _first_contact(self) -> str | None:
-        """Requests the cluster's id."""
-        future = self._client.describe_cluster(request_timeout=self.request_timeout)
-        with self._said("the cluster's id"):
-            while not future.done():
-                # A poll would wait for its whole time: the answer comes in another thread.
-                concurrent.futures.wait([future], timeout=0.05)
-                self._client.poll(0)
-                self._broker_errors.raise_if_permanent()
-        try:
-            cluster_id = self._result(future, Asked("the cluster's id")).cluster_id
-        except TransientError as error:
-            raise error.final from None
-        self._failures.has_answered = True
-        self.forget_connection_errors()
-        return cluster_id
-
-    def repeat(self, ask: Callable[[], T]) -> T:
-        """Asks until there is an answer, for up to one request timeout.
-
-        librdkafka waits for a dead leader's answer until the request expires, also if there is another leader long
-        since: only another request goes to that one.
-
-        Raises:
-            KafkaFlipError: There is none.
-        """
-        end, before = time.monotonic() + self.request_timeout, self._attempt_seconds
-        number, last = 0, ""
-        with self._said(lambda: last):
-            while True:
-                # Twice each length: for an answer that takes long, too.
-                seconds = _FIRST_ATTEMPT_SECONDS * 2 ** (number // 2)
-                self._attempt_seconds = max(_SHORTEST_SECONDS, min(seconds, end - time.monotonic()))
-                try:
-                    answer = ask()
-                except TransientError as error:
-                    pause = min(2.0, 0.1 * 2**number)
-                    if time.monotonic() + pause >= end:
-                        raise error.final from None
-                    number, last = number + 1, error.reason
-                    self._log.info("%s; asking again in %.1f s", last, pause)
-                    time.sleep(pause)
-                else:
-                    self.forget_connection_errors()
-                    return answer
-                finally:
-                    self._attempt_seconds = before
-
-    def _said(self, what: str | Callable[[], str]) -> AbstractContextManager[object]:
-        """Says in the log what the block waits for, if it takes long."""
-        where = f"Kafka at {self._connection.bootstrap_servers}"
-        return said_while_waiting(self._log, lambda: f"{where}: {what if isinstance(what, str) else what()}")
-
-    def forget_connection_errors(self) -> None:
-        """Clears earlier errors after an answer: they can't explain later failures."""
-        self._client.poll(0)
-        self._broker_errors.forget()
-
-    def cluster_id(self) -> str | None:
-        """Returns the cluster's id.
-
-        Raises:
-            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
-        """
-        return self._ask_for_cluster_id() if self._failures.has_answered else self._first_contact()
-
-    @_until_answered
-    def _ask_for_cluster_id(self) -> str | None:
-        future = self._client.describe_cluster(request_timeout=self._attempt_seconds)
-        return self._result(future, Asked("the cluster's id")).cluster_id
-
-    @_until_answered
-    def broker_addresses(self) -> tuple[str, ...]:
-        """Returns the addresses that the brokers advertise."""
-        future = self._client.describe_cluster(request_timeout=self._attempt_seconds)
-        nodes = self._result(future, Asked("the brokers' addresses")).nodes
-        return tuple(sorted(f"{node.host}:{node.port}" for node in nodes))
-
-    @_until_answered
+    @until_answered
     def list_topics(self) -> tuple[str, ...]:
         """Returns the names of all topics that this client may describe."""
         try:
@@ -236,13 +68,9 @@ class KafkaCluster:
             raise self._error(error.args[0], Asked("the topics")) from None
         return tuple(metadata.topics)
 
-    @_until_answered
+    @until_answered
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
         """Returns ids and partitions of topics.
-
-        Args:
-            topics: Topic names.
-            skip_missing: Omit missing topics instead of raising an error.
 
         Raises:
             TopicNotFoundError: A topic does not exist, or this client may not describe it.
@@ -272,7 +100,7 @@ class KafkaCluster:
         """Which topic partitions take no records now, and why; empty if all do, as far as brokers tell it at once."""
         found: list[str] = []
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-        seconds = {"request_timeout": _FIRST_ATTEMPT_SECONDS}
+        seconds = {"request_timeout": FIRST_ATTEMPT_SECONDS}
         settings = self._client.describe_configs(resources, **seconds)
         least = dict.fromkeys(topics, 1)
         for resource, future in settings.items():
@@ -304,7 +132,7 @@ class KafkaCluster:
 
     def cut_offsets(self, ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int | None]:
         """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not."""
-        from dagster_kafka_flip.source.cut_logs import cut_offsets
+        from dagster_kafka_flip.source.record_search import cut_offsets
 
         with self._reading(READ_UNCOMMITTED, "the leaders' epochs", ends) as config:
             return cut_offsets(config, ends, self.request_timeout)
@@ -317,7 +145,7 @@ class KafkaCluster:
             tp: offset for tp, offset in self._offsets(_at_times(timestamps_ms), isolation_level).items() if offset >= 0
         }
 
-    @_until_answered
+    @until_answered
     def records_at(
         self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
     ) -> list[dict[TopicPartition, TimestampedOffset]]:
@@ -342,7 +170,7 @@ class KafkaCluster:
             for futures in asked
         ]
 
-    @_until_answered
+    @until_answered
     def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
         """Returns topic settings; omits topics whose settings this client may not see."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
@@ -371,7 +199,7 @@ class KafkaCluster:
                 )
         return found
 
-    @_until_answered
+    @until_answered
     def cleanup_policy(self, topic: str) -> str:
         """Returns a topic's `cleanup.policy`, such as `compact,delete`.
 
@@ -383,7 +211,7 @@ class KafkaCluster:
         asked = Asked(f"the settings of the topic {topic}", "DESCRIBE_CONFIGS", topic)
         return ",".join(sorted(self._result(future, asked)["cleanup.policy"].value.replace(" ", "").split(",")))
 
-    @_until_answered
+    @until_answered
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int = -1) -> None:
         """Creates a topic, and waits until it has leaders.
 
@@ -485,7 +313,7 @@ class KafkaCluster:
         Raises:
             ClusterUnreachableError: No broker answered, or no record arrived in that time although there may be some.
         """
-        from dagster_kafka_flip.source.sampling import sample_splits
+        from dagster_kafka_flip.source.groupless import sample_splits
 
         asked = tuple(splits)
         starts = {split.topic_partition: split.starting_offset for split in asked}
@@ -563,7 +391,7 @@ class KafkaCluster:
             # No retry: it has already read for one request timeout.
             raise (failure.final if isinstance(failure, TransientError) else failure) from None
 
-    @_until_answered
+    @until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
         """Returns the group's committed offsets; omits partitions without one."""
         # A consumer that never joins, because the admin client's request crashes the process with SIGSEGV while the
@@ -602,13 +430,9 @@ class KafkaCluster:
                     raise self._error(error.args[0], asked) from None
             patience *= 2
 
-    @_until_answered
+    @until_answered
     def commit_offsets(self, position: Position, group_id: str) -> None:
-        """Commits a consumer group's offsets, unless the group has active members.
-
-        Raises:
-            GroupCommitError: The group has active members, which commit their own offsets.
-        """
+        """Commits a consumer group's offsets, unless the group has active members."""
         asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
             self._client.describe_consumer_groups([group_id], request_timeout=self._attempt_seconds)[group_id], asked
@@ -632,7 +456,7 @@ class KafkaCluster:
     ) -> dict[TopicPartition, int]:
         return {tp: info.offset for tp, info in self._list_offsets(specs, isolation_level).items()}
 
-    @_until_answered
+    @until_answered
     def _list_offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
     ) -> dict[TopicPartition, Any]:
@@ -650,31 +474,6 @@ class KafkaCluster:
         )
         request: dict[confluent_kafka.TopicPartition, Any] = dict(zip(_to_client(specs), specs.values(), strict=True))
         return self._client.list_offsets(request, isolation_level=level, request_timeout=self._attempt_seconds)
-
-    def _answered(self, futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, Any]:
-        found = {
-            TopicPartition(key.topic, key.partition): self._result(
-                future, Asked(f"the offsets of {key.topic}-{key.partition}", topic=key.topic)
-            )
-            for key, future in futures.items()
-        }
-        for tp, info in found.items():
-            if info.offset == confluent_kafka.OFFSET_INVALID:
-                # librdkafka's result for a missing answer, without an error.
-                self._client.poll(0)
-                raise self._failures.unanswered(f"the offsets of {tp}", "timed out")
-        return found
-
-    def _result(self, future: Future[T], asked: Asked) -> T:
-        try:
-            return future.result()
-        except confluent_kafka.KafkaException as error:
-            raise self._error(error.args[0], asked) from None
-
-    def _error(self, error: confluent_kafka.KafkaError, asked: Asked) -> Exception:
-        # librdkafka passes its own diagnosis ("Connect to ... failed") to a callback, and only when polled.
-        self._client.poll(0)
-        return self._failures.error(error, asked)
 
 
 def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetSpec]:

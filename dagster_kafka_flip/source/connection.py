@@ -244,12 +244,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s[^-]*-----END CERTIFICA
 
 
 def read_certificates(field: str, location: str) -> str:
-    """Returns the certificates of a PEM file, without the text between them.
-
-    Args:
-        field: Name of the setting, for errors.
-        location: Path of the file.
-    """
+    """Returns the certificates of a PEM file, without the text between them."""
     found = _CERTIFICATE.findall(_read(field, location))
     if not found:
         msg = f"{field}: the file {location} has no certificate (no lines BEGIN CERTIFICATE to END CERTIFICATE)"
@@ -262,10 +257,6 @@ def read_private_key(location: str, password: str | None) -> str:
 
     The Java client only accepts PKCS#8, and Java 17 can't decrypt OpenSSL's default encryption (PBES2), so PKCS#1
     ("BEGIN RSA PRIVATE KEY"), SEC1 ("BEGIN EC PRIVATE KEY") and encrypted keys are converted.
-
-    Raises:
-        ConfigurationError: The file can't be read, has no private key or one that Java can't use, or the password is
-        missing or wrong.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization

@@ -15,6 +15,7 @@ from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ClusterUnreachableError,
     ConfigurationError,
+    EndBeforePositionError,
     OffsetOutOfRangeError,
     TopicNotFoundError,
     TopicRecreatedError,
@@ -23,6 +24,7 @@ from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.broken_logs import (
     broken_logs,
+    check_not_cut,
     check_planned,
     findings,
     goes_on,
@@ -53,8 +55,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.log import Cluster, ReadSettings
-    from dagster_kafka_flip.source.sample import SplitSample
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, SplitSample, TopicPartition
     from dagster_kafka_flip.source.subscription import PartitionChange, TopicMetadata
     from dagster_kafka_flip.source.unreadable import UnreadableRecords
 
@@ -205,8 +206,18 @@ class KafkaSourceEnumerator(SplitEnumerator):
         )
 
     def check_same_logs(self, batch: ReadPlan) -> None:
-        """See `identity.check_same_logs`."""
-        check_same_logs(self._cluster, batch.state, {split.topic_partition for split in batch.splits})
+        """See `identity.check_same_logs`; and none may have been cut off since the plan before what was read of it.
+
+        Only another leader may have cut one off.
+        """
+        stops = {split.topic_partition: split.stopping_offset for split in batch.splits}
+        there = check_same_logs(self._cluster, batch.state, stops)
+        stops = {tp: stop for tp, stop in stops.items() if tp in there and tp in batch.state.leader_epochs}
+        if not stops or EndBeforePositionError in self._context.tolerated:
+            return
+        ends = self._cluster.log_ends(stops, self._source.isolation_level)
+        if any(end.leader_epoch != batch.state.leader_epochs[tp] for tp, end in ends.items()):
+            check_not_cut(stops, Log(self._source, self._cluster, stops).cut_offsets(stops, batch.state.leader_epochs))
 
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group if the source has `commit_offsets`.

@@ -116,8 +116,9 @@ def recreated_error(
     which = "the new topic" if len(errors) == 1 else "the new topics"
     return TopicRecreatedError(
         f"{' '.join(filter(None, (*map(found, errors.values()), others)))} Nothing was read. To read {which} from the "
-        f"beginning and continue the others: {set_position(to=str(to))}. If the last run was killed during a write, "
-        "first check whether its last commit already holds rows of the new topic: they would be duplicated",
+        f"beginning and continue the others: {set_position(to=str(to))}. If the last run was killed, failed, or "
+        "could not check the logs, first check whether the stream's last commit already holds what this reads: if it "
+        "does, RESTORE the table to the version before it, and run again",
         tuple(errors),
     )
 
@@ -133,25 +134,23 @@ def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) ->
         raise recreated_error(errors)
 
 
-def check_same_logs(cluster: Cluster, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
+def check_same_logs(
+    cluster: Cluster, state: EnumeratorState, read: Collection[TopicPartition]
+) -> Collection[TopicPartition]:
     """Checks after reading that the logs are still those of the plan.
 
     Needs two requests, independent of the number of topic partitions. A topic that no longer exists is not an error.
-
-    Args:
-        cluster: The cluster.
-        state: Cluster and topics of the plan.
-        read: The topic partitions that were read.
 
     Raises:
         TopicRecreatedError: A topic was deleted and recreated since.
         ClusterChangedError: Another cluster answers.
     """
     if not read:
-        return
+        return ()
     check_cluster(state, cluster.cluster_id())
     topics = cluster.describe_topics(sorted({tp.topic for tp in read}), skip_missing=True)
     check_topics(replace(state, position={tp: state.position[tp] for tp in read}), topics)
+    return {tp for topic in topics.values() for tp in topic.partitions}
 
 
 def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:

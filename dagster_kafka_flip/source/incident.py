@@ -1,16 +1,22 @@
-"""Incident: an error that a run tolerates and records."""
+"""Incident: an error that a run tolerates and records; and sums of numbers that may be unknown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.source.totals import total
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from dagster_kafka_flip.errors import KafkaFlipError
+
+
+def total(numbers: Iterable[int | None]) -> int | None:
+    """Sums the numbers; None if one of them is unknown."""
+    known = list(numbers)
+    counted = [number for number in known if number is not None]
+    return sum(counted) if len(counted) == len(known) else None
+
 
 # The sentence from here on says what the run would not do and what to do instead.
 _ADVICE = " Nothing "
@@ -77,9 +83,6 @@ class Tolerance:
 
     Args:
         tolerated: Errors that don't fail the run.
-
-    Attributes:
-        incidents: The tolerated ones.
     """
 
     def __init__(self, tolerated: Collection[type[KafkaFlipError]]) -> None:

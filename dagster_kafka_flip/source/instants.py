@@ -1,4 +1,4 @@
-"""Timestamps in milliseconds since the epoch, and their conversion to datetimes and strings.
+"""Timestamps in milliseconds since the epoch, their conversion to datetimes and strings, and the clock.
 
 Producers can write any timestamp. Microseconds instead of milliseconds give the year 55,000, which is out of range for
 a datetime.
@@ -6,6 +6,7 @@ a datetime.
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta, timezone
 
 LAST_TIMESTAMP_MS = 2**63 - 1
@@ -31,9 +32,27 @@ def nearest_time(milliseconds: int) -> datetime:
 
 def instant(milliseconds: int) -> str:
     """Converts milliseconds since the epoch to ISO 8601 text with a UTC offset, in whole seconds if exact."""
-    time = utc_time(milliseconds)
-    if time is None:
+    known = utc_time(milliseconds)
+    if known is None:
         # For example from a producer that writes microseconds instead of milliseconds.
         end = "beyond the year 9999" if milliseconds > 0 else "before the year 1"
         return f"{milliseconds} ms after 1970, which is {end}"
-    return time.isoformat(timespec="seconds" if milliseconds % 1000 == 0 else "milliseconds").replace("+00:00", "Z")
+    return known.isoformat(timespec="seconds" if milliseconds % 1000 == 0 else "milliseconds").replace("+00:00", "Z")
+
+
+# The one clock by which planning, writing and recovery decide and wait; durations are measured without it.
+
+
+def now() -> datetime:
+    """The time now."""
+    return datetime.now(tz=timezone.utc)
+
+
+def now_ms() -> int:
+    """The time now, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def sleep(seconds: float) -> None:
+    """Waits."""
+    time.sleep(seconds)

@@ -16,7 +16,7 @@ from dagster_kafka_flip.settings.hidden import hidden_values
 from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.isolation import READ_COMMITTED
+from dagster_kafka_flip.source.log import READ_COMMITTED
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.properties import (
     CLIENT_OF_FIELD,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.sample import ANY_TIME, LOOKED_THROUGH, LogEnd, RecordSearch
+from dagster_kafka_flip.source.split import ANY_TIME, LOOKED_THROUGH, LogEnd, RecordSearch
 from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
@@ -14,9 +13,17 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
-    from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.split import (
+        KafkaPartitionSplit,
+        Position,
+        SplitSample,
+        TimestampedOffset,
+        TopicPartition,
+    )
     from dagster_kafka_flip.source.subscription import Subscription
+
+READ_COMMITTED = "read_committed"
+READ_UNCOMMITTED = "read_uncommitted"
 
 
 class ReadSettings(Protocol):

@@ -20,12 +20,7 @@ TOPIC = ("<topic>",)
 
 
 def plan_range(asset: str, defined_in: Iterable[str]) -> str:
-    """Returns the command that shows what would land a range of time again.
-
-    Args:
-        asset: The asset's key.
-        defined_in: The options that say where it is defined.
-    """
+    """Returns the command that shows what would land a range of time again."""
     options = ["--asset", asset, *defined_in, "--from", "<time>", "--to", "<time>"]
     return f"dagster-kafka-flip plan {_written(options)}"
 
@@ -56,13 +51,7 @@ def materialize(
 
 
 def show_position(asset: str, defined_in: Iterable[str], *, publishes: bool = False) -> str:
-    """Returns the command that shows an asset's position.
-
-    Args:
-        asset: The asset's key.
-        defined_in: The options that say where it is defined.
-        publishes: Whether the asset publishes a table.
-    """
+    """Returns the command that shows an asset's position."""
     return f"dagster-kafka-flip position {'sink' if publishes else 'show'} {_written(['--asset', asset, *defined_in])}"
 
 

@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagster_kafka_flip.source.sample import TimestampedOffset
+    from dagster_kafka_flip.source.split import TimestampedOffset
 
 # 2001 to 2096 as seconds since the epoch; as milliseconds, the first days of 1970.
 _LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)

@@ -7,18 +7,20 @@ clock, or a record of an aborted transaction. Consumers see neither. Only readin
 from __future__ import annotations
 
 import heapq
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.source.groupless import at, awaited_message, groupless_consumer
-from dagster_kafka_flip.source.sample import RecordSearch, TimestampedOffset
+import confluent_kafka
+
+from dagster_kafka_flip.source.groupless import ReadFailedError, at, awaited_message, groupless_consumer
+from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
+from dagster_kafka_flip.source.split import RecordSearch, TimestampedOffset, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
-    import confluent_kafka
-
-    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.split import LogEnd
 
 # Most searches end at their first record, so the first round fetches little and does not prefetch. If a batch is larger
 # than the fetch size, the broker still returns the whole batch (KIP-74).
@@ -155,3 +157,104 @@ class _LogSearch:
     def _give_up(self) -> None:
         self.found |= {search: None for _, _, search in self._open}
         self._open.clear()
+
+
+# Finds logs that were cut off before an offset and written again since: their offsets alone don't show it.
+#
+# Each leader of a topic partition has a number, its epoch, and brokers know at which offset the records of an epoch
+# end (KIP-320). After an unclean election this is where the new leader's log ended, however much was written to it
+# since.
+
+
+# The record itself is not used: if a record or the log's end arrives, the log was not truncated.
+_SETTINGS = {"fetch.message.max.bytes": 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
+
+# The client only says in words that a log was cut off, and where: -1 if the broker knows no such epoch.
+_CUT_AT = re.compile(r"broker end offset is (-?\d+)")
+
+_PAUSE_SECONDS = 0.02
+
+
+def cut_offsets(
+    config: Mapping[str, Any], ends: Mapping[TopicPartition, LogEnd], seconds: float
+) -> dict[TopicPartition, int | None]:
+    """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not.
+
+    All topic partitions are asked for at the same time.
+
+    Args:
+        config: Settings of a librdkafka client.
+        ends: Earlier ends, with epochs.
+        seconds: Maximum time to wait for the next answer, in seconds.
+
+    Raises:
+        ReadFailedError: A topic partition can't be read.
+        NoAnswerError: No answer arrived in this time.
+    """
+    cut: dict[TopicPartition, int | None] = {}
+    left = set(ends)
+    consumer = groupless_consumer(config, _SETTINGS)
+    try:
+        consumer.assign([at(tp, end.offset) for tp, end in ends.items()])
+        # The client only compares epochs after a seek.
+        for tp, end in ends.items():
+            epoch = -1 if end.leader_epoch is None else end.leader_epoch
+            _seek(consumer, at(tp, end.offset, epoch), time.monotonic() + seconds)
+        deadline = time.monotonic() + seconds
+        while left:
+            try:
+                tp, _ = awaited_message(consumer, deadline, left)
+            except ReadFailedError as failed:
+                match = _CUT_AT.search(failed.error.str())
+                if match is None:
+                    raise
+                tp = failed.topic_partition
+                cut[tp] = None if int(match[1]) < 0 else int(match[1])
+            left.remove(tp)
+            consumer.incremental_unassign([at(tp)])
+            deadline = time.monotonic() + seconds
+    finally:
+        consumer.close()
+    return cut
+
+
+def _seek(consumer: confluent_kafka.Consumer, to: confluent_kafka.TopicPartition, deadline: float) -> None:
+    while True:
+        try:
+            consumer.seek(to)
+            return  # noqa: TRY300 - as the other end of the loop
+        except confluent_kafka.KafkaException as error:  # noqa: PERF203 - hardly ever again
+            # The client's own thread has not begun with the topic partition yet.
+            if error.args[0].name() != "_STATE" or time.monotonic() > deadline:
+                raise ReadFailedError(TopicPartition(to.topic, to.partition), error.args[0]) from None
+            time.sleep(_PAUSE_SECONDS)
+
+
+def highest_times(
+    found: Mapping[TopicPartition, TimestampedOffset],
+    look_up: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, TimestampedOffset]],
+) -> dict[TopicPartition, TimestampedOffset]:
+    """Returns the highest timestamp of each log and the first offset that has it.
+
+    Steps double until there is no later record, then halve: a few dozen requests, each for all logs.
+
+    Args:
+        found: An entry of each log, with its timestamp.
+        look_up: Returns the first entry of each log at or after a time; omits logs without one.
+    """
+    highest = dict(found)
+    steps = dict.fromkeys(found, 1)
+    nothing_from = dict.fromkeys(found, LAST_TIMESTAMP_MS + 1)
+    while open_ones := [tp for tp, entry in highest.items() if nothing_from[tp] - entry.timestamp_ms > 1]:
+        asked: dict[TopicPartition, int] = {}
+        for tp in open_ones:
+            low, high = highest[tp].timestamp_ms, nothing_from[tp]
+            asked[tp] = low + min(steps[tp], (high - low) // 2)
+        answers = look_up(asked)
+        for tp, ms in asked.items():
+            if tp in answers:
+                highest[tp] = answers[tp]
+                steps[tp] *= 2
+            else:
+                nothing_from[tp] = ms
+    return highest

@@ -66,10 +66,6 @@ class TopicListSubscription:
     def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
         """Returns the current topics.
 
-        Args:
-            directory: The cluster.
-            skip_missing: Omit missing topics instead of raising an error.
-
         Raises:
             TopicNotFoundError: A topic is missing.
         """

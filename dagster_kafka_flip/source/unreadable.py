@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dagster_kafka_flip.source.log import Cluster
-    from dagster_kafka_flip.source.sample import TimestampedOffset
+    from dagster_kafka_flip.source.split import TimestampedOffset
 
 LATEST_MS = (2**63 - 1) // 1000
 """The latest timestamp that Spark can hold, in milliseconds since the epoch."""
@@ -53,11 +53,6 @@ def unreadable_records(
 
     A lookup by timestamp returns the first such offset. Only if it finds nothing are all records read, because Kafka
     can't look up timestamps before 1970.
-
-    Args:
-        cluster: The cluster.
-        splits: The splits to search.
-        isolation_level: With `read_committed`, ignores records of aborted transactions.
     """
     if not splits:
         return None

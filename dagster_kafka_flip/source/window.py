@@ -1,10 +1,10 @@
-"""Window: a half-open time span with a key, such as an asset's time partition."""
+"""Window: a half-open time span with a key; WindowPlan: the offsets that contain consecutive windows' records."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,16 @@ from dagster_kafka_flip.errors import ConfigurationError, WindowsChangedError
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.offsets import epoch_milliseconds
+from dagster_kafka_flip.source.plan import ReadPlan
+from dagster_kafka_flip.source.split import splits_between
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
     from datetime import datetime
+
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
 
 
 @dataclass(frozen=True)
@@ -189,3 +195,107 @@ class Windows(Settings):
     def lateness_ms(self) -> int | None:
         """The maximum lateness in milliseconds; None for no limit."""
         return None if self.max_lateness is None else self.max_lateness // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class PlannedWindow:
+    """A window and the offsets of its records.
+
+    Attributes:
+        window: The window.
+        starts: First offset of each topic partition that may have a record of the window.
+        stops: First offset after the window's range.
+        ends: First offset with a timestamp at or after the window's end: later records of the window are late.
+        is_complete: Whether all records of the window have arrived, as far as known.
+    """
+
+    window: Window
+    starts: Position
+    stops: Position
+    ends: Position
+    is_complete: bool = True
+
+    @property
+    def splits(self) -> tuple[KafkaPartitionSplit, ...]:
+        """The ranges of the window, sorted and non-empty."""
+        return splits_between(self.starts, self.stops)
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """The windows of one commit and the ranges to read for them.
+
+    Attributes:
+        windows: Consecutive windows in time order, at least one.
+        state: Cluster and topics of the offsets; the position is where reading stops.
+        end_offsets: End offset of each topic partition for the source's isolation level.
+        high_watermarks: High watermark of each.
+        stragglers_from: A record with a timestamp before the first window at or after this offset is later than the
+            maximum lateness, and in no window.
+        set_by_broker: Topics that are read as LogAppendTime, so none of their records can be late.
+        incidents: Tolerated errors.
+        compacted: Compacted topics.
+        maybe_compacted: Topics whose cleanup policy this client may not see.
+        made_again: Topics that were recreated since the table's rows were written; this is tolerated.
+    """
+
+    windows: tuple[PlannedWindow, ...]
+    state: EnumeratorState
+    end_offsets: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+    stragglers_from: Position
+    set_by_broker: frozenset[str] = frozenset()
+    incidents: tuple[Incident, ...] = ()
+    compacted: frozenset[str] = frozenset()
+    maybe_compacted: frozenset[str] = frozenset()
+    made_again: frozenset[str] = frozenset()
+
+    @property
+    def starts(self) -> Position:
+        """The start offset of each topic partition."""
+        return self.windows[0].starts
+
+    @property
+    def stops(self) -> Position:
+        """The stop offset of each topic partition."""
+        return self.windows[-1].stops
+
+    @property
+    def splits(self) -> tuple[KafkaPartitionSplit, ...]:
+        """One range per topic partition with any offset to read, sorted."""
+        return splits_between(self.starts, self.stops)
+
+    @property
+    def offset_span(self) -> int:
+        """Number of offsets to read, and so the maximum number of records."""
+        return sum(split.offset_span for split in self.splits)
+
+    def first_part(self, max_offsets: int | None) -> WindowPlan:
+        """The windows of the first commit; the rest is planned again after it.
+
+        Args:
+            max_offsets: Maximum number of offsets in a part; a larger window is a part of its own. None for no limit.
+        """
+        if max_offsets is None:
+            return self
+        part = self._until(1)
+        for count in range(2, len(self.windows) + 1):
+            longer = self._until(count)
+            if longer.offset_span > max_offsets:
+                break
+            part = longer
+        return part
+
+    def _until(self, count: int) -> WindowPlan:
+        windows = self.windows[:count]
+        return replace(self, windows=windows, state=replace(self.state, position=windows[-1].stops))
+
+    def read_plan(self) -> ReadPlan:
+        """The plan as a batch to read."""
+        return ReadPlan(
+            splits=self.splits,
+            state=self.state,
+            end_offsets=self.end_offsets,
+            high_watermarks=self.high_watermarks,
+            starting_position=self.starts,
+        )

@@ -11,20 +11,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import check_same_logs, found_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
 from dagster_kafka_flip.source.window_checks import (
+    LookUps,
+    WindowLogs,
     check_ends,
     check_future,
     check_identity,
     check_retention,
     with_completeness,
 )
-from dagster_kafka_flip.source.window_logs import LookUps, WindowLogs
-from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,11 +43,6 @@ def exact_windows(
 
     A window starts at the first entry at or after its start (KIP-79): no earlier record is in it. It stops at the first
     *record* at or after its end plus `max_lateness`: a later record of the window exceeds the lateness.
-
-    Args:
-        windows: Consecutive windows in time order.
-        logs: The logs.
-        tolerance: Collects tolerated errors.
 
     Returns:
         The planned windows; and the offsets from which on a record from before the first window is later than the
@@ -125,7 +121,7 @@ class WindowEnumerator:
         self._cluster = cluster
         self._windows = windows
         self._context = context
-        self._now = now or wall_clock.now_ms
+        self._now = now or instants.now_ms
 
     def discover(self) -> None:
         """Checks that the topics exist.

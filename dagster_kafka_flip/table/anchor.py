@@ -20,8 +20,8 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.table.commit import Effect, brings_rows, effect_of
 from dagster_kafka_flip.table.commit_chain import moves
-from dagster_kafka_flip.table.effect import Effect, brings_rows, effect_of
 from dagster_kafka_flip.table.history import check_between, documented, page_with
 
 if TYPE_CHECKING:
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Commit
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.document import CommitDocument, RoutedBatch, WindowsDocument
     from dagster_kafka_flip.table.history import RestoredVersions
-    from dagster_kafka_flip.table.windows_document import WindowsDocument
 
 
 @dataclass(frozen=True)

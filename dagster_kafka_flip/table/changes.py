@@ -115,11 +115,7 @@ class Changes:
         return place(*(f.col(quoted(name)) for name in self.columns[:3]))
 
     def check(self, table: str) -> None:
-        """Checks that the rows have all columns that a change needs.
-
-        Raises:
-            ConfigurationError: A column is missing, or its type does not fit.
-        """
+        """Checks that the rows have all columns that a change needs."""
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         order = () if self.order_by is None else (self.order_by,)
         time = (self.columns.timestamp,) if self.is_history else ()
@@ -173,11 +169,6 @@ class Changes:
 
         STRUCTs get the fields of the table's, in their order, and fields that only the table has are null. A MERGE,
         unlike an append, does not add them, and of a null STRUCT with another order it makes a STRUCT of nulls.
-
-        Raises:
-            SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
-                compares them by their place, but writes them by their name. Or a key column, or the column of
-                `order_by`, has a CHAR, or is FLOAT and would become DOUBLE. Or the table has no such column.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}

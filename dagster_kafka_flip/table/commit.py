@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.windows_document import WindowsDocument
+from dagster_kafka_flip.table.document import CommitDocument, WindowsDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,3 +105,228 @@ class Commit:
 
 def _plus(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
+
+
+# What each of Delta's operations does to the rows of a table. Their names are those of Delta's DeltaOperations.
+
+
+class Effect(enum.Enum):
+    """Effect of another writer's operation on the stream's rows."""
+
+    CREATES = "creates"
+    APPENDS = "appends"
+    KEEPS_ROWS = "keeps rows"
+    CHANGES_ROWS = "changes rows"
+    REPLACES = "replaces"
+    RESTORES = "restores"
+    UNKNOWN = "unknown"
+
+
+_KEEPS_ROWS = frozenset(
+    {
+        "OPTIMIZE",
+        "OPTIMIZE CHECKPOINT",
+        "VACUUM START",
+        "VACUUM END",
+        "REORG",
+        "REORG TABLE UPGRADE UNIFORM",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "ADD COLUMNS",
+        "CHANGE COLUMN",
+        "CHANGE COLUMNS",
+        "RENAME COLUMN",
+        "DROP COLUMNS",
+        "REPLACE COLUMNS",
+        "UPDATE SCHEMA",
+        "UPDATE COLUMN METADATA",
+        "REMOVE COLUMN MAPPING",
+        "SET COLUMN",
+        "ADD CONSTRAINT",
+        "DROP CONSTRAINT",
+        "UPGRADE PROTOCOL",
+        "DROP FEATURE",
+        "COMPUTE STATS",
+        "CLUSTER BY",
+        "DOMAIN METADATA CLEANUP",
+        "ROW TRACKING BACKFILL",
+        "ROW TRACKING UNBACKFILL",
+        "Deletion Vector Tombstones",
+        "Empty Commit",
+        "UPDATE",
+        # Names of delta-rs.
+        "ADD COLUMN",
+        "ADD FEATURE",
+        "UPDATE FIELD METADATA",
+        "UPDATE TABLE METADATA",
+    }
+)
+_CREATES = frozenset({"CREATE TABLE", "CREATE TABLE AS SELECT"})
+_REPLACES = frozenset(
+    {
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "TRUNCATE",
+        "CLONE",
+        "CONVERT",
+    }
+)
+_NO_PREDICATE = frozenset({None, "", "[]", '["true"]'})
+
+
+def effect_of(commit: Commit) -> Effect:  # noqa: PLR0911 - one line for each kind of operation
+    """Classifies a commit by its operation and parameters."""
+    operation, parameters = commit.operation, commit.parameters
+    if operation == "RESTORE":
+        return Effect.RESTORES
+    if commit.version == 0 or operation in _CREATES:
+        return Effect.CREATES
+    if operation == "WRITE":
+        return _effect_of_write(parameters)
+    if operation == "STREAMING UPDATE":
+        return Effect.APPENDS if parameters.get("outputMode") == "Append" else Effect.REPLACES
+    if operation == "DELETE":
+        return Effect.REPLACES if parameters.get("predicate") in _NO_PREDICATE else Effect.CHANGES_ROWS
+    if operation == MERGE:
+        return Effect.CHANGES_ROWS
+    if operation in _KEEPS_ROWS:
+        return Effect.KEEPS_ROWS
+    return Effect.REPLACES if operation in _REPLACES else Effect.UNKNOWN
+
+
+def _effect_of_write(parameters: Mapping[str, str | None]) -> Effect:
+    if parameters.get("mode") != "Overwrite":
+        return Effect.APPENDS
+    # Not isDynamicPartitionOverwrite: Delta notes what the session or the writer asked for, also where it replaced an
+    # unpartitioned table as a whole.
+    by_condition = parameters.get("predicate") not in _NO_PREDICATE or any(
+        parameters.get(name) for name in ("replaceOnCond", "replaceUsingCols")
+    )
+    return Effect.CHANGES_ROWS if by_condition else Effect.REPLACES
+
+
+# Metrics with the rows or files that an operation added; without any of them, the number is unknown.
+_BROUGHT = {
+    "WRITE": ("numOutputRows",),
+    "CREATE TABLE AS SELECT": ("numOutputRows",),
+    "REPLACE TABLE AS SELECT": ("numOutputRows",),
+    "CREATE OR REPLACE TABLE AS SELECT": ("numOutputRows",),
+    "STREAMING UPDATE": ("numOutputRows",),
+    # Its output rows include rows that it only moved between files.
+    "MERGE": ("numTargetRowsInserted",),
+    # These two only count files.
+    "CLONE": ("sourceNumOfFiles",),
+    "CONVERT": ("numConvertedFiles",),
+}
+# With Delta's Spark writer these never add rows. Other engines may use the names differently.
+_BRINGS_NONE = frozenset({"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE", "TRUNCATE", "DELETE"})
+_OF_SPARK = "Apache-Spark/"
+
+
+def brings_rows(commit: Commit) -> bool | None:
+    """Whether this commit added rows; None if unknown from history."""
+    operation = commit.operation
+    if operation in _KEEPS_ROWS and commit.version > 0:
+        return False
+    if operation in _BRINGS_NONE and (commit.engine is None or commit.engine.startswith(_OF_SPARK)):
+        return False
+    counts = [commit.metric(name) for name in _BROUGHT.get(operation or "", ("numOutputRows",))]
+    return None if None in counts else any(counts)
+
+
+@dataclass(frozen=True)
+class MergedRows:
+    """What became of the last change of each key of a batch.
+
+    Attributes:
+        inserted: Rows of new keys.
+        updated: Rows that were replaced.
+        deleted: Rows that were deleted.
+        unchanged: Changes that are not newer than the row, and deletes of keys that the table doesn't have; None for a
+            history, of which only the MERGE itself could tell.
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    unchanged: int | None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that is confirmed in the table.
+
+    Attributes:
+        version: The commit's version.
+        rows: Number of added or updated rows; None if unknown.
+        bytes: Bytes of the added files; None if unknown.
+        table_rows: Rows of the table at that version; None if unknown.
+        confirm_seconds: Seconds spent on the confirmation.
+        merged: What became of the changes; None if rows are appended, or if it is unknown.
+        attempt: Id of the attempt, if it is a stream's commit.
+    """
+
+    version: int
+    rows: int | None
+    bytes: int | None
+    table_rows: int | None
+    confirm_seconds: float
+    merged: MergedRows | None = None
+    attempt: str | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """Outcome of a write.
+
+    Attributes:
+        since: The commits since its base version, newest first.
+        before: The commits from the anchor to the base version, newest first.
+        failure: The error; None if it returned.
+        confirm_seconds: Seconds spent on reading the history.
+    """
+
+    since: list[Commit]
+    before: list[Commit]
+    failure: Exception | None
+    confirm_seconds: float
+
+
+def committed(
+    commit: Commit, written: Written, table_rows: int | None, keys: int | None = None, attempt: str | None = None
+) -> Committed:
+    """Creates the result from a commit in the history.
+
+    Args:
+        commit: The commit.
+        written: The write that made it.
+        table_rows: Rows of the table at that version, if known.
+        keys: Number of keys of a batch of changes; None if rows are appended.
+        attempt: Id of the attempt, if it is a stream's commit.
+    """
+    rows = commit.rows_written
+    # A rewrite also counts rows that it only moved between files; an append moves none, and a merge counts them
+    # separately.
+    is_replacing = commit.operation == "WRITE" and commit.parameters.get("mode") != "Append"
+    copied = commit.metric("numCopiedRows") if is_replacing else 0
+    return Committed(
+        version=commit.version,
+        rows=None if rows is None or copied is None else rows - copied,
+        bytes=commit.metric("numTargetBytesAdded" if commit.operation == "MERGE" else "numOutputBytes"),
+        table_rows=table_rows,
+        confirm_seconds=written.confirm_seconds,
+        merged=None if keys is None else _merged(commit, keys),
+        attempt=attempt,
+    )
+
+
+def _merged(commit: Commit, keys: int) -> MergedRows | None:
+    if not keys:
+        return MergedRows(0, 0, 0, 0)
+    inserted, updated, deleted = (commit.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted"))
+    if inserted is None or updated is None or deleted is None:
+        return None
+    # A key with several rows, of which others wrote all but one, has more rows that change than it has changes.
+    return MergedRows(inserted, updated, deleted, max(0, keys - inserted - updated - deleted))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.commit import Effect, effect_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

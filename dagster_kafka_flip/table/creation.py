@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shutil
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
-from dagster_kafka_flip.table.incomplete_log import has_first_commit, has_log, is_free
-from dagster_kafka_flip.table.keyed_table import mode_properties
-from dagster_kafka_flip.table.layout import check_layout
+from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
+from dagster_kafka_flip.table.layout import check_layout, mode_properties
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
-from dagster_kafka_flip.table.spark_error import error_summary, is_not_there
+from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_not_there
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.statistics import STATISTICS_COLUMNS, are_statistics_chosen, statistics_columns
-from dagster_kafka_flip.table.store_errors import CHECK_ACCESS
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG
-from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -77,11 +76,7 @@ def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
 
 
 def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
-    """Where the catalog has the tables of a name's schema, as a URI; empty if it doesn't say.
-
-    Raises:
-        TableError: The schema doesn't exist, or can't be read.
-    """
+    """Where the catalog has the tables of a name's schema, as a URI; empty if it doesn't say."""
     schema = ".".join(map(quoted, target.name_parts[:-1]))
     try:
         return spark.catalog.getDatabase(schema).locationUri or ""
@@ -98,9 +93,6 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
     """Checks that a table can be created where Delta has just found none.
 
     A table that another process has created since then is not in the way: to create it again does nothing.
-
-    Raises:
-        TableError: The location is not free.
     """
     what = None if target.is_path else _existing_object(spark, target)
     if what is not None:
@@ -114,11 +106,7 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
 
 @contextlib.contextmanager
 def looking_at(target: DeltaTarget) -> Generator[None]:
-    """Reports that this user may not look at a local path, or that it can be none.
-
-    Raises:
-        TableError: The system refuses to look at the path.
-    """
+    """Reports that this user may not look at a local path, or that it can be none."""
     try:
         yield
     except OSError as error:
@@ -130,12 +118,7 @@ def looking_at(target: DeltaTarget) -> Generator[None]:
 
 
 def check_path_is_free(target: DeltaTarget) -> None:
-    """Checks that a table can be created at a path where there is none. Without Spark, so only if the path is local.
-
-    Raises:
-        TableError: The path is a file, or the folder has other files, or it is in the folder of another table, or the
-            system refuses to look at it.
-    """
+    """Checks that a table can be created at a path where there is none. Without Spark, so only if the path is local."""
     path = target.local_path
     if path is None:
         return
@@ -169,3 +152,121 @@ def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
     if "Provider" not in described or "VIEW" in (described.get("Type") or ""):
         return "a view"
     return f"a table in the format {described['Provider']}"
+
+
+def check_folder_is_there(target: DeltaTarget, details: Callable[[], object]) -> None:
+    """Checks that a table that the catalog has already is where the catalog says."""
+    if target.is_path:
+        return
+    try:
+        details()
+    except TableError as error:
+        if not is_not_there(error):
+            raise
+        name = target.identifier
+        msg = (
+            f"the catalog has the table {target}, but Delta finds no table in its folder: "
+            f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
+            "mounted where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE "
+            f"{name}, and CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the "
+            "next run creates a new table, and begins at the stream's starting offsets"
+        )
+        raise TableError(msg) from error.__cause__
+
+
+# Handles the remains of a run that dies while Delta creates a table on a local file system: a log without a commit.
+#
+# Delta sees neither a table nor a free location, so nothing could be written there again.
+
+
+_LOG = "_delta_log"
+_FIRST_COMMIT = f"{0:020}.json"
+# From Delta's protocol: a table exists once its log has a commit or a checkpoint.
+_MAKES_A_TABLE = re.compile(r"\d{20}\.(json|checkpoint.*\.(parquet|json))")
+
+
+def is_free(path: Path) -> bool:
+    """Whether a table can be created here: the location is empty, or has only an incomplete log."""
+    return not path.is_dir() or all(
+        entry.name.startswith(".") or (entry.name == _LOG and _is_incomplete(entry)) for entry in path.iterdir()
+    )
+
+
+def has_log(path: Path) -> bool:
+    """Whether there is a log here that may be a table's; only Delta can confirm it."""
+    return (path / _LOG).is_dir() and not _is_incomplete(path / _LOG)
+
+
+def has_first_commit(path: Path) -> bool:
+    """Whether the log here has version 0, so that the location is a table from its start on."""
+    return (path / _LOG / _FIRST_COMMIT).exists()
+
+
+def remove_incomplete_log(path: Path | None) -> None:
+    """Deletes an incomplete log. Only call under the table's lock: another run may be about to write.
+
+    Args:
+        path: The table's folder; None if it is not local.
+    """
+    if path is not None and path.is_dir() and is_free(path) and (path / _LOG).is_dir():
+        shutil.rmtree(path / _LOG)
+
+
+def _is_incomplete(log: Path) -> bool:
+    return log.is_dir() and not any(_MAKES_A_TABLE.fullmatch(entry.name) for entry in log.iterdir())
+
+
+STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
+_SETTINGS = (STATISTICS_COLUMNS, "delta.dataSkippingNumIndexedCols")
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
+
+# Delta's default number of columns.
+_MOST_COLUMNS = 32
+
+
+def are_statistics_chosen(spark: SparkSession, target: DeltaTarget) -> bool:
+    """Whether the user has chosen the columns, for the table or for all tables of the session."""
+    given = {name.lower() for name in target.properties}
+    return any(
+        name.lower() in given or spark.conf.get(_DEFAULTS + name.removeprefix("delta."), None) is not None
+        for name in _SETTINGS
+    )
+
+
+def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
+    """Columns with statistics, as Delta's property names them; None if there are none.
+
+    Numbers and times, but not strings: those are the most expensive to compare, and in the order of arrival every file
+    has nearly all of them. A column of clustering has statistics in any case.
+    """
+    from pyspark.sql.types import DateType, NumericType, StringType, TimestampNTZType, TimestampType
+
+    partitioning = {name.lower() for name in target.partition_by}
+    named = {name.lower() for name in target.cluster_by}
+    found: list[tuple[int, tuple[str, ...]]] = []
+    for path, kind in _leaves(schema):
+        if path[0].lower() in partitioning:
+            continue
+        if named & {path[0].lower(), ".".join(path).lower()}:
+            if isinstance(kind, (NumericType, DateType, TimestampType, TimestampNTZType, StringType)):
+                found.append((0, path))
+        elif isinstance(kind, (DateType, TimestampType, TimestampNTZType)):
+            found.append((1, path))
+        elif isinstance(kind, NumericType):
+            found.append((2, path))
+    # The last ones first: a record's topic partition, offset and time come after its value.
+    found.reverse()
+    first = sorted(found, key=lambda each: each[0])[:_MOST_COLUMNS]
+    return ",".join(".".join(map(quoted, path)) for _, path in first) or None
+
+
+def _leaves(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """The columns that hold no others, with their paths."""
+    from pyspark.sql.types import StructType
+
+    for field in struct.fields:
+        path = (*parents, field.name)
+        if isinstance(field.dataType, StructType):
+            yield from _leaves(field.dataType, path)
+        else:
+            yield path, field.dataType

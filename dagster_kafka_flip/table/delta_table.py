@@ -4,47 +4,48 @@ from __future__ import annotations
 
 import itertools
 import logging
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     KafkaFlipError,
     SchemaMismatchError,
-    TableChangedError,
     TableError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import WRITES, Commit
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded, or_failed
+from dagster_kafka_flip.table.creation import check_folder_is_there, remove_incomplete_log
+from dagster_kafka_flip.table.delta_log import TableNotThereError, restored_versions
+from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
-from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.incomplete_log import remove_incomplete_log
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, created_for
-from dagster_kafka_flip.table.layout import check_binary_partitions, with_nulls_as_stored
+from dagster_kafka_flip.table.layout import (
+    KEY_PROPERTY,
+    check_binary_partitions,
+    check_mode,
+    created_for,
+    timestamps_among,
+    with_nulls_as_stored,
+)
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
-from dagster_kafka_flip.table.recorded_position import recorded_anchor
-from dagster_kafka_flip.table.restored import restored_versions
-from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.recorded_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (
-    error_summary,
+    CHECK_ACCESS,
     is_already_there,
     is_conflict,
     is_not_there,
     is_place_taken,
     is_sparks_own,
+    with_advice,
 )
-from dagster_kafka_flip.table.store_errors import CHECK_ACCESS, with_advice
-from dagster_kafka_flip.table.table_port import setting, table_port
+from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
-from dagster_kafka_flip.table.times_of_partitions import timestamps_among
-from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from datetime import datetime, timedelta
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -63,9 +64,6 @@ _T = TypeVar("_T")
 MOST_COMMITS = 1000
 
 _TYPE_WIDENING = "delta.enableTypeWidening"
-
-# Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
-_TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
 
 class DeltaTable:
@@ -250,14 +248,20 @@ class DeltaTable:
         if self._location is None:
             self.port.check_writers(self.port.place_by_catalog(), lambda: None)
         try:
-            self._guarded(create, lambda: remove_incomplete_log(target.local_path), self._location)
+            guarded(
+                self.port,
+                self._location or "catalog:",
+                precheck=lambda: remove_incomplete_log(target.local_path),
+                write=create,
+                look_back=or_failed,
+            )
         except TableError:
             # Of the lock, with its own advice.
             raise
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
-                self._check_folder_is_there()
+                check_folder_is_there(target, self.port.details)
                 return
             # Delta writes the log before the catalog, which may refuse the table.
             advice = (
@@ -266,25 +270,6 @@ class DeltaTable:
             )
             msg = f"the table {target} can't be created: {with_advice(error, advice if is_place_taken(error) else '')}"
             raise TableError(msg) from error
-
-    def _check_folder_is_there(self) -> None:
-        """Checks that a table that the catalog has already is where the catalog says."""
-        if self.target.is_path:
-            return
-        try:
-            self.port.details()
-        except TableError as error:
-            if not is_not_there(error):
-                raise
-            name = self.target.identifier
-            msg = (
-                f"the catalog has the table {self.target}, but Delta finds no table in its folder: "
-                f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
-                "mounted where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE "
-                f"{name}, and CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the "
-                "next run creates a new table, and begins at the stream's starting offsets"
-            )
-            raise TableError(msg) from error.__cause__
 
     def made(self, schema: StructType) -> Anchor:
         """Creates the empty table and returns the commit that defines the position in it.
@@ -357,11 +342,7 @@ class DeltaTable:
         return self.port.log(self.location()).generated_columns(version)
 
     def count_rows(self, version: int | None = None) -> int:
-        """Returns the number of rows, now or at a version, from Delta's statistics if possible.
-
-        Raises:
-            TableError: The table can't be read.
-        """
+        """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
         try:
             return self.port.count_rows(version)
         except Exception as error:
@@ -381,90 +362,26 @@ class DeltaTable:
         """
         if anchor.committed_ms is None:
             return None
-        now = wall_clock.now()
+        now = instants.now()
         committed = utc_time(anchor.committed_ms)
         if committed is None:
             # Not a valid time, so the commit's age is unknown: commit the position again.
             return now
-        if now - committed < _TOO_YOUNG_TO_ASK:
-            return committed + _TOO_YOUNG_TO_ASK
+        if now - committed < TOO_YOUNG_TO_ASK:
+            return committed + TOO_YOUNG_TO_ASK
         try:
             return committed + self._log_retention() / 2
         except OverflowError:
             return None
 
     def _log_retention(self) -> timedelta:
-        if self._retention is not None:
-            return self._retention
-        text = self.properties().get(LOG_RETENTION)
-        self._retention = parse_log_retention(text)
         if self._retention is None:
-            _logger.warning(
-                "%s of %s is %r, which can't be parsed; assuming the shortest reasonable value, %s",
-                LOG_RETENTION,
-                self.target,
-                text,
-                2 * _TOO_YOUNG_TO_ASK,
-            )
-            self._retention = 2 * _TOO_YOUNG_TO_ASK
+            self._retention = log_retention(self.properties().get(LOG_RETENTION), self.target)
         return self._retention
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
         return dict(self.port.details().properties)
-
-    def set_properties(self, properties: Mapping[str, str], precheck: Callable[[Mapping[str, str]], None]) -> None:
-        """Sets some of the table's properties; the others stay.
-
-        Args:
-            properties: The new values.
-            precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
-                nothing is set.
-
-        Raises:
-            ForeignConflictError: Another writer changed the table at the same time; nothing was set.
-            TableChangedError: Another one had set the same just before, and its value is gone.
-            TableError: They can't be set.
-        """
-        change = self.port.change_of_properties(properties)
-        before: list[int] = []
-
-        def check() -> None:
-            before.append(next(self.commits()).version)
-            precheck(self.properties())
-
-        def look_back(failure: Exception | None) -> None:
-            or_failed(failure)
-            since = itertools.takewhile(lambda commit: commit.version > before[0], self.commits())
-            values_set = (commit.properties_set for commit in since)
-            # Empty if the session leaves out what a commit did.
-            own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
-            gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
-            if gone:
-                msg = (
-                    f"another run set properties of the table {self.target} at the same time, and this one replaced "
-                    f"its values. Set them again, and run again: {setting(self.target, gone)}"
-                )
-                raise TableChangedError(msg)
-
-        try:
-            self._guarded(change, check, self.location(), look_back)
-        except KafkaFlipError:
-            raise
-        except Exception as error:
-            if is_conflict(error):
-                raise ForeignConflictError(error_summary(error)) from error
-            msg = f"properties of the table {self.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
-            raise TableError(msg) from error
-
-    def _guarded(
-        self,
-        write: Callable[[], None],
-        precheck: Callable[[], None],
-        location: str | None,
-        look_back: Callable[[Exception | None], None] = or_failed,
-    ) -> None:
-        guarded(self.port, location or "catalog:", precheck=precheck, write=write, look_back=look_back)
 
     def check_takes_streams(self) -> None:
         """Checks that a table takes a stream that has no position in it.
@@ -495,9 +412,6 @@ class DeltaTable:
         """Checks that no stream writes to a table that is about to hold windows.
 
         Call it before the table is marked as one, and once more after that: a stream that comes later sees the mark.
-
-        Raises:
-            WindowsChangedError: A stream does, or made the table and is about to.
         """
         landed = next(documented(self.commits()), None)
         if landed is not None:
@@ -571,9 +485,6 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     Args:
         found: The result; None for no table.
         target: The table.
-
-    Raises:
-        TableError: There is no table.
     """
     if found is None:
         msg = f"the table {target} was created but does not exist; it may have been dropped meanwhile. Run again"

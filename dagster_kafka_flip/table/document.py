@@ -1,24 +1,180 @@
-"""The document in every commit of a stream: stores the position atomically with the rows."""
+"""Documents of commits: the position of a stream, or the windows, atomically with the rows."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
-from dagster_kafka_flip.source.serializer import from_document, to_document
-from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
-from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
-from dagster_kafka_flip.table.marked_json import read_marked
+from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER, from_document, to_document
+from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.mode import Append, Mode, key_of, kind_of, mode_of
-from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
+
+T = TypeVar("T")
+
+
+def read_marked(text: str | None, mark: str, version: int, what: str, read: Callable[[dict[str, Any]], T]) -> T | None:
+    """Reads a commit's `userMetadata`; None if it is empty or foreign.
+
+    Args:
+        text: The `userMetadata`.
+        mark: The key that identifies the document; its value is the document version.
+        version: The newest supported version.
+        what: Name of the content, for messages.
+        read: Parses the JSON object.
+    """
+    document = _marked_object(text, mark)
+    if document is None:
+        return None
+    if isinstance(document[mark], int) and document[mark] > version:
+        msg = (
+            f"a commit of this table was written by a newer dagster-kafka-flip (document version {document[mark]}; "
+            f"this version reads up to {version}): upgrade dagster-kafka-flip"
+        )
+        raise DocumentVersionError(msg)
+    try:
+        return read(document)
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
+        msg = (
+            f"a commit of this table contains {what} that can't be read ({type(error).__name__}: {error}): it is "
+            "damaged, or was written by an early development version. Use another table"
+        )
+        raise DocumentVersionError(msg) from error
+
+
+def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:
+    """Parses a text as a JSON object with the given key; None if it is something else."""
+    if text is None or mark not in text:
+        return None
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) and mark in document else None
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A version of a table, identified by the table's id.
+
+    Attributes:
+        table: The table, as text of its DeltaTarget.
+        table_id: Delta's id of the table, which stays when it is moved.
+        version: The version.
+    """
+
+    table: str
+    table_id: str
+    version: int
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> TableVersion:
+        """Reads the fields in a commit's document."""
+        return cls(document["table"], document["table_id"], document["version"])
+
+
+# Dead-letter fields of commits: the route of a stream's rejected records, and what the other table has settled.
+#
+# A batch's commit excludes rejected records; they are written to the dead-letter table right after it. Until that
+# table's commit settles them, they are pending.
+
+
+@dataclass(frozen=True)
+class DeadLetterRoute:
+    """Destination of a batch's rejected records, and the decoder that rejected them.
+
+    Attributes:
+        table: The dead-letter table, as text of its DeltaTarget.
+        stream: Id of the stream in that table.
+        decoder: Description of the decoder; see `formats.description`.
+        table_id: Delta's id of the dead-letter table. A table can have several names (a path, a link, a catalog name),
+            and a name can refer to another table later.
+        settled: Version of the stream's own table up to which the dead-letter table had all rejected records when the
+            batch was committed; None if it had none yet. If it has fewer later, it was rolled back.
+    """
+
+    table: str
+    stream: str
+    decoder: Mapping[str, Any]
+    table_id: str
+    settled: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Serializes the route for a commit's document."""
+        return {
+            "table": self.table,
+            "table_id": self.table_id,
+            "stream": self.stream,
+            "decoder": dict(self.decoder),
+            "settled": self.settled,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> DeadLetterRoute:
+        """Reads the result of `to_json`."""
+        return cls(
+            table=document["table"],
+            stream=document["stream"],
+            decoder=document["decoder"],
+            table_id=document["table_id"],
+            settled=document["settled"],
+        )
+
+
+@dataclass(frozen=True)
+class RoutedBatch:
+    """A committed batch with a dead-letter route. Earlier batches have nothing pending.
+
+    Attributes:
+        version: The version of the stream's table that the batch created.
+        attempt: Id of the batch.
+        run_id: Id of the run that committed it.
+        splits: Splits of the batch.
+        state: The stream's state after the batch.
+        route: Destination of the rejected records.
+    """
+
+    version: int
+    attempt: str
+    run_id: str
+    splits: tuple[KafkaPartitionSplit, ...]
+    state: EnumeratorState
+    route: DeadLetterRoute
+
+    def to_json(self) -> dict[str, Any]:
+        """Serializes the batch for the document of a later commit."""
+        batch = {
+            "version": self.version,
+            "attempt": self.attempt,
+            "run": self.run_id,
+            "splits": to_document(SPLIT_SERIALIZER, self.splits),
+            "state": to_document(STATE_SERIALIZER, self.state),
+        }
+        return {**self.route.to_json(), "batch": batch}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> RoutedBatch | None:
+        """Reads the result of `to_json`; None for a commit with its own batch."""
+        batch = document.get("batch")
+        if batch is None:
+            return None
+        return cls(
+            version=batch["version"],
+            attempt=batch["attempt"],
+            run_id=batch["run"],
+            splits=from_document(SPLIT_SERIALIZER, batch["splits"]),
+            state=from_document(STATE_SERIALIZER, batch["state"]),
+            route=DeadLetterRoute.from_json(document),
+        )
+
 
 DOCUMENT_VERSION = 1
 _APPEND = Append()
@@ -79,11 +235,7 @@ class CommitDocument:
         return key_of(self.mode)
 
     def routed(self, version: int) -> RoutedBatch | None:
-        """The last batch with a dead-letter route, as of this document.
-
-        Args:
-            version: The version of the document's commit.
-        """
+        """The last batch with a dead-letter route, as of this document."""
         if self.carried is not None or self.dead_letter is None:
             return self.carried
         return RoutedBatch(version, self.attempt, self.run_id, self.splits, self.state, self.dead_letter)
@@ -157,4 +309,110 @@ class CommitDocument:
             doubt=document.get("doubt"),
             mode=mode_of(tuple(document.get("key", ())), document.get("mode", {})),
             after=document.get("after"),
+        )
+
+
+# Table property of streams' tables, so that an empty one is not used for windows.
+STREAMS_PROPERTY = "dagster-kafka-flip.streams"
+WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
+"""Table property that marks a table of windows; it contains the window definition."""
+MODE_PROPERTY = f"{WINDOWS_PROPERTY}.mode"
+"""Table property that tells exact windows from windows by offset, of an earlier version."""
+EXACT = "exact"
+
+WINDOWS_DOCUMENT_VERSION = 1
+_WINDOWS_MARK = "dagster-kafka-flip/windows"
+
+
+@dataclass(frozen=True)
+class WindowsDocument:
+    """Content of the `userMetadata` of a commit of windows. Fixed before the write starts.
+
+    Attributes:
+        attempt: Id of the plan.
+        run_id: Id of the run that wrote it.
+        base_version: Version of the table that the plan is based on.
+        mode: `exact` or `repair`; `offset` in tables of an earlier version, which are refused.
+        windows: Consecutive windows in time order.
+        splits: The splits that were read.
+        state: Cluster, topics and read offsets of the table's rows; includes topics of earlier commits, so that the
+            newest commit has the full state.
+        topics: The topics whose rows were replaced; None for all.
+        repairs: Id of the repaired stream.
+        incidents: Tolerated errors.
+        until_ms: End of the last window of this or an earlier commit, in milliseconds since the epoch.
+        schemas: The schemas that records were met with or read as, by `key` and `value`, for formats with a registry.
+    """
+
+    attempt: str
+    run_id: str
+    base_version: int
+    mode: str
+    windows: tuple[Window, ...]
+    splits: tuple[KafkaPartitionSplit, ...]
+    state: EnumeratorState
+    topics: tuple[str, ...] | None = None
+    repairs: str | None = None
+    incidents: tuple[Incident, ...] = ()
+    until_ms: int | None = None
+    schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+
+    def overlaps(self, other: WindowsDocument) -> bool:
+        """Whether both replace rows of the same window, or have windows of the same time."""
+        if self.topics is not None and other.topics is not None and not set(self.topics) & set(other.topics):
+            return False
+        both = self.windows, other.windows
+        begin = max(min((window.start_ms for window in each), default=0) for each in both)
+        end = min(max((window.stop_ms for window in each), default=0) for each in both)
+        return begin < end or bool({window.key for window in self.windows} & {window.key for window in other.windows})
+
+    def to_text(self) -> str:
+        """The document as compact JSON."""
+        document: dict[str, Any] = {
+            _WINDOWS_MARK: WINDOWS_DOCUMENT_VERSION,
+            "attempt": self.attempt,
+            "run": self.run_id,
+            "base": self.base_version,
+            "mode": self.mode,
+            "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
+            "splits": to_document(SPLIT_SERIALIZER, self.splits),
+            "state": to_document(STATE_SERIALIZER, self.state),
+        }
+        if self.topics is not None:
+            document["topics"] = list(self.topics)
+        if self.repairs is not None:
+            document["repairs"] = self.repairs
+        if self.incidents:
+            document["incidents"] = [incident.to_json() for incident in self.incidents]
+        if self.until_ms is not None:
+            document["until"] = self.until_ms
+        if self.schemas:
+            document["schemas"] = {side: list(frames) for side, frames in self.schemas.items()}
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str | None) -> WindowsDocument | None:
+        """Reads a commit's `userMetadata`; None if it is not a windows document.
+
+        Raises:
+            DocumentVersionError: A newer version of this package wrote it, or it is damaged.
+        """
+        return read_marked(text, _WINDOWS_MARK, WINDOWS_DOCUMENT_VERSION, "a document of windows", cls._from_json)
+
+    @classmethod
+    def _from_json(cls, document: Mapping[str, Any]) -> WindowsDocument:
+        topics = document.get("topics")
+        return cls(
+            attempt=document["attempt"],
+            run_id=document["run"],
+            base_version=document["base"],
+            mode=document["mode"],
+            windows=tuple(Window(*window) for window in document["windows"]),
+            splits=from_document(SPLIT_SERIALIZER, document["splits"]),
+            state=from_document(STATE_SERIALIZER, document["state"]),
+            topics=None if topics is None else tuple(topics),
+            repairs=document.get("repairs"),
+            incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
+            until_ms=document.get("until"),
+            schemas=document.get("schemas", {}),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableChangedError
-from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.other_writers import check_alone
 
 if TYPE_CHECKING:
@@ -125,10 +125,6 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         document: The document of the commit.
         version: The commit's version.
         table: The table's name, for the message.
-
-    Raises:
-        TableChangedError: One of them restored or replaced the table, belongs to the same stream, or has the same
-            records. Or the table is a later one than that in which the position was read.
     """
     if version <= document.base_version:
         msg = (

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.runtime.job_tags import stop_jobs, tagged_jobs
+from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.table.spark_error import unwrapped
 
 if TYPE_CHECKING:

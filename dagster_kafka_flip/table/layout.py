@@ -1,18 +1,25 @@
-"""Checks partition and clustering columns against the table's."""
+"""Checks what a table keeps for good: partition and clustering columns, mode and key."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
 from dagster_kafka_flip.settings.names import meant_by
+from dagster_kafka_flip.table.local_log import is_local
+from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
+from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.table.mode import Mode
+    from dagster_kafka_flip.table.target import DeltaTarget
 
 NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that Delta stores as null, as values of a partition column."""
@@ -21,11 +28,7 @@ NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 def check_layout(
     table: str, columns: Collection[str], *, partition_by: Sequence[str], cluster_by: Sequence[str]
 ) -> None:
-    """Checks that a table has its partition and clustering columns.
-
-    Raises:
-        ConfigurationError: A column is missing, or all columns are partition columns.
-    """
+    """Checks that a table has its partition and clustering columns."""
     # Spark and Delta compare column names case-insensitively.
     there = {name.lower() for name in columns}
     for option, names in (("partition_by", partition_by), ("cluster_by", cluster_by)):
@@ -55,9 +58,6 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
         table: The table's name.
         batch: The batch's columns.
         partition_columns: Returns the table's partition columns; only asked if the batch has a BINARY.
-
-    Raises:
-        SchemaMismatchError: It does.
     """
     binary = [field.name for field in batch.fields if field.dataType.typeName() == "binary"]
     partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
@@ -105,3 +105,101 @@ def with_nulls_as_stored(
     texts = {name: f.col(quoted(name)) for name in required_texts(rows.columns, table, partition_columns)}
     kept = {name: f.when(~text.isin(*NULL_AS_PARTITION), text) for name, text in texts.items()}
     return rows.withColumns(kept) if kept else rows
+
+
+KEY_PROPERTY = "dagster-kafka-flip.key"
+"""Table property of a table that was created for rows with a key: the key."""
+
+_KIND_PROPERTY = "dagster-kafka-flip.mode"
+
+
+def mode_properties(mode: Mode) -> dict[str, str]:
+    """The properties of a table that is created for a mode."""
+    if isinstance(mode, Append):
+        return {}
+    kind = kind_of(mode)
+    return {KEY_PROPERTY: json.dumps(list(mode.key)), **({_KIND_PROPERTY: json.dumps(kind)} if kind else {})}
+
+
+def created_for(properties: Mapping[str, str]) -> Mode:
+    """The mode that a table was created for."""
+    names = _parsed(properties.get(KEY_PROPERTY, "[]"))
+    kind = _parsed(properties.get(_KIND_PROPERTY, "{}"))
+    key = tuple(map(str, names)) if isinstance(names, list) else (properties[KEY_PROPERTY],)
+    return mode_of(key, kind if isinstance(kind, dict) else {})
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
+    """Checks that a target has the mode in which its table is written."""
+    if same_mode(mode, target.mode):
+        return
+    msg = (
+        f"the table {target} is written with {written(mode)} ({where}), but the stream {target.stream!r} has "
+        f"{written(target.mode)}. Nothing was written. Set this mode back, or use another table: its first run reads "
+        "everything that the topic holds"
+    )
+    raise TableModeError(msg)
+
+
+# Refuses to write TIMESTAMP partition columns where Delta would store wrong times.
+#
+# Spark names the folder of a partition in the session's time zone, and Delta reads this name in the zone of the JVM
+# that writes. If the zones differ, other times are stored; if they have summer time, two hours of a year become one.
+
+
+_SESSION_ZONE = "spark.sql.session.timeZone"
+_UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
+
+
+def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
+    """The columns of the type TIMESTAMP among some of a table's columns."""
+    from pyspark.sql.types import TimestampType
+
+    wanted = {name.lower() for name in names}
+    return [
+        field.name for field in schema if field.name.lower() in wanted and isinstance(field.dataType, TimestampType)
+    ]
+
+
+def check_times_of_partitions(
+    spark: SparkSession, target: DeltaTarget, timestamps: Callable[[], Sequence[str]]
+) -> None:
+    """Checks that the times in a table's partition columns are stored as they are.
+
+    Args:
+        spark: The session that writes.
+        target: The table.
+        timestamps: Returns the names of its partition columns of the type TIMESTAMP.
+    """
+    # First the checks that need no query.
+    if is_local(spark, target) and not timestamps():
+        return
+    zones = (spark.conf.get(_SESSION_ZONE) or "unknown", _zone_of_writers(spark))
+    if _UTC.issuperset(zones):
+        return
+    names = timestamps()
+    if not names:
+        return
+    msg = (
+        f"the table {target} is partitioned by the TIMESTAMP {names[0]}, in which Delta would store wrong times: "
+        f"{_SESSION_ZONE} is {zones[0]} and the time zone of Spark's JVM is {zones[1]}, and both must be UTC. Nothing "
+        f"was written. Start Spark with {_SESSION_ZONE}=UTC, and with -Duser.timezone=UTC in "
+        "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions. Or partition a new table by a DATE"
+    )
+    raise SparkSessionError(msg)
+
+
+def _zone_of_writers(spark: SparkSession) -> str:
+    """The time zone of the JVM in which tasks run."""
+    try:
+        ((zone,),) = spark.sql("SELECT reflect('java.time.ZoneId', 'systemDefault')").collect()
+    except Exception as error:  # noqa: BLE001 - a cluster may not allow this function
+        return f"unknown ({error_summary(error)})"
+    return str(zone)

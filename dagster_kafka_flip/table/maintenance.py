@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
+from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, detail_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.details import detail_of
-from dagster_kafka_flip.table.guarded_write import guarded, or_failed
-from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
-from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.spark_error import with_advice
+from dagster_kafka_flip.table.table_port import guarded, or_failed
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -137,7 +136,7 @@ def _is_there(spark: SparkSession, target: DeltaTarget) -> bool:
 def _check_position_is_kept(table: DeltaTable, anchor: Anchor, target: DeltaTarget) -> None:
     """Checks that Delta keeps the commit with the position: new commits make it clean up old ones."""
     until = table.kept_until(anchor)
-    if until is not None and until <= wall_clock.now():
+    if until is not None and until <= instants.now():
         msg = (
             f"the position of the stream {target.stream!r} is in version {anchor.version} of {target}, which is older "
             "than half of delta.logRetentionDuration. The commits of OPTIMIZE and VACUUM could make Delta delete it. "

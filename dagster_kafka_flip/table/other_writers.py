@@ -8,9 +8,9 @@ from dagster_kafka_flip.errors import PositionLostError, StreamOverlapError, Tab
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.next_step import AS_PRINTED, TOPIC, set_position
+from dagster_kafka_flip.table.document import WINDOWS_PROPERTY
 from dagster_kafka_flip.table.mode import written
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
-from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

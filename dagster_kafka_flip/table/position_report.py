@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.table.anchor import check_doubt, find_anchor
-from dagster_kafka_flip.table.effect import Effect, effect_of
+from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.history import other_streams, with_undone
 
 if TYPE_CHECKING:

@@ -3,19 +3,85 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.anchor import Anchor
-from dagster_kafka_flip.table.retention import LOG_RETENTION
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
+
+LOG_RETENTION = "delta.logRetentionDuration"
+DEFAULT_LOG_RETENTION = timedelta(days=30)
+
+# Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
+TOO_YOUNG_TO_ASK = timedelta(hours=24)
+
+_INTERVAL = re.compile(r"(?:interval\s+)?(?P<parts>\S.*)", re.DOTALL)
+_PART = re.compile(r"([+-]?\d+(?:\.\d*)?)\s*(microsecond|millisecond|second|minute|hour|day|week)s?(?:\s+|$)")
+_MICROSECONDS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_LONGEST = timedelta.max // timedelta(microseconds=1)
+
+
+def log_retention(text: str | None, target: DeltaTarget) -> timedelta:
+    """A table's log retention; if it can't be parsed, the shortest reasonable value.
+
+    Args:
+        text: The property's value; None for Delta's default.
+        target: The table.
+    """
+    parsed = parse_log_retention(text)
+    if parsed is not None:
+        return parsed
+    _logger.warning(
+        "%s of %s is %r, which can't be parsed; assuming the shortest reasonable value, %s",
+        LOG_RETENTION,
+        target,
+        text,
+        2 * TOO_YOUNG_TO_ASK,
+    )
+    return 2 * TOO_YOUNG_TO_ASK
+
+
+def parse_log_retention(text: str | None) -> timedelta | None:
+    """Parses `delta.logRetentionDuration`, such as `interval 30 days`; None if it can't be parsed.
+
+    Delta does not allow months and years here, because their length varies. Values above the maximum of `timedelta` are
+    reduced to it.
+
+    Args:
+        text: The property's value; None for Delta's default.
+    """
+    if text is None:
+        return DEFAULT_LOG_RETENTION
+    interval = _INTERVAL.fullmatch(text.strip().lower())
+    rest = "" if interval is None else interval["parts"]
+    microseconds = Decimal(0)
+    while rest:
+        part = _PART.match(rest)
+        if part is None:
+            return None
+        microseconds += Decimal(part[1]) * _MICROSECONDS[part[2]]
+        rest = rest[part.end() :]
+    if interval is None or microseconds < 0:
+        return None
+    return timedelta(microseconds=int(min(microseconds, _LONGEST)))
 
 
 @dataclass(frozen=True)
@@ -48,9 +114,6 @@ def recorded_anchor(
         found: The stream's transaction version in Delta's log; None if there is none.
         oldest: The oldest version in the history.
         newest: The newest version.
-
-    Raises:
-        PositionLostError: The record can't be used.
     """
     if found is None:
         reason = "Delta's log holds no transaction version of the stream either, so nothing is known about it"

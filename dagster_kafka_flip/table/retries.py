@@ -1,7 +1,4 @@
-"""Retries transient errors: a restarting broker, a leader change, a throttling store.
-
-Conflicts with other writers need a new plan: see `ingestion/conflicts.py`.
-"""
+"""Tries again: transient errors are retried, and a conflict with another writer needs a new plan."""
 
 from __future__ import annotations
 
@@ -12,13 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tenacity
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, PublishFailedError, WriteFailedError
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.table.spark_error import error_summary, is_transient
 from dagster_kafka_flip.telemetry.repeatedly import repeatedly
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Generator
+
+    from dagster_kafka_flip.table.target import DeltaTarget
 
 _T = TypeVar("_T")
 
@@ -77,7 +76,7 @@ def retries(
     return tenacity.Retrying(
         before=begin,
         retry=is_worth_another,
-        sleep=wall_clock.sleep,
+        sleep=instants.sleep,
         wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
         stop=tenacity.stop_after_attempt(TRIES),
         before_sleep=log_retry,
@@ -86,25 +85,14 @@ def retries(
 
 
 def answered(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
-    """Asks a table's store or catalog, again after transient errors, and warns as long as there is no answer.
-
-    Args:
-        log: The log.
-        what: Name of the operation, for the log.
-        ask: Asks.
-    """
+    """Asks a table's store or catalog, again after transient errors, and warns as long as there is no answer."""
     with warned_of_silence(log, what):
         return retries(log, what)(ask)
 
 
 @contextlib.contextmanager
 def warned_of_silence(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> Generator[None]:
-    """Warns, again and again, as long as a request to a table's store or catalog has no answer.
-
-    Args:
-        log: The log.
-        what: Name of the operation.
-    """
+    """Warns, again and again, as long as a request to a table's store or catalog has no answer."""
     begin = time.monotonic()
 
     def warn() -> None:
@@ -130,3 +118,37 @@ def _may_pass(error: BaseException) -> bool:
 def _cause(error: BaseException) -> BaseException | None:
     """The error itself, or of one of ours Spark's error behind it."""
     return error.__cause__ if isinstance(error, _OF_SPARK) else error
+
+
+MOST_PLANS = 5
+"""Maximum number of consecutive plans without a commit."""
+
+
+class Conflicts:
+    """Consecutive plans of a run that a change to the table or the logs invalidated.
+
+    Args:
+        target: The table.
+        log: The log for each conflict.
+    """
+
+    def __init__(self, target: DeltaTarget, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        self._target = target
+        self._log = log
+        self._plans = 0
+
+    def met(self, conflict: Exception, what: str) -> None:
+        """Records that a plan was not written. Plan again after this call."""
+        self._plans += 1
+        if self._plans == MOST_PLANS:
+            msg = (
+                f"{MOST_PLANS} plans in a row conflicted with other changes to {self._target}, the last one with "
+                f"{conflict}; nothing of {what} was written. Run again when nothing else writes to the table, or give "
+                "the runs that change it a pool with the limit 1"
+            )
+            raise WriteFailedError(msg) from conflict
+        self._log.warning("%s or its logs changed meanwhile (%s); planning again", self._target, conflict)
+
+    def over(self) -> None:
+        """Resets the count after a successful write."""
+        self._plans = 0

@@ -188,11 +188,6 @@ def shaped_as(batch: DataType, table: DataType, name: str) -> Column | None:
     """A column whose STRUCTs have all fields of the table's, in their order; None if they have them already.
 
     A field that only the table has is null.
-
-    Args:
-        batch: The column's type in the batch.
-        table: Its type in the table.
-        name: Its name in the batch.
     """
     from pyspark.sql import functions as f
 
@@ -288,11 +283,7 @@ def _merged_type(table: DataType, batch: DataType) -> DataType:
 def check_can_be_stored(
     schema: StructType, name: str, *, properties: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
-    """Checks that Delta can create and write a table with these columns.
-
-    Raises:
-        ConfigurationError: Delta does not support a column's name or type.
-    """
+    """Checks that Delta can create and write a table with these columns."""
     # Delta ignores their case.
     lowered = {key.lower(): value.lower() for key, value in properties.items()}
     is_mapped = lowered.get(COLUMN_MAPPING.lower(), "none") != "none"

@@ -1,5 +1,8 @@
 """The port to a table: what this package asks Spark and Delta about one table, and does to it, but for a MERGE.
 
+`guarded` is the one way to change a table: look at what the change rests on, make it, and look back, under the
+lock.
+
 Beside it is the port to Kafka, `Cluster` in `source/log.py`. Planning, writing and recovery ask the world only through
 these two, so that a simulator can take its place (`tests/simulation`).
 """
@@ -7,10 +10,12 @@ these two, so that a simulator can take its place (`tests/simulation`).
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+import uuid
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableChangedError, TableError
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.table.creation import (
@@ -19,18 +24,15 @@ from dagster_kafka_flip.table.creation import (
     create_statement,
     place_by_catalog,
 )
-from dagster_kafka_flip.table.details import described, detail_of, details_of
-from dagster_kafka_flip.table.history_pages import commits_of
-from dagster_kafka_flip.table.interruptible import run_interruptibly
-from dagster_kafka_flip.table.local_files import check_place
-from dagster_kafka_flip.table.local_log import is_newest
+from dagster_kafka_flip.table.delta_log import TransactionLog, commits_of, described, detail_of, details_of
+from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
+from dagster_kafka_flip.table.layout import check_times_of_partitions
+from dagster_kafka_flip.table.local_log import check_place, is_newest
 from dagster_kafka_flip.table.retries import answered, warned_of_silence
-from dagster_kafka_flip.table.several_writers import check_writers
+from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, with_advice
 from dagster_kafka_flip.table.sql import literal
-from dagster_kafka_flip.table.store_lock import store_lock
+from dagster_kafka_flip.table.store_lock import check_writers, store_lock
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
-from dagster_kafka_flip.table.times_of_partitions import check_times_of_partitions
-from dagster_kafka_flip.table.transaction_log import TransactionLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -261,3 +263,98 @@ def _named_in_full(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:
         )
         raise ConfigurationError(msg)
     return target.model_copy(update={"table": f"{place}.{target.table}"})
+
+
+_T = TypeVar("_T")
+
+
+class ForeignConflictError(KafkaFlipError):
+    """Another writer changed the table since the plan; nothing was written. Plan again."""
+
+
+def guarded(
+    table: TablePort,
+    location: str,
+    *,
+    precheck: Callable[[], object],
+    write: Callable[[], None],
+    look_back: Callable[[Exception | None], _T],
+    attempt: str | None = None,
+    session: SparkSession | None = None,
+) -> _T:
+    """Changes a table. Nothing else in this package takes a table's lock, or writes to one.
+
+    Without a lock, as on an object store, others may come between the precheck and the write: it shortens that time to
+    a moment, and `look_back` still finds them.
+
+    Args:
+        table: The table.
+        location: The table's location.
+        precheck: Looks again at what the write rests on, just before it. If it raises an error, nothing is written.
+        write: The write. An interrupt stops its Spark jobs; the lock is kept until it has ended.
+        look_back: Called with the write's error, if it failed; finds what became of it.
+        attempt: Id of the attempt, in the tag of its Spark jobs.
+        session: The write's session. Default: the table's.
+
+    Returns:
+        What `look_back` returns.
+    """
+    failure: Exception | None = None
+    with held(table.lock(location)) as lock:
+        precheck()
+        try:
+            table.run(write, write_tag(attempt or uuid.uuid4().hex), lock, session)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, only the table shows what became of the write
+            failure = error
+            _logger.info("the write ended with %s; looking what became of it", type(error).__name__)
+        return look_back(failure)
+
+
+def or_failed(failure: Exception | None) -> None:
+    """Looks back at a write that is all that its error says."""
+    if failure is not None:
+        raise failure
+
+
+def set_properties(
+    table: TablePort, location: str, properties: Mapping[str, str], precheck: Callable[[Mapping[str, str]], None]
+) -> None:
+    """Sets some of the table's properties; the others stay.
+
+    Args:
+        table: The table.
+        location: The table's location.
+        properties: The new values.
+        precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
+            nothing is set.
+    """
+    change = table.change_of_properties(properties)
+    before: list[int] = []
+
+    def check() -> None:
+        before.append(next(table.commits()).version)
+        precheck(dict(table.details().properties))
+
+    def look_back(failure: Exception | None) -> None:
+        or_failed(failure)
+        since = itertools.takewhile(lambda commit: commit.version > before[0], table.commits())
+        values_set = (commit.properties_set for commit in since)
+        # Empty if the session leaves out what a commit did.
+        own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
+        gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
+        if gone:
+            msg = (
+                f"another run set properties of the table {table.target} at the same time, and this one replaced "
+                f"its values. Set them again, and run again: {setting(table.target, gone)}"
+            )
+            raise TableChangedError(msg)
+
+    try:
+        guarded(table, location, precheck=check, write=change, look_back=look_back)
+    except KafkaFlipError:
+        raise
+    except Exception as error:
+        if is_conflict(error):
+            raise ForeignConflictError(error_summary(error)) from error
+        msg = f"properties of the table {table.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
+        raise TableError(msg) from error

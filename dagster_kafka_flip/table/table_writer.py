@@ -18,22 +18,19 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.remote import server_advice
-from dagster_kafka_flip.source.totals import total
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
-from dagster_kafka_flip.table.effect import Effect, effect_of
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError, guarded
+from dagster_kafka_flip.table.commit import Committed, Effect, Written, committed, effect_of
+from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.history import back_to, check_between, documented, is_anchor, takes_back
-from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.interruptible import held, write_tag
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
 from dagster_kafka_flip.table.other_writers import check_only_stream, makes_windows, overlap, shared_logs
-from dagster_kafka_flip.table.spark_error import error_summary, is_conflict
+from dagster_kafka_flip.table.spark_error import error_summary, explained, is_conflict, with_advice
 from dagster_kafka_flip.table.sql import quoted
-from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded
 from dagster_kafka_flip.table.unavailable import ENDED
-from dagster_kafka_flip.table.write_advice import explained
-from dagster_kafka_flip.table.written import Committed, Written, committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | None) -> DataFrame:
-    """The rows after the transform; the records if there is none.
-
-    Raises:
-        ConfigurationError: The result is not a Spark DataFrame, is a streaming DataFrame, has no columns, or two of one
-            name.
-    """
+    """The rows after the transform; the records if there is none."""
     from pyspark.sql import DataFrame
 
     if transform is None:

@@ -11,7 +11,7 @@ from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.table.changes import BEGAN, UNRESOLVED, Changes, same_key
 from dagster_kafka_flip.table.sql import quoted
 
@@ -56,9 +56,6 @@ def filled(changes: Changes) -> tuple[Changes, Fill | None]:
     Returns:
         The batch, with its rows kept; and if values were left out, what fills them in: from a function that returns the
         table's rows, as they are before the batch, with `ENDED`.
-
-    Raises:
-        ConfigurationError: A column was left out that the rows don't have, or the previous key does not fit the key.
     """
     from pyspark.sql import functions as f
 

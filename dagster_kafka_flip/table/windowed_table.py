@@ -17,22 +17,19 @@ from dagster_kafka_flip.errors import (
     TableError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.commit_chain import moves, why_elsewhere
+from dagster_kafka_flip.table.commit import Effect, committed, effect_of
+from dagster_kafka_flip.table.commit_chain import moves
+from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.effect import Effect, effect_of
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
+from dagster_kafka_flip.table.document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
 from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count, takes_back
-from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.keyed_table import check_mode
-from dagster_kafka_flip.table.landed_logs import LandedLogs
+from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.table_port import ForeignConflictError, set_properties
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.window_predicates import windows_predicate
-from dagster_kafka_flip.table.windows_document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
-from dagster_kafka_flip.table.written import committed
+from dagster_kafka_flip.table.window_rows import EarlierRows, LandedLogs, earlier_rows, windows_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,10 +41,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.window import Window
-    from dagster_kafka_flip.table.commit import Commit
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
+    from dagster_kafka_flip.table.commit import Commit, Committed, Written
+    from dagster_kafka_flip.table.document import RoutedBatch
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
 
@@ -84,23 +80,6 @@ class WindowsLook:
     incidents: tuple[Incident, ...] = ()
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     windows: frozenset[Window] = frozenset()
-
-
-@dataclass(frozen=True)
-class EarlierRows:
-    """Rows of an earlier topic, or of another cluster, in a stream's table.
-
-    Attributes:
-        stop: The end offset of these rows.
-        version: Version of the commit that shows this.
-        stream: The stream that wrote them.
-        logs: Their cluster and topics.
-    """
-
-    stop: int
-    version: int
-    stream: str
-    logs: EnumeratorState
 
 
 @dataclass(frozen=True)
@@ -216,7 +195,7 @@ class WindowedTable:
             raise self._fed_by_a_stream(*walked.stream, has_windows=known is not None)
         if known is None:
             properties = {WINDOWS_PROPERTY: self._definition, MODE_PROPERTY: EXACT}
-            self.delta.set_properties(properties, self._check_may_be_ours)
+            set_properties(self.delta.port, self.delta.location(), properties, self._check_may_be_ours)
             # A stream that checked before the property was set may have committed meanwhile.
             self.delta.check_takes_windows()
 
@@ -242,7 +221,9 @@ class WindowedTable:
             or any(each.endswith("/windows") for each in self.delta.transaction_versions(walked.newest))
         )
         if not by_offset and (walked.last is not None or self.delta.count_rows() == 0):
-            self.delta.set_properties({MODE_PROPERTY: EXACT}, partial(self._check_same_windows, known))
+            set_properties(
+                self.delta.port, self.delta.location(), {MODE_PROPERTY: EXACT}, partial(self._check_same_windows, known)
+            )
             return
         what, if_exact = "has windows by offset, which are no longer supported", ""
         if not by_offset:
@@ -309,7 +290,7 @@ class WindowedTable:
                     raise ForeignConflictError(msg)
 
         if changed:
-            self.delta.set_properties(changed, check_unchanged)
+            set_properties(self.delta.port, self.delta.location(), changed, check_unchanged)
 
     def has_columns(self, names: Iterable[str]) -> bool:
         """Whether the table has the given columns."""
@@ -503,29 +484,3 @@ class RepairedTable(WindowedTable):
                     f"write again. RESTORE the table to version {version - 1}, and repair it again"
                 )
                 raise TableChangedError(msg)
-
-
-def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicPartition, EarlierRows]:
-    """End offsets of rows of other logs with the same names as the stream's current ones.
-
-    Args:
-        commits: The commits that are not undone, newest first.
-        now: The stream's current state.
-    """
-    found: dict[TopicPartition, EarlierRows] = {}
-    is_one = True
-    for commit in commits:
-        if effect_of(commit) is Effect.REPLACES:
-            # No earlier rows are left.
-            break
-        document = commit.document()
-        if document is None:
-            continue
-        for split in document.splits:
-            tp, stop, ids = split.topic_partition, split.stopping_offset, document.state.topic_ids
-            # A log without an id is only the same as long as no run has begun elsewhere.
-            is_same = (is_one or tp.topic in ids.keys() & now.topic_ids.keys()) and is_same_log(tp, document.state, now)
-            if tp in now.position and not is_same and (tp not in found or found[tp].stop < stop):
-                found[tp] = EarlierRows(stop, commit.version, document.stream, document.state)
-        is_one = is_one and why_elsewhere(document) is None
-    return found

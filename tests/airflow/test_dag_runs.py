@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dagster_kafka_flip import KafkaConnection, KafkaSource, ingest
-from dagster_kafka_flip.ingestion.known_position import known_from_json
+from dagster_kafka_flip.ingestion.result import known_from_json
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 from tests import landed
 from tests.document_tests import ROOT, blocks

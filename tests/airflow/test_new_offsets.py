@@ -14,8 +14,7 @@ from dagster_kafka_flip import EnumeratorState, KafkaSource, TopicPartition
 from dagster_kafka_flip.airflow import KafkaLagSensor, NewOffsetsTrigger
 from dagster_kafka_flip.airflow.given import source_to_json
 from dagster_kafka_flip.errors import ClusterUnreachableError
-from dagster_kafka_flip.source.serializer import to_document
-from dagster_kafka_flip.source.state import STATE_SERIALIZER
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, to_document
 from tests.kafka_topic import Kafka
 
 SECRET = "never-to-be-seen-9c2d"

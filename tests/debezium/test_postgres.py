@@ -16,7 +16,7 @@ from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed

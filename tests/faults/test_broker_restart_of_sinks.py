@@ -11,7 +11,7 @@ import pytest
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from tests.kafka_topic import Kafka
 from tests.sink.conftest import Published
 from tests.sink.publishing import by_last_digit

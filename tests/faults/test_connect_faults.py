@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.runtime.same_files import files_setting
+from dagster_kafka_flip.runtime.remote import files_setting
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read

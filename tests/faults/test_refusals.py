@@ -26,11 +26,11 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.runtime.session import check_session
+from dagster_kafka_flip.source.client_errors import Asked
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.request_failures import Asked
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 

@@ -19,11 +19,11 @@ from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed
 from tests.faults.connect_ingesting import stopping
-from tests.faults.following import start_of
+from tests.faults.following import AFTER_A_KILL, start_of
 from tests.faults.network import RECORD_BYTES, RECORDS
 from tests.faults.three_brokers import ThreeBrokers
 from tests.kafka_topic import Kafka
@@ -424,7 +424,7 @@ def test_records_that_an_unclean_election_took_are_reported_whatever_is_at_their
         f"offsets now. {rewritten}-0: the log was truncated at offset 4 and written again, beyond the position 7, as "
         "after an unclean leader election. The table has records that the log no longer has, and lacks those that have "
         "their offsets now. Nothing was written. To continue with what the logs have now, run once with start set to "
-        f'offsets:{{"{overtaken}": {{"0": 6}}, "{short}": {{"0": 4}}, "{rewritten}": {{"0": 4}}}}'
+        f'offsets:{{"{overtaken}": {{"0": 6}}, "{short}": {{"0": 4}}, "{rewritten}": {{"0": 4}}}}{AFTER_A_KILL}'
     )
     # What the message advises, and then as ever.
     assert run(topics, table, starting_offsets=start_of(refused)).rows == 1 + 6 + 1 + 1

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
-from dagster_kafka_flip.errors import EndBeforePositionError, TopicRecreatedError
+from dagster_kafka_flip.errors import EndBeforePositionError, LogChangedError, TopicRecreatedError
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
-from tests.faults.following import start_of
+from tests.faults.following import AFTER_A_KILL, start_of
 from tests.kafka_topic import Kafka
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def test_one_start_leads_past_retention_and_every_kind_of_truncation(truncating,
         f"offsets now. {topic}-1: the log was truncated at offset 4 and written again, beyond the position 7 (also "
         "affects 1 more topic partition), as after an unclean leader election. The table has records that the log no "
         "longer has, and lacks those that have their offsets now. Nothing was written. To continue with what the logs "
-        f'have now, run once with start set to offsets:{{"{topic}": {{"2": 10, "0": 4, "1": 4, "4": 4}}}}'
+        f'have now, run once with start set to offsets:{{"{topic}": {{"2": 10, "0": 4, "1": 4, "4": 4}}}}{AFTER_A_KILL}'
     )
 
     assert run(topic, starting_offsets=start_of(refused)) == 1 + 6 + 3 + 6
@@ -199,3 +200,49 @@ def test_a_truncation_in_mid_run_tells_no_start_and_the_next_run_knows_whether_i
             *((1, offset, value) for offset, value in enumerate([*_A, *_B, *_C[:2]])),
         ]
     )
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "and the run is killed behind its commit"])
+def test_a_log_that_is_truncated_and_written_again_between_plan_and_read_lands_once_as_the_messages_say(
+    truncating, kafka, run, spark, topic, table, monkeypatch, is_killed
+):
+    kafka.create(topic)
+    truncating.produce(topic, 0, *_A)
+    assert run(topic) == 4
+    truncating.keep(topic, 0)
+    truncating.produce(topic, 0, *_B)
+    lost = []
+
+    def losing(records):
+        if not lost:
+            truncating.lose()
+            truncating.produce(topic, 0, *_C)
+            lost.append(True)
+        return records
+
+    def killed(*_, **__):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        if is_killed:
+            patch.setattr(LogConfirmation, "confirm", killed)
+        with pytest.raises(SystemExit if is_killed else LogChangedError) as refused:
+            run(topic, transform=losing)
+    if is_killed:
+        with pytest.raises(EndBeforePositionError, match="first check whether the stream's last commit"):
+            run(topic)
+    else:
+        begin = f"{topic}-0: the log was truncated at offset 4, as after an unclean leader election, and was read up to"
+        assert str(refused.value).startswith(f"{begin} offset 7. This happened while version 2 of ")
+        assert str(refused.value).endswith(
+            f"Its rows of {topic}-0 [4, 7) may come from either log. The commit stays; nothing more was read, and all "
+            f"runs of the stream stop until you decide. 1. RESTORE TABLE delta.`{table}` TO VERSION AS OF 1 removes "
+            "the rows of that commit. Copy them first if you need what the log has lost. 2. Run again: it continues "
+            "from there"
+        )
+        with pytest.raises(LogChangedError, match="all runs of the stream stop until you decide"):
+            run(topic)
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    assert run(topic) == 6
+    assert run(topic) == 0
+    assert _rows(table) == sorted((0, offset, value) for offset, value in enumerate([*_A, *_C]))

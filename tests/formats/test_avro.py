@@ -152,17 +152,21 @@ def test_rejected_values_and_their_reasons(spark):
         b"": "it is empty",
         b"\x00\x00": "its 2 bytes are too few",
         b'{"id": 1}': "its first byte is 0x7B",
-        _frame(1): "schema 1: it does not fit",
-        _frame(1) + ONE[:-1]: "schema 1: it does not fit",
+        _frame(1): "schema 1: the value of id is truncated",
+        _frame(1) + ONE[:-1]: "schema 1: the value of price claims a length of 1, but 0 bytes are left",
         _frame(1) + ONE + b"\x00": "schema 1: it has extra bytes at the end",
         _frame(1) + ONE + ONE: "schema 1: it has extra bytes at the end",
-        _frame(1) + _zigzag(1) + _zigzag(2**31 - 2) + b"abc": "schema 1: it does not fit",
-        _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: it does not fit",
-        _frame(1) + _zigzag(1) + _zigzag(1) + b"\xff" + _zigzag(1) + b"\x05": "not valid UTF-8",
-        # 2 ** 64, of which Spark takes the last eight bytes.
-        _frame(1) + price(b"\x01" + bytes(8)): "more digits",
-        _frame(1) + price(b"\x7f" * 8): "schema 1: it does not fit",
-        _frame(3) + ONE: "schema 3 can't be read as the reader schema: price: a decimal with the scale 3",
+        _frame(1)
+        + _zigzag(1)
+        + _zigzag(2**31 - 2)
+        + b"abc": "schema 1: the value of note claims a length of 2147483646,",
+        _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: the value of note claims a length of -7, but 3",
+        _frame(1) + _zigzag(1) + _zigzag(1) + b"\xff" + _zigzag(1) + b"\x05": "the value of note is not valid UTF-8",
+        _frame(1) + price(b"\x01" + bytes(8)): "the value of price has more digits than DECIMAL(9,2) holds",
+        _frame(1) + price(b"\x7f" * 8): "the value of price has more digits than DECIMAL(9,2) holds",
+        _frame(1) + price(b"\x7f" * 400): "the value of price has more digits than DECIMAL(9,2) holds",
+        _frame(1) + price(b""): "the value of price has no bytes, but is a DECIMAL(9,2)",
+        _frame(3) + ONE: "schema 3 can't be read as the reader schema: price: a decimal of scale 3 would be read as",
         _frame(4) + ONE: "schema 4: invalid Avro schema",
         _frame(9) + ONE: "the registry has no schema 9",
     }
@@ -223,8 +227,8 @@ def test_without_a_registry_the_content_has_no_frame(spark):
     form = AvroFormat(V1)
     assert _landed(spark, form, [ONE, ONE[:-1], b""]) == [
         ({"id": 1, "note": "a", "price": Decimal("1.25")}, None),
-        (dict.fromkeys(("id", "note", "price")), "it does not fit the schema, or is truncated"),
-        (dict.fromkeys(("id", "note", "price")), "it does not fit the schema, or is truncated"),
+        (dict.fromkeys(("id", "note", "price")), "the value of price claims a length of 1, but 0 bytes are left"),
+        (dict.fromkeys(("id", "note", "price")), "the value of id is truncated"),
     ]
 
 
@@ -232,8 +236,8 @@ def test_without_a_registry_the_content_has_no_frame(spark):
 def test_a_schema_other_than_a_record_is_one_column(spark):
     assert _landed(spark, AvroFormat("long"), [_zigzag(7), b"", _zigzag(7) + b"\x00"]) == [
         ({"kafka_value": 7}, None),
-        ({"kafka_value": None}, "it does not fit the schema, or is truncated"),
-        ({"kafka_value": None}, "it has extra bytes at the end, or is truncated"),
+        ({"kafka_value": None}, "the value is truncated"),
+        ({"kafka_value": None}, "it has extra bytes at the end"),
     ]
 
 
@@ -417,7 +421,7 @@ def test_an_event_of_an_unknown_branch_is_no_other_event(spark):
         {"member_Created": None, "member_Deleted": {"id": 1}},
         None,
     ]
-    assert landed[2][1] == "schema 1: it does not fit the schema, or is truncated"
+    assert landed[2][1] == "schema 1: no branch of the reader's union matches record Archived"
 
 
 @spark_test
@@ -486,7 +490,7 @@ def test_dead_letters_are_found_again_without_the_registry(spark):
     staged = rebuilt.stage(_records(spark, [_frame(1) + ONE, _frame(1) + ONE[:-1], _frame(9) + ONE]))
     problems = [row[0] for row in staged.orderBy("offset").select(rebuilt.problem()).collect()]
     assert problems[0] is None
-    assert problems[1].startswith("schema 1: it does not fit")
+    assert problems[1].startswith("schema 1: the value of price claims a length of 1")
     assert problems[2] == "the registry has no schema 9"
 
 

@@ -22,7 +22,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.change_rows import change_rows, with_tombstones
+from dagster_kafka_flip.ingestion.keyed_stream import change_rows, with_tombstones
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 from dagster_kafka_flip.runtime.jvm_library import use_library
 
@@ -74,7 +74,7 @@ def reasons(spark, form, *values):
     """Why each value is rejected, as an error tells it; None for those that are not."""
     decoder = Decoder.of(None, form, OFFSET)
     staged = decoder.stage(records(spark, *values)).orderBy("offset")
-    return [row[0] for row in staged.select(decoder.explained()).collect()]
+    return [row[0] for row in staged.select(decoder.problem()).collect()]
 
 
 @spark_test

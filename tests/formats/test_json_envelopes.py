@@ -18,7 +18,7 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.maxwell import MaxwellFormat
 from dagster_kafka_flip.formats.ogg import OggFormat
-from dagster_kafka_flip.ingestion.change_rows import change_rows, with_tombstones
+from dagster_kafka_flip.ingestion.keyed_stream import change_rows, with_tombstones
 from tests.formats.test_debezium import appended, reasons, records
 
 spark_test = pytest.mark.spark

@@ -12,8 +12,8 @@ from dagster_kafka_flip.reader.read import RECORD_SCHEMA, no_records, read
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.plan import plan_tasks
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.tasks import plan_tasks
 from tests.source.plans import make_plan
 
 SECRET = "hunter2-secret"
@@ -133,7 +133,7 @@ def test_exactly_the_splits_are_read(spark, kafka, connection, topic):
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_fat_splits_are_divided_and_thin_ones_gathered_as_planned(spark, kafka, connection, topic, monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.tasks.MIN_RECORDS_PER_TASK", 100)
+    monkeypatch.setattr("dagster_kafka_flip.source.plan.MIN_RECORDS_PER_TASK", 100)
     kafka.create(topic, partitions=8)
     kafka.produce(topic, [(None, str(number)) for number in range(1000)], partition=0)
     for partition in range(1, 8):

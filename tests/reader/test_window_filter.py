@@ -10,8 +10,7 @@ import pytest
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
+from dagster_kafka_flip.source.window import PlannedWindow, Window, WindowPlan, Windows
 
 pytestmark = pytest.mark.spark
 

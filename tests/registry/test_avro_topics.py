@@ -38,13 +38,13 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats import learning, registered
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion import stopwatch
+from dagster_kafka_flip.ingestion import run_spec
 from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -116,7 +116,7 @@ def read_again(monkeypatch):
     again = []
     real = learning.learn_schemas
     monkeypatch.setattr(learning, "learn_schemas", lambda *asked: again.append(1) or real(*asked))
-    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + HOUR * len(again)))
+    monkeypatch.setattr(run_spec, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + HOUR * len(again)))
     return again
 
 

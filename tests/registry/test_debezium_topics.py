@@ -277,8 +277,8 @@ def test_types_and_events_as_connectors_write_them(kafka, topic, table, produce,
     reported = str(caught.value)
     assert reported.startswith("3 records can't be decoded")
     for offset, reason in (
-        (4, "before.at: a io.debezium.time.Timestamp would be read as a io.debezium.time.MicroTimestamp"),
-        (5, "before.price: string can't be read as bytes (decimal)"),
+        (4, "after.at: a io.debezium.time.Timestamp would be read as a io.debezium.time.MicroTimestamp"),
+        (5, "after.price: string can't be read as bytes (decimal of scale 2)"),
         (7, "the registry has no schema 4294967295"),
     ):
         assert f"{topic}-0 offset {offset}: " in reported

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import idle_run, stream_batch
+from dagster_kafka_flip.ingestion import stream_batch, stream_run
 from dagster_kafka_flip.source import enumerator
 from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.plan import ReadPlan
-from dagster_kafka_flip.table import anchor, delta_table, guarded_write, history, table_writer
+from dagster_kafka_flip.table import anchor, delta_table, history, table_port, table_writer
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.table_writer import TableWriter
 
@@ -78,7 +78,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 # Each of the next two alone is made up for by the look back.
 @_mutant("no lock, and no look back at other streams")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(guarded_write, "held", lambda _: contextlib.nullcontext())
+    patch.setattr(table_port, "held", lambda _: contextlib.nullcontext())
     patch.setattr(history, "check_alone", _nothing)
 
 
@@ -96,6 +96,11 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @_mutant("the topics' ids are not compared")
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(enumerator, "recreated_topics", lambda *_: {})
+
+
+@_mutant("after a commit nobody asks whether a log was cut off")
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(enumerator, "check_not_cut", _nothing)
 
 
 @_mutant("the beginnings of logs are not compared")
@@ -185,7 +190,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @_mutant("a copy of the position is trusted for ever")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(idle_run, "_is_fresh", lambda *_: True)
+    patch.setattr(stream_run, "_is_fresh", lambda *_: True)
 
 
 @_mutant("a repeat does not look whether the logs still have its records")

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
-from dagster_kafka_flip.source.isolation import READ_COMMITTED
-from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.sample import LogEnd, RecordSearch, SplitSample, TimestampedOffset
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+from dagster_kafka_flip.source.log import READ_COMMITTED, TopicSettings
+from dagster_kafka_flip.source.split import (
+    KafkaPartitionSplit,
+    LogEnd,
+    Position,
+    RecordSearch,
+    SplitSample,
+    TimestampedOffset,
+    TopicPartition,
+)
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
 if TYPE_CHECKING:

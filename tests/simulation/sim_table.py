@@ -11,9 +11,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.commit import Commit
-from dagster_kafka_flip.table.history_pages import TableNotThereError
+from dagster_kafka_flip.table.delta_log import TableNotThereError
+from dagster_kafka_flip.table.document import STREAMS_PROPERTY
 from dagster_kafka_flip.table.local_log import TableDetails
-from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.table.interruptible import Hold

@@ -25,8 +25,8 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -40,6 +40,7 @@ _MOST_TURNS = 30
 _RESTORE = re.compile(r"RESTORE (?:the table|it|TABLE \S+) (?:to version|TO VERSION AS OF) (\d+)")
 _START = re.compile(r"start set to (offsets:\{.*?\}\}|earliest|latest)")
 _SET = re.compile(r"dagster-kafka-flip (position set .*? --reason <why>)")
+_FIRST_CHECK = "first check whether"
 _READS_AGAIN = "reads again what the table has"
 _TOLERABLE = (
     RetentionOvertookPositionError,
@@ -65,6 +66,8 @@ class Stream:
     known: KnownPosition | None = None
     reports: list[str] = field(default_factory=list[str])
     may_double: bool = False
+    # Whether a run has to look whether the last one wrote what it should not: it was killed, or failed.
+    is_in_doubt: bool = True
     has_chosen_start: bool = False
     has_given_up: bool = False
 
@@ -84,6 +87,7 @@ class Story:
         self._runs = 0
         # How many runs are on their way.
         self._open = 0
+        self._has_faults = False
 
     @property
     def schedule(self) -> list[str]:
@@ -183,6 +187,7 @@ class Story:
                 source = stream.source
         session: Any = self.session
         self._open += 1
+        before, stream.is_in_doubt = stream.is_in_doubt, True
         try:
             result = ingest(
                 source,
@@ -196,9 +201,14 @@ class Story:
                 reported=self.random.choice((None, -1)),
                 logger=SILENT,
             )
+        except KafkaFlipError as error:
+            # This one stopped before it wrote.
+            stream.is_in_doubt = before or _FIRST_CHECK not in str(error)
+            raise
         finally:
             self._open -= 1
         note(f"run {self._runs} ends with {len(result.batches)} batches")
+        stream.is_in_doubt = self._has_faults
         stream.known = result.known
         stream.reports += [incident.error for incident in result.incidents]
         return result
@@ -237,6 +247,7 @@ class Story:
         # Each seed has some of them, so that rare ones get their room.
         self.world.scheduler.events = [each for number, each in enumerate(events) if number < 2 or draw.random() < 0.35]
         faults = draw.choice((0.0, 0.002, 0.01, 0.03))
+        self._has_faults = faults > 0
         self.world.scheduler.chances = Chances(
             switch=draw.choice((0.05, 0.3, 0.7)),
             event=draw.choice((0.02, 0.06, 0.15)),
@@ -419,39 +430,31 @@ class Story:
     def _follow(self, stream: Stream, error: KafkaFlipError) -> OffsetsInitializer | None:
         """Does what a message says; returns a start for the next run."""
         text, table = str(error), self.world.table(stream.target)
+        note = self.world.scheduler.note
         stream.may_double = stream.may_double or _READS_AGAIN in text
+        restore, start, command = _RESTORE.search(text), _START.search(text), _SET.search(text)
+        version = int(restore[1]) if restore is not None else None
+        if _FIRST_CHECK in text and stream.is_in_doubt and (mixed := self._mixed(stream, start or command)) is not None:
+            version, command = mixed - 1, None
         if isinstance(error, StreamOverlapError) or "<topic>" in text or "--to <" in text:
             # Another table, or offsets that only the user knows.
             stream.has_given_up = True
-            return None
-        if isinstance(error, TopicRecreatedError) and (mixed := self._mixed(stream)) is not None:
-            table.restore(mixed - 1)
-            self.world.scheduler.note(f"the last commit has rows of the new topic: restores version {mixed - 1}")
-            return None
-        restore, start, command = _RESTORE.search(text), _START.search(text), _SET.search(text)
-        if restore is not None:
-            table.restore(int(restore[1]))
-            self.world.scheduler.note(f"restores version {restore[1]}")
-        if command is not None:
-            words = shlex.split(command[1])
-            to = None if "--give-up" in words else OffsetsInitializer.parse(words[words.index("--to") + 1])
-            return self._move(stream, to)
-        if restore is not None:
-            return None
-        if start is None and isinstance(error, ForeignRowsError):
-            stream.tolerated |= {ForeignRowsError}
+        elif "Drop it, and the next run creates it" in text:
+            table.drop()
+            note("drops the table")
+        elif version is not None or command is not None:
+            if version is not None:
+                table.restore(version)
+                note(f"restores version {version}")
+            if command is not None:
+                words = shlex.split(command[1])
+                to = None if "--give-up" in words else OffsetsInitializer.parse(words[words.index("--to") + 1])
+                return self._move(stream, to)
         elif start is not None:
-            to = OffsetsInitializer.parse(start[1])
-            # The table's documents name the leaders of the plan: a log that was cut off between plan and read is known
-            # to be reported once more, with the records that the batch has read behind the cut.
-            again = {
-                entry.number
-                for tp, at in (to.offsets or {}).items()
-                for _, entry in self.world.log.partition(tp).visible(at, self._position(stream, tp))
-            }
             stream.has_chosen_start = stream.has_chosen_start or isinstance(error, PositionLostError)
-            stream.may_double = stream.may_double or not again.isdisjoint(table.rows)
-            return to
+            return OffsetsInitializer.parse(start[1])
+        elif isinstance(error, ForeignRowsError):
+            stream.tolerated |= {ForeignRowsError}
         elif not isinstance(error, PositionLostError | ClusterUnreachableError):
             msg = f"no way out of {type(error).__name__}: {text}"
             raise WrongError(msg)
@@ -475,22 +478,25 @@ class Story:
         self.world.scheduler.note(f"sets the position to {to}")
         return None
 
-    def _position(self, stream: Stream, tp: TopicPartition) -> int:
-        documents = (
-            _document(version.commit.user_metadata, stream) for version in self.world.table(stream.target).versions
-        )
-        return max((document.state.position.get(tp, 0) for document in documents if document is not None), default=0)
-
-    def _mixed(self, stream: Stream) -> int | None:
-        """The stream's last commit, if it has rows of another topic than was planned."""
+    def _mixed(self, stream: Stream, told: re.Match[str] | None) -> int | None:
+        """The stream's last commit, if it has records of another topic than planned, or that would be read again."""
+        to = re.search(r"offsets:\{.*?\}\}", told[0]) if told is not None else None
+        again = {
+            entry.number
+            for tp, at in ((OffsetsInitializer.parse(to[0]).offsets or {}) if to is not None else {}).items()
+            for _, entry in self.world.log.partition(tp).visible(at, self.world.log.partition(tp).end)
+        }
         versions = self.world.table(stream.target).versions
-        for number in range(len(versions) - 1, 0, -1):
+        number = len(versions) - 1
+        while number > 0:
             document = _document(versions[number].commit.user_metadata, stream)
             if document is not None:
-                added = Counter(versions[number].rows) - Counter(versions[number - 1].rows)
+                added = (Counter(versions[number].rows) - Counter(versions[number - 1].rows)).keys() & versions[-1].rows
                 ids = set(document.state.topic_ids.values())
                 other = {row for row in added if row > 0 and self.world.log.homes[row][0] not in ids}
-                return number if not other.isdisjoint(versions[-1].rows) else None
+                return None if not other and again.isdisjoint(added) else number
+            is_restore = versions[number].commit.operation == "RESTORE"
+            number = _restored(versions[number]) if is_restore else number - 1
         return None
 
     def _check_position(self, stream: Stream, result: IngestResult) -> None:
@@ -509,9 +515,7 @@ class Story:
             streams = [stream for stream in self.streams if stream.target.table == name]
             rows = Counter(row for row in table.rows if row > 0)
             doubled = sorted(row for row, count in rows.items() if count > 1)
-            # Where no lock keeps two streams with the same topics apart, they are told so, and stop.
-            told = not table.has_lock and any("StreamOverlapError" in stream.reports for stream in streams)
-            if doubled and not told and not any(stream.may_double for stream in streams):
+            if doubled and not any(stream.may_double for stream in streams):
                 msg = f"{name} has {doubled} more than once"
                 raise WrongError(msg)
             for stream in streams:
@@ -544,7 +548,9 @@ class Story:
             and (excused := gone_before.get(self.world.log.homes[number])) is not None
             and number not in self.world.log.gone[:excused]
         }
-        if lost and not stream.reports and stream.source.starting_offsets.kind is OffsetsKind.EARLIEST:
+        documents = (_document(version.commit.user_metadata, stream) for version in table.versions)
+        is_told = stream.reports or any(document.incidents for document in documents if document is not None)
+        if lost and not is_told and stream.source.starting_offsets.kind is OffsetsKind.EARLIEST:
             msg = f"{stream.target.table} lacks {sorted(lost)}, which the logs have lost, and nobody was told"
             raise WrongError(msg)
 

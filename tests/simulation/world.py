@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from dagster_kafka_flip.ingestion.batch_rows import BatchRows, batch_rows
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.source import wall_clock
+from dagster_kafka_flip.ingestion.stream_batch import BatchRows, batch_rows
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -75,9 +75,9 @@ class World:
     def entered(self) -> Generator[None]:
         """The product's clock is this world's, and its log is silent."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wall_clock, "now", lambda: self.now)
-            patch.setattr(wall_clock, "now_ms", self.now_ms)
-            patch.setattr(wall_clock, "sleep", self._sleep)
+            patch.setattr(instants, "now", lambda: self.now)
+            patch.setattr(instants, "now_ms", self.now_ms)
+            patch.setattr(instants, "sleep", self._sleep)
             before = logging.root.manager.disable
             logging.disable(logging.CRITICAL)
             try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.sink.result import PublishResult
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.sample import LoggedRecord
+    from dagster_kafka_flip.source.split import LoggedRecord
     from tests.kafka_topic import Kafka
 
 FEED = {"delta.enableChangeDataFeed": "true"}

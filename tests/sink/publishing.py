@@ -16,7 +16,7 @@ from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 
 _RECORD = 8
 

@@ -30,7 +30,7 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.cli.definitions import find_asset, find_either, find_published
+from dagster_kafka_flip.cli.asset import find_asset, find_either, find_published
 from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
 from tests import landed
 from tests.reports import report

@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import ClusterUnreachableError, SinkFencedError, 
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lanes import Lanes
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from tests.processes import wait_until
 
 if TYPE_CHECKING:

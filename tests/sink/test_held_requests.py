@@ -12,7 +12,7 @@ from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from tests.faults.network import DistantBroker
 from tests.kafka_topic import Kafka
 from tests.sink.held_requests import END_TXN, PRODUCE, HeldRequests, Place

@@ -22,7 +22,7 @@ from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import LaneFailures
 from dagster_kafka_flip.sink.progress import Origin, Progress
-from dagster_kafka_flip.source.broker_errors import BrokerErrors
+from dagster_kafka_flip.source.client_errors import BrokerErrors
 from dagster_kafka_flip.source.connection import KafkaConnection
 from tests.processes import wait_until
 

@@ -17,7 +17,7 @@ from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.record_router import batch_bytes, is_surely_within
 from dagster_kafka_flip.sink.serializers import StringSerializer
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 
 LIMIT = 20_000
 TEXTS = {"key": StringSerializer(column="id"), "value": StringSerializer(column="v")}

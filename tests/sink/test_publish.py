@@ -8,7 +8,7 @@ import pytest
 
 from dagster_kafka_flip import DeltaTarget, JsonFormat, KafkaSource, ingest
 from dagster_kafka_flip.sink.serializers import StringSerializer
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from tests.sink.conftest import FEED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

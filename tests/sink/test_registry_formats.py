@@ -32,7 +32,7 @@ from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
 from dagster_kafka_flip.sink.serializer import struct_of
 from dagster_kafka_flip.sink.serializers import json_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.sample import LogEnd, RecordSearch, SplitSample, TimestampedOffset
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.split import LogEnd, RecordSearch, SplitSample, TimestampedOffset, TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
 

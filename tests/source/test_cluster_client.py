@@ -18,8 +18,7 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.sample import RecordSearch
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, RecordSearch, TopicPartition
 from tests.source.flink.logs import until
 
 pytestmark = pytest.mark.kafka
@@ -29,7 +28,7 @@ _ASK = """
 import sys
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.sample import RecordSearch
+from dagster_kafka_flip.source.split import RecordSearch
 from dagster_kafka_flip.source.split import TopicPartition
 cluster = KafkaCluster(KafkaConnection(bootstrap_servers=sys.argv[1]))
 print(cluster.committed_offsets([TopicPartition("t", number) for number in range(3)], "g"))

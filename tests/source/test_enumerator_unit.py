@@ -25,6 +25,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from tests.faults.following import AFTER_A_KILL
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -371,6 +372,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
                 'to offsets:{"t": {"1": 0}}'
                 ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
                 "truncated, and reads again what the table has of that log"
+                f"{AFTER_A_KILL}"
             ),
         ),
         (
@@ -381,7 +383,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
                 "t-0: the log ends at offset 3, before the position 4: the log was truncated at offset 2. The table "
                 "has records that the log no longer has, and may lack those that have their offsets now. Nothing was "
                 "written. To continue with what the logs have now, run once with start set to "
-                'offsets:{"t": {"0": 2}}'
+                f'offsets:{{"t": {{"0": 2}}}}{AFTER_A_KILL}'
             ),
         ),
         (
@@ -394,6 +396,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
                 'to offsets:{"t": {"0": 0}}'
                 ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
                 "truncated, and reads again what the table has of that log"
+                f"{AFTER_A_KILL}"
             ),
         ),
         (
@@ -404,7 +407,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
                 "t-0: the log was truncated at offset 3 and written again, beyond the position 4 (also affects 1 more "
                 "topic partition), as after an unclean leader election. The table has records that the log no longer "
                 "has, and lacks those that have their offsets now. Nothing was written. To continue with what the logs "
-                'have now, run once with start set to offsets:{"t": {"0": 3, "1": 1}}'
+                f'have now, run once with start set to offsets:{{"t": {{"0": 3, "1": 1}}}}{AFTER_A_KILL}'
             ),
         ),
         (
@@ -427,9 +430,9 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
                 "topic from the beginning and continue the others: dagster-kafka-flip position set --table <table> "
                 "--stream "
                 """<stream> --bootstrap-servers <host:port> --to 'offsets:{"t": {"0": 0}}' --reason <why>. If """
-                "the last run was killed during a write, first check whether its last commit already holds rows of "
-                "the new "
-                "topic: they would be duplicated"
+                "the last run was killed, failed, or could not check the logs, first check whether the stream's last "
+                "commit already holds what this reads: if it does, RESTORE the table to the version before it, and run "
+                "again"
             ),
         ),
     ],
@@ -630,6 +633,24 @@ def test_after_a_commit_the_ids_of_what_was_read_are_compared_in_two_requests(ma
     else:
         enumerator.check_same_logs(plan)
     assert cluster.requests - before == 2
+
+
+@pytest.mark.parametrize(("epochs", "where"), [({0: 0, 1: 3}, " at offset 3"), ({0: 0, 1: 4}, None), ({0: 0}, None)])
+def test_after_a_commit_a_log_that_was_cut_off_before_the_end_of_what_was_read_is_found(epochs, where):
+    cluster = ClusterModel({T0: replace(_log(4), epochs={0: 0}), T1: _log(2)})
+    enumerator = _enumerator(cluster)
+    plan = enumerator.start()
+    cluster.logs[T0].epochs = epochs
+    if where is None:
+        enumerator.check_same_logs(plan)
+        return
+    with pytest.raises(EndBeforePositionError) as error:
+        enumerator.check_same_logs(plan)
+    assert str(error.value) == (
+        f"t-0: the log was truncated{where}, as after an unclean leader election, and was read up to offset 4."
+    )
+    tolerating = SplitEnumeratorContext(tolerated=frozenset({EndBeforePositionError}))
+    KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, tolerating).check_same_logs(plan)
 
 
 def test_an_id_that_is_missing_after_a_commit_is_not_compared_and_another_cluster_is_reported():

@@ -13,7 +13,7 @@ from dagster_kafka_flip.errors import ConfigurationError, GroupCommitError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests.kafka_topic import QUIET
 

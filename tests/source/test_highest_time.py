@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.source.highest_time import highest_times
-from dagster_kafka_flip.source.sample import TimestampedOffset
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.record_search import highest_times
+from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition
 from tests.source.log_model import ClusterModel, LogModel
 
 _TIMES = st.one_of(st.integers(0, 100), st.integers(1_700_000_000_000, 1_800_000_000_000), st.integers(0, 2**63 - 1))

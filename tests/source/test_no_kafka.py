@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
-from dagster_kafka_flip.source import broker_errors
+from dagster_kafka_flip.source import client_errors
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
-from dagster_kafka_flip.source.broker_errors import who_answers
+from dagster_kafka_flip.source.client_errors import who_answers
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
@@ -65,8 +65,8 @@ def test_the_first_four_bytes_show_who_answers(size, reported):
 
 def test_a_broker_that_hangs_is_waited_for_and_not_said_to_close_connections(monkeypatch):
     # As with the ten seconds for which the client waits by default, but soon.
-    monkeypatch.setattr(broker_errors, "_MUTE_SECONDS", 0.9)
-    monkeypatch.setattr(broker_errors, "_NOBODY_SECONDS", 0.5)
+    monkeypatch.setattr(client_errors, "_MUTE_SECONDS", 0.9)
+    monkeypatch.setattr(client_errors, "_NOBODY_SECONDS", 0.5)
     quick: Any = {"api.version.request.timeout.ms": "1000"}
     # The system accepts connections for a process that never looks at them.
     with socket.create_server(("127.0.0.1", 0)) as hanging:

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import DocumentVersionError
-from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import (
     SPLIT_SERIALIZER,
     STATE_SERIALIZER,
     EnumeratorState,
+    from_document,
     position_to_json,
+    to_document,
 )
 from tests.source.strategies import splits, states
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.source.plan import MAX_RECORDS_PER_TASK, MAX_SPLITS_PER_TASK, MIN_RECORDS_PER_TASK, plan_tasks
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.tasks import (
-    MAX_RECORDS_PER_TASK,
-    MAX_SPLITS_PER_TASK,
-    MIN_RECORDS_PER_TASK,
-    plan_tasks,
-)
 
 
 def _splits(*spans, first=7):

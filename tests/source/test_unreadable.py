@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.source import unreadable
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.plan import ReadPlan
-from dagster_kafka_flip.source.sample import TimestampedOffset
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TimestampedOffset, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import (
     LATEST_MS,

@@ -474,7 +474,7 @@ def test_a_tolerated_record_from_the_future_changes_no_other_window():
 
 
 def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.window_logs.LOOKED_THROUGH", 4)
+    monkeypatch.setattr("dagster_kafka_flip.source.window_checks.LOOKED_THROUGH", 4)
     log = _log(1.1, 900, 1.2, 1.3, 1.4, 5, markers={1})
     assert _ranges(_plan(log)) == [(0, 6)]
     # The records that an open transaction holds back may be of a window that goes on to the end.
@@ -658,42 +658,30 @@ def test_incidents_are_those_of_the_last_plan_only():
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        (None, [["w0", "w1", "w2", "w3", "w4"]]),
-        (100, [["w0", "w1", "w2", "w3", "w4"]]),
-        (4, [["w0", "w1", "w2", "w3"], ["w4"]]),
-        (3, [["w0", "w1", "w2"], ["w3"], ["w4"]]),
-        (1, [["w0"], ["w1", "w2"], ["w3"], ["w4"]]),
+        (None, ["w0", "w1", "w2", "w3", "w4"]),
+        (100, ["w0", "w1", "w2", "w3", "w4"]),
+        (4, ["w0", "w1", "w2", "w3"]),
+        (3, ["w0", "w1", "w2"]),
+        (1, ["w0"]),
     ],
 )
 def test_a_plan_is_cut_between_windows(limit, expected):
     # Two records, one, none, one, and five.
     log = _log(0, 0.5, 1, 3, 4.1, 4.2, 4.3, 4.4, 4.5)
     plan = _plan(log, 0, 4, lateness=0)
-    parts = plan.batches(limit)
-    assert [[planned.window.key for planned in part.windows] for part in parts] == expected
-    assert tuple(planned for part in parts for planned in part.windows) == plan.windows
-    for part in parts:
-        assert part.state.position == part.windows[-1].stops
-        assert limit is None or part.offset_span <= limit or len(part.windows) == 1
-    assert parts[-1].state == plan.state
+    part = plan.first_part(limit)
+    assert [planned.window.key for planned in part.windows] == expected
+    assert part.windows == plan.windows[: len(expected)]
+    assert part.state.position == part.windows[-1].stops
+    assert limit is None or part.offset_span <= limit or len(part.windows) == 1
 
 
 def test_late_records_count_once_for_a_part_of_several_windows():
     plan = _plan(_log(*(number / 4 for number in range(40))), 1, 4)
     assert _ranges(plan) == [(4, 12), (8, 16), (12, 20), (16, 24)]
     assert plan.offset_span == 20
-    parts = plan.batches(12)
-    assert [(part.starts[T0], part.stops[T0]) for part in parts] == [(4, 16), (12, 24)]
-
-
-def test_late_records_are_counted_by_the_first_part_only():
-    plan = _plan(_log(0.5, 1.5, 2.5, 0.6, 3.5, 4.5), 1, 3, now=4.6, tolerated=[WindowNotCompleteError])
-    assert plan.stragglers_from == {T0: 2}
-    first, second, third = plan.batches(1)
-    assert first.stragglers_from == {T0: 2}
-    assert second.stragglers_from == second.stops
-    assert third.stragglers_from == third.stops
-    assert (len(first.incidents), second.incidents, third.incidents) == (1, (), ())
+    part = plan.first_part(12)
+    assert (part.starts[T0], part.stops[T0]) == (4, 16)
 
 
 def test_a_plan_is_read_as_a_batch_and_dealt_out_to_tasks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import assume, given, settings
@@ -160,15 +161,16 @@ def test_a_trimmed_log_has_lost_no_record_of_windows_that_are_not_refused(data, 
 
 @settings(max_examples=100)
 @given(st.data(), _latenesses, _contiguous(), st.integers(1, 30))
-def test_parts_of_a_plan_select_what_the_plan_does(data, lateness, windows, limit):
+def test_the_first_part_of_a_plan_selects_what_the_plan_does(data, lateness, windows, limit):
     logs = {T0: data.draw(_logs(lateness)), T1: data.draw(_logs(lateness))}
     plan = _enumerator(logs, lateness).plan(windows)
-    parts = plan.batches(limit)
-    assert tuple(planned for part in parts for planned in part.windows) == plan.windows
-    for part in parts:
-        assert part.offset_span <= limit or len(part.windows) == 1
-        for _, offset in (record for records in _selected(logs, part).values() for record in records):
-            assert any(split.starting_offset <= offset < split.stopping_offset for split in part.splits)
+    part = plan.first_part(limit)
+    assert part.windows == plan.windows[: len(part.windows)] != ()
+    assert part.offset_span <= limit or len(part.windows) == 1
+    longer = replace(plan, windows=plan.windows[: len(part.windows) + 1])
+    assert part.windows == plan.windows or longer.offset_span > limit
+    for _, offset in (record for records in _selected(logs, part).values() for record in records):
+        assert any(split.starting_offset <= offset < split.stopping_offset for split in part.splits)
 
 
 # --- transactions ---------------------------------------------------------------------------------------------------

@@ -28,18 +28,17 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.creation import statistics_columns
+from dagster_kafka_flip.table.delta_log import TransactionLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.guarded_write import ForeignConflictError
+from dagster_kafka_flip.table.document import WINDOWS_PROPERTY, CommitDocument
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import names_and_types
-from dagster_kafka_flip.table.statistics import statistics_columns
+from dagster_kafka_flip.table.table_port import ForeignConflictError, set_properties
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.transaction_log import TransactionLog
-from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 from tests import landed
 from tests.source.plans import make_plan
 
@@ -776,12 +775,12 @@ def test_properties_that_two_runs_set_at_once_where_no_lock_keeps_them_apart_are
         spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('p' = '{value}', 'q' = 'theirs')")
 
     another("same")
-    stream.set_properties({"p": "same"}, lambda _: another("same"))
+    set_properties(stream.port, stream.location(), {"p": "same"}, lambda _: another("same"))
     with pytest.raises(TableChangedError, match=r"SET TBLPROPERTIES \('p' = 'theirs'\)$"):
-        stream.set_properties({"p": "ours"}, lambda _: another("theirs"))
+        set_properties(stream.port, stream.location(), {"p": "ours"}, lambda _: another("theirs"))
     # As the message says; and what others set before is theirs.
     another("theirs")
-    stream.set_properties({"p": "both"}, lambda found: None)
+    set_properties(stream.port, stream.location(), {"p": "both"}, lambda found: None)
     assert (stream.properties()["p"], stream.properties()["q"]) == ("both", "theirs")
 
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute
-from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.table_version import TableVersion
+from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, TableVersion
 from tests.source.strategies import splits, states
 
 _T0 = TopicPartition("t", 0)

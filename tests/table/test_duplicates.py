@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.duplicates import (
+from dagster_kafka_flip.table.uniqueness import (
     Duplicates,
     OffsetRange,
     RecordColumns,

@@ -12,8 +12,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import commits_that_count
-from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, LandedTopic, Scope
-from dagster_kafka_flip.table.window_predicates import windows_predicate
+from dagster_kafka_flip.table.window_rows import TOPIC_PROPERTY, LandedLogs, LandedTopic, Scope, windows_predicate
 
 WINDOW = Window("day", 0, 1000)
 

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.table import details, history_pages
+from dagster_kafka_flip.table import delta_log
+from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, details_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.details import details_of
-from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.local_log import details_at, is_absent, is_newest, newest_commits
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -51,8 +50,7 @@ def changed(spark, tmp_path_factory) -> str:
 
 
 def _by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (history_pages, details):
-        monkeypatch.setattr(module, "is_local", lambda *_: False)
+    monkeypatch.setattr(delta_log, "is_local", lambda *_: False)
 
 
 @pytest.mark.spark
@@ -98,8 +96,8 @@ def test_history_whose_start_delta_has_deleted_ends_where_sparks_ends(spark, cha
 
 @pytest.mark.spark
 def test_where_paths_lead_to_another_file_system_spark_is_asked(spark, changed, monkeypatch):
-    monkeypatch.setattr(history_pages, "newest_commits", lambda *_: pytest.fail("read from this disk"))
-    monkeypatch.setattr(history_pages, "is_absent", lambda *_: pytest.fail("read from this disk"))
+    monkeypatch.setattr(delta_log, "newest_commits", lambda *_: pytest.fail("read from this disk"))
+    monkeypatch.setattr(delta_log, "is_absent", lambda *_: pytest.fail("read from this disk"))
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     before = settings.get("fs.defaultFS")
     settings.set("fs.defaultFS", "hdfs://namenode:8020")

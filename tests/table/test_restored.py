@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.table.restored import FileChange, restored_versions
+from dagster_kafka_flip.table.delta_log import FileChange, restored_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,13 +19,12 @@ from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostErro
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
+from dagster_kafka_flip.table.delta_log import TransactionLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.recorded_position import RecordedPosition
-from dagster_kafka_flip.table.retention import DEFAULT_LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.recorded_position import DEFAULT_LOG_RETENTION, RecordedPosition, parse_log_retention
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.transaction_log import TransactionLog
 
 _DAY = 24 * 3600
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_kafka_flip.errors import UnsafeStoreError
-from dagster_kafka_flip.table.several_writers import check_writers
+from dagster_kafka_flip.table.store_lock import check_writers
 
 pytestmark = pytest.mark.spark
 

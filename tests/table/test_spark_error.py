@@ -20,8 +20,14 @@ from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table import retries as retries_module
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.retries import TRIES, answered, retries
-from dagster_kafka_flip.table.spark_error import breaks_rule, error_summary, is_conflict, is_transient, lacks_memory
-from dagster_kafka_flip.table.write_advice import explained
+from dagster_kafka_flip.table.spark_error import (
+    breaks_rule,
+    error_summary,
+    explained,
+    is_conflict,
+    is_transient,
+    lacks_memory,
+)
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import SparkRuntimeException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException, UnknownException
 
-from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.spark_error import with_advice
 
 
 @pytest.mark.parametrize(

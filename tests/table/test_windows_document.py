@@ -17,11 +17,10 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.document import WINDOWS_DOCUMENT_VERSION, CommitDocument, WindowsDocument
 from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
-from dagster_kafka_flip.table.windows_document import WINDOWS_DOCUMENT_VERSION, WindowsDocument
 from tests.source.strategies import splits, states, topics
 
 _MARK = "dagster-kafka-flip/windows"

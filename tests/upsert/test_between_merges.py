@@ -20,13 +20,13 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.replay import replay
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
 from tests.processes import wait_until
 from tests.upsert.conftest import KEY, VALUE, change

@@ -16,10 +16,10 @@ from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -26,7 +26,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, created_for, mode_properties
+from dagster_kafka_flip.table.layout import KEY_PROPERTY, created_for, mode_properties
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert, key_of, same_mode
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed

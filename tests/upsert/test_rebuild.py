@@ -27,8 +27,8 @@ from dagster_kafka_flip.ingestion.rebuild import rebuild
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter

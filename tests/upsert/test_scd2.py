@@ -9,10 +9,10 @@ import pytest
 from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, TableModeError, UnavailableValueError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
-from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
 from tests.upsert.conftest import change
 from tests.upsert.test_unavailable import OPTIONS as LEFT_OUT

@@ -15,13 +15,13 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.change_rows import change_columns
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.ingestion.keyed_stream import change_columns
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.changes import Changes
+from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.transform import analyzed_plan
-from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
 from tests.upsert.conftest import change
 from tests.upsert.test_unavailable import OPTIONS as LEFT_OUT

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.errors import ConfigurationError, UnavailableValueError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from tests import landed
 from tests.upsert.conftest import change

@@ -22,9 +22,9 @@ from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.observation import Observed
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.mode import Upsert
-from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
 from tests.upsert.conftest import change
 

@@ -16,7 +16,7 @@ from tests import landed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.ingestion.result import WindowsResult
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

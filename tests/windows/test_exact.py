@@ -141,7 +141,7 @@ def test_one_of_365_windows_in_one_run(kafka, rewrite, rows, topic):
 
 
 def test_large_ranges_are_cut_between_windows(kafka, write, rewrite, rows, topic, caplog):
-    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.source.plan import Limits
 
     kafka.create(topic)
     log = write([START + minute * 60_000 for minute in [*range(0, 60, 5), *range(60, 360, 30)]])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from tests.windows.conftest import HOUR, START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]

@@ -15,11 +15,11 @@ from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table import guarded_write, table_port
+from dagster_kafka_flip.table import table_port
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable
@@ -272,7 +272,7 @@ def test_a_restore_while_a_repair_is_written_is_reported_by_this_run_and_every_l
     for number, (is_move, does_append) in enumerate(((False, False), (False, True), (True, False), (True, True))):
         with monkeypatch.context() as patch:
             # The last thing between the look and the write.
-            repair = Actor(patch, guarded_write, "write_tag", lambda: rewrite([DAY], rules=REPAIR))
+            repair = Actor(patch, table_port, "write_tag", lambda: rewrite([DAY], rules=REPAIR))
             repair.plan()
             set_back() if is_move else spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
             restored, what = landed.version(table), "WRITE" if is_move else "RESTORE"

@@ -24,9 +24,9 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import WINDOWS_PROPERTY
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
-from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 from tests import landed
 from tests.windows.conftest import HOUR, START, hours
 

@@ -162,7 +162,7 @@ def test_where_brokers_set_the_times_nothing_is_read_for_late_records(kafka, rew
     window = Window("now", now - HOUR, now + 60_000)
     kafka.produce(topic, [(None, str(number)) for number in range(5)])
     # An hour's slack would make it incomplete, ten seconds' do not.
-    monkeypatch.setattr("dagster_kafka_flip.source.wall_clock.now_ms", lambda: now + 90_000)
+    monkeypatch.setattr("dagster_kafka_flip.source.instants.now_ms", lambda: now + 90_000)
     [result] = rewrite([window])
     assert values(rows()) == list("01234")
     assert result.plan.set_by_broker == {topic}

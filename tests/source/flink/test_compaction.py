@@ -10,10 +10,9 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits, TaskPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.tasks import TaskPlan
 from tests.kafka_topic import QUIET
 from tests.source.flink.logs import by_number, offsets_read, splits_of, until, within
 

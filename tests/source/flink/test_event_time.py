@@ -9,8 +9,8 @@ import pytest
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits, Spread
 from tests.source.flink.logs import by_number, rows_read, splits_of, transact, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -8,10 +8,9 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.reader.kafka_reader import reader_options
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits, TaskPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.tasks import TaskPlan
 from tests.source.flink.logs import PARTITIONS, RECORDS, by_number, offsets_read, rows_read, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -8,10 +8,9 @@ import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.state import SPLIT_SERIALIZER
+from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, from_document, to_document
 from tests.source.flink.logs import offsets_read
 
 

@@ -9,7 +9,7 @@ import pytest
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.api import Boundedness
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from tests.source.flink.logs import PARTITIONS, RECORDS, offsets_read
 
 _BUILDER = KafkaSource.builder().set_topics("topic")

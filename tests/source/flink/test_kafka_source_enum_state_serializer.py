@@ -7,9 +7,8 @@ import json
 import pytest
 
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.serializer import from_document, to_document
-from dagster_kafka_flip.source.state import STATE_SERIALIZER
+from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, from_document, to_document
 
 pytestmark = pytest.mark.kafka
 

@@ -6,7 +6,7 @@ import pytest
 
 from dagster_kafka_flip.errors import EndBeforePositionError, RetentionOvertookPositionError, TopicRecreatedError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from tests.source.flink.logs import by_number, offsets_read, splits_of, transact, write
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests.source.flink.logs import by_number, offsets_read, rows_read, splits_of, write
 

@@ -8,10 +8,9 @@ import pytest
 
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits, TaskPlan
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.tasks import TaskPlan
 from tests.source.flink.logs import by_number, leave_open, offsets_read, splits_of, transact, within
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -13,7 +13,10 @@ final class DecimalReader extends ValueReader {
 
   private static final int LONGEST = 1_000;
 
-  private static final long[] POWERS = new long[MOST_OF_LONG + 1];
+  /** Beyond any scale, so that larger ones may be taken for it. */
+  private static final long GREATEST_EXPONENT = 1_000_000_000_000L;
+
+  static final long[] POWERS = new long[MOST_OF_LONG + 1];
 
   static {
     POWERS[0] = 1;
@@ -36,16 +39,18 @@ final class DecimalReader extends ValueReader {
     if (token != JsonToken.VALUE_STRING && !token.isNumeric()) {
       throw misfit(scan);
     }
-    char[] text = scan.parser.getTextCharacters();
     int from = scan.parser.getTextOffset();
-    int to = from + scan.parser.getTextLength();
-    Decimal plain = plain(text, from, to);
-    return plain == null ? any(scan, text, from, to) : plain;
+    return value(scan, scan.parser.getTextCharacters(), from, from + scan.parser.getTextLength());
   }
 
   @Override
   Object ofText(Scan scan, String text) throws IOException, Misfit {
-    return any(scan, text.toCharArray(), 0, text.length());
+    return value(scan, text.toCharArray(), 0, text.length());
+  }
+
+  private Decimal value(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
+    Decimal plain = plain(text, from, to);
+    return plain == null ? any(scan, text, from, to) : plain;
   }
 
   /** The value of a short number without an exponent; null if it is not one, or does not fit. */

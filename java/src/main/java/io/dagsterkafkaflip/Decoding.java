@@ -8,7 +8,11 @@ import org.apache.spark.sql.types.StructType;
 /** The decoding functions, each by its name in SQL. */
 enum Decoding {
   DECODE_JSON(JsonDecoder::result, JsonDecoder::new),
+  DECODE_CSV(JsonDecoder::result, CsvDecoder::new),
+  DECODE_AVRO(AvroDecoder::result, AvroDecoder::new),
+  DECODE_PROTOBUF(ProtobufDecoder::result, ProtobufDecoder::new),
   DECODE_DEBEZIUM(DebeziumDecoder::result, DebeziumDecoder::new),
+  DECODE_DEBEZIUM_AVRO(DebeziumAvroDecoder::result, DebeziumAvroDecoder::new),
   DECODE_MAXWELL(EnvelopeDecoder.MAXWELL),
   DECODE_OGG(EnvelopeDecoder.OGG),
   DECODE_CANAL(

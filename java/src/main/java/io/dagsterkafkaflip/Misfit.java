@@ -1,7 +1,7 @@
 package io.dagsterkafkaflip;
 
 /** Why a record is rejected, in words that follow "record rejected: ". */
-final class Misfit extends Exception {
+class Misfit extends Exception {
   private static final long serialVersionUID = 1L;
 
   Misfit(String why) {

@@ -23,13 +23,30 @@ final class Options {
     metadata = texts("metadata");
   }
 
-  /** A text; null if it is not set. */
-  String text(String name) {
-    return given.path(name).asText(null);
+  /** A text, by its name or those of the objects around it too; null if it is not set. */
+  String text(String... path) {
+    return at(path).asText(null);
+  }
+
+  boolean has(String... path) {
+    return !at(path).isMissingNode();
+  }
+
+  private JsonNode at(String... path) {
+    JsonNode found = given;
+    for (String name : path) {
+      found = found.path(name);
+    }
+    return found;
   }
 
   boolean is(String name) {
     return given.path(name).asBoolean();
+  }
+
+  /** What is set, of any kind. */
+  JsonNode node(String name) {
+    return given.path(name);
   }
 
   /** A list of texts; empty if it is not set. */

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.util.Base64;
+import java.util.Locale;
 import java.util.function.LongFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -158,11 +159,12 @@ final class Scalars {
 
     @Override
     Object ofText(Scan scan, String text) throws IOException, Misfit {
-      String word = text.trim();
-      if (!word.equalsIgnoreCase("true") && !word.equalsIgnoreCase("false")) {
-        throw misfit(scan);
-      }
-      return word.equalsIgnoreCase("true");
+      // Not equalsIgnoreCase, to which a long s is an s.
+      return switch (text.trim().toLowerCase(Locale.ROOT)) {
+        case "true" -> true;
+        case "false" -> false;
+        default -> throw misfit(scan);
+      };
     }
   }
 
@@ -174,8 +176,15 @@ final class Scalars {
 
     @Override
     Object read(Scan scan, JsonToken token) throws IOException, Misfit {
-      String text = token == JsonToken.VALUE_STRING ? scan.parser.getText() : null;
-      if (text == null || text.length() % 4 != 0) {
+      if (token != JsonToken.VALUE_STRING) {
+        throw misfit(scan);
+      }
+      return ofText(scan, scan.parser.getText());
+    }
+
+    @Override
+    Object ofText(Scan scan, String text) throws IOException, Misfit {
+      if (text.length() % 4 != 0) {
         throw misfit(scan);
       }
       byte[] bytes;

@@ -96,11 +96,15 @@ final class Scan {
     }
   }
 
-  private static int objectStart(byte[] bytes, int from) throws Misfit {
+  static void checkUtf8(byte[] bytes, int from) throws Misfit {
     if (!isAscii(bytes, from)
         && !UTF8String.fromBytes(bytes, from, bytes.length - from).isValid()) {
       throw new Misfit("not valid UTF-8");
     }
+  }
+
+  private static int objectStart(byte[] bytes, int from) throws Misfit {
+    checkUtf8(bytes, from);
     int at = from;
     while (at < bytes.length && isSpace(bytes[at])) {
       at++;
@@ -176,8 +180,8 @@ final class Scan {
 
   /** The start of the current value, to follow an error; empty if no values are shown. */
   String quoted() throws IOException {
-    JsonToken token = parser.currentToken();
-    if (!showValues || token.isStructEnd()) {
+    JsonToken token = showValues ? parser.currentToken() : null;
+    if (token == null || token.isStructEnd()) {
       return "";
     }
     boolean isText = token == JsonToken.VALUE_STRING || token == JsonToken.FIELD_NAME;

@@ -106,20 +106,20 @@ abstract class Times extends ValueReader {
       }
       boolean isLong = scan.parser.getNumberType() != JsonParser.NumberType.BIG_INTEGER;
       long seconds = isLong ? scan.parser.getLongValue() : Long.MAX_VALUE;
-      checkYears(scan, seconds);
+      checkYears(scan, seconds, " (a bare number is seconds since 1970)");
       return seconds * MICROS;
     }
 
     @Override
     Object value(Scan scan) throws IOException, Misfit {
       long micros = text.local() - MICROS * (text.hasOffset ? text.offset : offset(scan));
-      checkYears(scan, Math.floorDiv(micros, MICROS));
+      checkYears(scan, Math.floorDiv(micros, MICROS), "");
       return micros;
     }
 
-    private void checkYears(Scan scan, long seconds) throws IOException, Misfit {
+    private void checkYears(Scan scan, long seconds, String hint) throws IOException, Misfit {
       if (seconds < first || seconds > last) {
-        throw wrong(scan, "is not in the years 1 to 9999 (a bare number is seconds since 1970)");
+        throw wrong(scan, "is not in the years 1 to 9999" + hint);
       }
     }
 

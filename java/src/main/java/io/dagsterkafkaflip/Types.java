@@ -2,6 +2,8 @@ package io.dagsterkafkaflip;
 
 import java.util.Arrays;
 import java.util.Locale;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
@@ -36,6 +38,19 @@ final class Types {
   /** An array of values as Spark holds it. */
   static GenericArrayData array(Object[] values) {
     return new GenericArrayData(values);
+  }
+
+  /** A row of values as Spark holds it. */
+  static InternalRow row(Object... values) {
+    return new GenericInternalRow(values);
+  }
+
+  static DataType elementOf(DataType array) {
+    return ((ArrayType) array).elementType();
+  }
+
+  static DataType valueOf(DataType map) {
+    return ((MapType) map).valueType();
   }
 
   /** A nullable field. */

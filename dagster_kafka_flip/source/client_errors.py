@@ -1,0 +1,435 @@
+"""The client's errors: messages about brokers while it connects, and what failed in a request."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagster_kafka_flip.errors import (
+    ClusterAccessError,
+    ClusterRequestError,
+    ClusterUnreachableError,
+    KafkaFlipError,
+    TopicNotFoundError,
+)
+from dagster_kafka_flip.settings.names import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import confluent_kafka
+
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.split import Position, TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+# Seconds to retry the first connection after a refusal, because other brokers may answer, and after DNS failures or
+# closed connections.
+_REFUSED_SECONDS = 2.0
+_NOBODY_SECONDS = 5.0
+# librdkafka waits ten seconds for the answer to a connection's first request. A listener that closes is faster.
+_MUTE_SECONDS = 9.0
+UNANSWERED = "connections are accepted, but not answered"
+"""The reason of a failure if brokers are down and librdkafka names no other."""
+
+# Prefix of librdkafka's messages about one broker.
+_SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
+
+
+class BrokerErrors:
+    """Errors about brokers since the last answer of one."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self._began = time.monotonic()
+        self._last: str | None = None
+        # Each broker's address and the time of its first error.
+        self._errors: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def add(self, error: confluent_kafka.KafkaError) -> None:
+        """Takes an error from librdkafka's callback."""
+        name, text = error.name(), error.str()
+        summary = name == "_ALL_BROKERS_DOWN"
+        _logger.debug("librdkafka: %s: %s", name, text)
+        self._errors.setdefault((name, "" if summary else _address(text)), (time.monotonic(), text))
+        # "All brokers are down" only summarizes earlier, more specific errors.
+        if not summary:
+            self._last = text
+
+    def forget(self) -> None:
+        """Clears earlier errors after an answer: they can't explain later failures."""
+        self._last = None
+        self._errors.clear()
+
+    def reason(self, otherwise: str) -> str:
+        """The reason of a failure.
+
+        Args:
+            otherwise: The reason if no broker had an error.
+        """
+        if self._last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
+            return UNANSWERED
+        why = self._last or otherwise
+        if _is_another_protocol("", why):
+            return who_answers(why)
+        return re.sub(r"\bipv[46]#", "", _reason(why)) if _SAID_OF_A_BROKER.match(why) else why
+
+    @property
+    def last(self) -> str | None:
+        """The last error, as librdkafka said it."""
+        return self._last
+
+    def raise_if_permanent(self) -> None:
+        """Ends the wait for the first answer if a retry can't bring one.
+
+        Raises:
+            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
+            ClusterUnreachableError: The host name is unknown, or something else than Kafka answers.
+        """
+        addresses = len(self._connection.bootstrap_servers.split(","))
+        permanent = (
+            (_is_refusal, _REFUSED_SECONDS),
+            (_is_unknown_name, _NOBODY_SECONDS),
+            (_is_another_protocol, _NOBODY_SECONDS),
+        )
+        for is_of_kind, patience in permanent:
+            met = [(since, text) for (name, _), (since, text) in self._errors.items() if is_of_kind(name, text)]
+            if not met:
+                continue
+            waited = time.monotonic() - min(since for since, _ in met)
+            if waited > patience or (is_of_kind is _is_refusal and len(met) >= addresses):
+                raise self._permanent(met[-1][1], refused=is_of_kind is _is_refusal)
+        silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
+        if silent is None or len(self._errors) > 1 or silent[0] - self._began > _MUTE_SECONDS:
+            return
+        if time.monotonic() - silent[0] > _NOBODY_SECONDS:
+            raise self._closes_connections()
+
+    def _permanent(self, text: str, *, refused: bool) -> KafkaFlipError:
+        where = f"Kafka at {self._connection.bootstrap_servers}"
+        if _is_another_protocol("", text):
+            return ClusterUnreachableError(
+                f"{where}: {who_answers(text)}. Nothing was written. Check the port in bootstrap_servers and any "
+                "proxy in front of the broker, then run again"
+            )
+        if not refused:
+            return ClusterUnreachableError(
+                f"{where}: the host name can't be resolved: {_reason(text)}. Nothing was written. Check "
+                "bootstrap_servers and DNS, then run again"
+            )
+        if "SSL" not in text:
+            user, protocol = self._connection.sasl_username, self._connection.security_protocol
+            if _reason(text).endswith("supported mechanisms:"):
+                plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
+                return ClusterAccessError(
+                    f"{where}: this listener does not use SASL, but security_protocol is {protocol}. Nothing was "
+                    f"written. Set security_protocol to {plain}, or use the port of a SASL listener"
+                )
+            return ClusterAccessError(
+                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(text)}. Nothing "
+                "was written. Correct sasl_mechanism, sasl_username or sasl_password, then run again"
+            )
+        address = _address(text)
+        explained = explain_failed_handshake(self._connection, address)
+        if explained is None and speaks_tls(address) is False:
+            protocol = self._connection.security_protocol
+            plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
+            explained = f"the listener does not use TLS, but security_protocol is {protocol}; set it to {plain}"
+        if explained is None and "alert" in text and self._connection.ssl_certificate_location is None:
+            explained = (
+                f"the broker requires a client certificate ({_reason(text)}); set ssl_certificate_location and "
+                "ssl_key_location"
+            )
+        reason = explained or f"{_reason(text)}; check security_protocol and the ssl_ fields"
+        return ClusterAccessError(f"{where}: TLS connection to {address} failed: {reason}. Nothing was written")
+
+    def _closes_connections(self) -> KafkaFlipError:
+        servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
+        # An address may begin with a protocol.
+        for address in map(_address, servers.split(",")) if "SSL" not in protocol else ():
+            if speaks_tls(address):
+                return ClusterAccessError(
+                    f"Kafka at {servers}: {address} uses TLS, but security_protocol is {protocol}. Nothing was "
+                    "written. Set security_protocol to SSL or SASL_SSL, then run again"
+                )
+        return ClusterUnreachableError(
+            f"Kafka at {servers} closes every connection without an answer. Nothing was written. Check whether the "
+            f"listener expects another security_protocol than {protocol}, or a proxy is in front of a broker that is "
+            "down, then run again"
+        )
+
+
+def _is_refusal(name: str, text: str) -> bool:
+    return name in {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"} or (
+        name == "_TRANSPORT" and "SSL" in _reason(text)
+    )
+
+
+def _is_unknown_name(name: str, text: str) -> bool:
+    del text
+    return name == "_RESOLVE"
+
+
+def _is_another_protocol(name: str, text: str) -> bool:
+    del name
+    return "Invalid response size" in text
+
+
+def who_answers(text: str) -> str:
+    """From "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": identifies a non-Kafka server.
+
+    The size is the first four bytes of the answer. librdkafka's own advice is to allow larger answers.
+    """
+    size = re.search(r"Invalid response size (-?\d+)", text)
+    first = b"" if size is None else (int(size[1]) % 2**32).to_bytes(4, "big")
+    if first == b"HTTP":
+        return f"{_address(text)} is an HTTP server, not a Kafka broker"
+    if first[:2] == b"\x15\x03":
+        return f"{_address(text)} uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"
+    return f"{_address(text)} does not speak the Kafka protocol (its answer begins with {first!r})"
+
+
+def _address(text: str) -> str:
+    """Host and port from "sasl_ssl://localhost:9093/bootstrap: SSL handshake failed: ..."."""
+    return text.partition(": ")[0].partition("://")[2].partition("/")[0] or text.partition("/")[0]
+
+
+def _reason(text: str) -> str:
+    """The message without the address prefix and the duration suffix."""
+    return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", text.partition(": ")[2] or text)
+
+
+# TLS handshakes that look for the reason of a failed one.
+_HANDSHAKE_SECONDS = 3.0
+# Codes of X509_verify_cert_error_string(3).
+_EXPIRED = 10
+_NOT_YET_VALID = 9
+_WRONG_ADDRESS = frozenset({62, 64})
+_UNTRUSTED = frozenset({2, 18, 19, 20, 21})
+
+
+def explain_failed_handshake(connection: KafkaConnection, address: str) -> str | None:
+    """Repeats a TLS handshake with a listener to find out why librdkafka's failed.
+
+    Returns:
+        The problem and its fix, or None if the handshake gives no more information.
+    """
+    trusted = connection.ssl_ca_location
+    try:
+        context = ssl.create_default_context(cafile=trusted)
+        with _connected(address) as plain:
+            context.wrap_socket(plain, server_hostname=_host(address)).close()
+    except ssl.SSLCertVerificationError as error:
+        return _explain(error, trusted)
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def speaks_tls(address: str) -> bool | None:
+    """Whether a listener answers a TLS handshake, regardless of its certificate; None if nothing listens there."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        plain = _connected(address)
+    except (OSError, ValueError):
+        return None
+    with plain:
+        try:
+            context.wrap_socket(plain, server_hostname=_host(address)).close()
+        except (OSError, ValueError):
+            return False
+    return True
+
+
+def _connected(address: str) -> socket.socket:
+    return socket.create_connection((_host(address), int(address.rpartition(":")[2])), timeout=_HANDSHAKE_SECONDS)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _explain(error: ssl.SSLCertVerificationError, trusted: str | None) -> str:
+    reason = error.verify_message.rstrip(".")
+    if error.verify_code in _WRONG_ADDRESS:
+        return (
+            f"the broker's certificate does not match this address ({reason}); use an address from the certificate in "
+            "bootstrap_servers, or issue a certificate for this address"
+        )
+    if error.verify_code == _EXPIRED:
+        return f"the broker's certificate, or a CA certificate that signed it, has expired ({reason}); renew it"
+    if error.verify_code == _NOT_YET_VALID:
+        return f"the broker's certificate is not valid yet ({reason}); check the clocks of both machines"
+    if error.verify_code in _UNTRUSTED:
+        where = "set ssl_ca_location to a PEM file with the CA certificate"
+        if trusted is not None:
+            where = f"no CA in {trusted} (ssl_ca_location) signed it"
+        return f"the broker's certificate is not trusted ({reason}); {where}"
+    return f"the broker's certificate was rejected ({reason})"
+
+
+# A retry may find another broker, or another leader.
+_UNANSWERED = frozenset(
+    {
+        "_TRANSPORT",
+        "_TIMED_OUT",
+        "_ALL_BROKERS_DOWN",
+        "_TIMED_OUT_QUEUE",
+        "REQUEST_TIMED_OUT",
+        # librdkafka's names for a connection that breaks during a request.
+        "_NOENT",
+        "_DESTROY_BROKER",
+    }
+)
+_UNREACHABLE = frozenset({"_RESOLVE", "_AUTHENTICATION", "_SSL"})
+
+# Kafka's authorization errors and the resource type of each.
+REFUSED_RIGHTS = {
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "GROUP_AUTHORIZATION_FAILED": "consumer group",
+    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
+}
+
+
+_TRANSIENT = frozenset(
+    {
+        "NOT_LEADER_FOR_PARTITION",
+        "LEADER_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "REPLICA_NOT_AVAILABLE",
+        "OFFSET_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+    }
+)
+
+
+class TransientError(Exception):
+    """A transient answer, for example while a topic partition has no leader.
+
+    Args:
+        final: The error to raise if retries fail.
+        reason: What failed, for the log.
+    """
+
+    def __init__(self, final: KafkaFlipError, reason: str) -> None:
+        super().__init__(reason)
+        self.final, self.reason = final, reason
+
+
+class Asked(NamedTuple):
+    """A request and the ACL that it needs.
+
+    Attributes:
+        what: The requested data, for messages.
+        operation: The ACL operation.
+        topic: The topic of the request, if any.
+        group: The consumer group of the request, if any.
+        is_after_commit: Whether a batch may already be committed.
+    """
+
+    what: str
+    operation: str = "DESCRIBE"
+    topic: str | None = None
+    group: str | None = None
+    is_after_commit: bool = False
+
+    def right(self, kind: str) -> str:
+        """The missing ACL for a resource type, for messages."""
+        name = {"topic": self.topic, "consumer group": self.group}.get(kind)
+        return f"{self.operation} on the {kind}{'' if name is None else f' {name}'}"
+
+
+class RequestFailures:
+    """Creates the errors of one cluster's requests.
+
+    Attributes:
+        has_answered: Whether a broker has answered once.
+    """
+
+    def __init__(self, connection: KafkaConnection, broker_errors: BrokerErrors) -> None:
+        self.has_answered = False
+        self._connection = connection
+        self._broker_errors = broker_errors
+
+    def error(self, error: confluent_kafka.KafkaError, asked: Asked) -> Exception:
+        """Creates the error about a request that failed: a TransientError if a retry may succeed."""
+        what = asked.what
+        if error.name() == "UNKNOWN_TOPIC_OR_PART":
+            msg = (
+                f"{what} does not exist on {self._connection.bootstrap_servers}, or this client may not describe it; "
+                "check the name, create it, or remove it from the source"
+            )
+            return TopicNotFoundError(msg)
+        if error.name() in _UNREACHABLE:
+            return self.unreachable(what, error.str())
+        if error.name() in REFUSED_RIGHTS:
+            return self._refused(error.name(), asked)
+        if error.name() in _UNANSWERED:
+            return self.unanswered(what, error.str())
+        reason = f"{what}: {error.name()}: {error.str()}"
+        msg = f"Kafka at {self._connection.bootstrap_servers} failed to return {reason}"
+        if error.name() == "LEADER_NOT_AVAILABLE":
+            nothing = "" if asked.is_after_commit else "Nothing was written. "
+            msg += (
+                f". No broker leads the topic partition. {nothing}Start the brokers that have its replicas, or wait "
+                "until one of them is elected, then run again"
+            )
+        refused = ClusterRequestError(msg)
+        return TransientError(refused, reason) if error.name() in _TRANSIENT else refused
+
+    def unanswered(self, what: str, reason: str) -> TransientError:
+        """Creates the error about an answer that may come to another request; see `unreachable`."""
+        return TransientError(self.unreachable(what, reason), f"{what}: {self._broker_errors.reason(reason)}")
+
+    def _refused(self, name: str, asked: Asked) -> ClusterAccessError:
+        kind = REFUSED_RIGHTS[name]
+        # Without DESCRIBE, Kafka does not reveal whether the topic exists.
+        or_else = ", or correct the topic's name" if kind == "topic" and asked.operation == "DESCRIBE" else ""
+        nothing = "" if asked.is_after_commit else "Nothing was written. "
+        return ClusterAccessError(
+            f"Kafka at {self._connection.bootstrap_servers} refuses {self._connection.user} {asked.what}: "
+            f"{name}. {nothing}Grant {asked.right(kind)}{or_else}, then run again"
+        )
+
+    def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
+        """Creates the error about an answer that did not come.
+
+        Args:
+            what: The requested data.
+            reason: librdkafka's reason, unless a broker had an error.
+        """
+        why = self._broker_errors.reason(reason)
+        advice = "check the address, the network and the credentials"
+        if "Connection refused" in why:
+            advice = "no process listens on this port: start the broker, or correct bootstrap_servers"
+        elif why == UNANSWERED:
+            advice = "check whether the broker, or a proxy in front of it, hangs or has too much to do"
+        elif self.has_answered:
+            advice = "a broker has answered before: start those that are down, or check whether all can be reached"
+        return ClusterUnreachableError(
+            f"Kafka at {self._connection.bootstrap_servers} did not return {what} within "
+            f"{self._connection.request_timeout:g} s: {why}; {advice}"
+        )
+
+    def too_slow(
+        self, what: str, unanswered: Collection[TopicPartition], position: Position
+    ) -> ClusterUnreachableError:
+        """Creates the error about records that did not come."""
+        tp = min(unanswered)
+        why = self._broker_errors.last or "timed out"
+        others = "" if len(unanswered) == 1 else f" (and {counted(len(unanswered) - 1, 'more topic partition')})"
+        return ClusterUnreachableError(
+            f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset "
+            f"{position[tp]}{others} within {self._connection.request_timeout:g} s: {why}. Nothing "
+            "was written. Check the network and the brokers, or raise request_timeout, then run again"
+        )

@@ -1,0 +1,419 @@
+"""Reads a table's log through Spark: its history, its details, and the files and transactions of its commits."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dagster_kafka_flip.errors import TableError
+from dagster_kafka_flip.runtime.jars import hadoop_version
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.history import FIRST_PAGE
+from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, is_local, newest_commits
+from dagster_kafka_flip.table.retries import answered
+from dagster_kafka_flip.table.spark_error import (
+    CHECK_ACCESS,
+    is_not_there,
+    is_sparks_own,
+    missing_file_system,
+    with_advice,
+)
+from dagster_kafka_flip.table.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_logger = logging.getLogger(__name__)
+
+# Hadoop artifact with the file system of each scheme.
+_FILE_SYSTEMS = {
+    "s3": "hadoop-aws",
+    "s3a": "hadoop-aws",
+    "s3n": "hadoop-aws",
+    "abfs": "hadoop-azure",
+    "abfss": "hadoop-azure",
+    "wasb": "hadoop-azure",
+    "wasbs": "hadoop-azure",
+}
+
+
+class TableNotThereError(TableError):
+    """The table does not exist: nobody has made it yet, or somebody dropped it."""
+
+    def __init__(self, target: DeltaTarget) -> None:
+        super().__init__(
+            f"there is no Delta table {target} any more. Nothing was written. If it was dropped by mistake, put its "
+            "folder back with its _delta_log; otherwise the next run creates a new table. Then run again"
+        )
+
+
+def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
+    """Yields a table's commits, newest first. Excludes versions that are created meanwhile."""
+    here = is_local(spark, target)
+
+    def read(limit: int) -> list[Commit]:
+        if here and is_absent(target.location):
+            raise TableNotThereError(target)
+        found = newest_commits(target.location, limit) if here else None
+        if found is not None:
+            return found
+        try:
+            return answered(_logger, f"reading the history of {target}", lambda: _read_page(spark, target, limit))
+        except Exception as error:
+            if not is_sparks_own(error):
+                raise
+            msg = f"the history of the table {target} can't be read: {with_advice(error, CHECK_ACCESS)}"
+            raise TableError(msg) from error
+
+    return paged(read)
+
+
+def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = FIRST_PAGE) -> Iterator[Commit]:
+    """Yields all commits of a history that only returns its newest ones, without duplicates, newest first.
+
+    Args:
+        page_of: Returns the given number of newest commits.
+        first_page: Size of the first page; each later one is ten times larger.
+    """
+    oldest: int | None = None
+    limit = first_page
+    while oldest is None or oldest > 0:
+        page = page_of(limit)
+        # Commits created since the first page shift the others back.
+        fresh = [commit for commit in page if oldest is None or commit.version < oldest]
+        yield from fresh
+        if len(page) < limit:
+            return
+        if fresh:
+            oldest = fresh[-1].version
+        limit *= 10
+
+
+def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Commit]:
+    try:
+        rows = (
+            spark.sql(f"DESCRIBE HISTORY {target.identifier} LIMIT {limit}")
+            .selectExpr(
+                "version",
+                "operation",
+                "operationParameters",
+                "operationMetrics",
+                "userMetadata",
+                "engineInfo",
+                # As a number: a timestamp would be converted to Python's time zone.
+                "unix_millis(timestamp) AS timestamp_ms",
+            )
+            .collect()
+        )
+    except Exception as error:
+        if is_not_there(error):
+            raise TableNotThereError(target) from error
+        if (scheme := missing_file_system(error)) is not None:
+            raise TableError(_no_file_system(target, scheme)) from error
+        raise
+    return [
+        Commit(
+            version=row["version"],
+            operation=row["operation"],
+            parameters=row["operationParameters"] or {},
+            metrics=row["operationMetrics"] or {},
+            user_metadata=row["userMetadata"],
+            timestamp_ms=row["timestamp_ms"],
+            engine=row["engineInfo"],
+        )
+        for row in rows
+    ]
+
+
+def _no_file_system(target: DeltaTarget, scheme: str) -> str:
+    """Advice if Spark lacks a store's classes."""
+    if target.is_path:
+        # Some classes have other names.
+        scheme = target.location.partition(":")[0].lower()
+    version = hadoop_version()
+    package = _FILE_SYSTEMS.get(scheme)
+    if package is None:
+        return (
+            f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. Correct "
+            "the scheme, or add the file system's Maven artifact to Spark's packages"
+        )
+    if package == "hadoop-aws" and scheme != "s3a":
+        # The jar may be there: it brings a file system for s3a: alone.
+        instead = "Name the table with s3a://" if target.is_path else "Give the catalog's locations s3a://"
+        return (
+            f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. "
+            f"{instead}; or set spark.hadoop.fs.{scheme}.impl=org.apache.hadoop.fs.s3a.S3AFileSystem in Spark's "
+            f'config. Either needs packages=["org.apache.hadoop:{package}:{version}"]; a Spark Connect server needs it '
+            "at its start"
+        )
+    return (
+        f"the table {target} can't be reached: Spark has no file system for {scheme}:, because the jar {package} is "
+        f'missing. Nothing was read. Add it to Spark: packages=["org.apache.hadoop:{package}:{version}"]; a Spark '
+        "Connect server needs it at its start"
+    )
+
+
+_T = TypeVar("_T")
+
+
+def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
+    """Returns a table's details, as of now.
+
+    Spark's way counts the table's files, which is a job of its own.
+
+    Raises:
+        TableError: It is not there, or can't be described.
+    """
+    if is_local(spark, target) and (found := details_at(target.location)):
+        return found[1]
+    # SHOW TBLPROPERTIES hides what looks like a secret or an address: a topic's id may have "url" in it.
+    row = detail_of(spark, target, "id", "partitionColumns", "properties")
+    return TableDetails(str(row["id"]), tuple(row["partitionColumns"]), dict(row["properties"] or {}))
+
+
+def detail_of(spark: SparkSession, target: DeltaTarget, *columns: str) -> Any:
+    """Returns columns of Delta's description of a table.
+
+    Raises:
+        TableError: It is not there, or can't be described.
+    """
+    (row,) = described(target, lambda: spark.sql(f"DESCRIBE DETAIL {target.identifier}").select(*columns).collect())
+    return row
+
+
+def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
+    """Asks Spark about a table that is there, and again after transient errors of its store or its catalog."""
+    try:
+        return answered(_logger, f"describing {target}", describe)
+    except Exception as error:
+        if not is_sparks_own(error):
+            raise
+        msg = f"the table {target} can't be described: {with_advice(error, CHECK_ACCESS)}"
+        raise TableError(msg) from error
+
+
+_PATTERN_LETTER = re.compile(r"[\\*?{}\[\]]")
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
+
+_TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
+_SCHEMA = "metaData STRUCT<schemaString: STRING>"
+_GENERATED = "delta.generationExpression"
+_FILE = "path: STRING, deletionVector: STRUCT<storageType: STRING, pathOrInlineDv: STRING, offset: INT>"
+
+_FILES = f"add STRUCT<{_FILE}>, remove STRUCT<{_FILE}>"
+
+
+class TransactionLog:
+    """The log of one table."""
+
+    def __init__(self, spark: SparkSession, location: str, table: str) -> None:
+        self._spark = spark
+        self._folder = f"{location.rstrip('/')}/_delta_log"
+        # Spark's readers interpret these characters of a path as patterns.
+        self._readable = _PATTERN_LETTER.sub(r"\\\g<0>", self._folder)
+        self._table = table
+
+    def transaction_version(self, application: str, newest: int) -> int | None:
+        """Returns an application's last transaction version at a table version; None if there is none.
+
+        Reads the last checkpoint and the commits after it. A checkpoint's sidecars only contain files.
+
+        Raises:
+            TableError: The log can't be read, or is incomplete.
+        """
+        return self._trying(
+            functools.partial(self._transaction_versions, f"appId = {literal(application)}", newest)
+        ).get(application)
+
+    def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
+        """Returns the last transaction versions of all applications with an id prefix; see `transaction_version`.
+
+        Raises:
+            TableError: The log can't be read, or is incomplete.
+        """
+        condition = f"startswith(appId, {literal(prefix)})"
+        return self._trying(functools.partial(self._transaction_versions, condition, newest))
+
+    def generated_columns(self, newest: int) -> frozenset[str]:
+        """Returns the columns that Delta computes from others, at a table version.
+
+        Spark does not show which these are.
+
+        Raises:
+            TableError: The log can't be read, or is incomplete.
+        """
+        return self._trying(functools.partial(self._generated_columns, newest))
+
+    def file_changes(self, versions: Iterable[int], writes: Iterable[int]) -> list[FileChange]:
+        """Returns the files that commits added and removed.
+
+        Args:
+            versions: The versions of the commits.
+            writes: Those of them that only add files that they wrote.
+
+        Raises:
+            TableError: The log can't be read, or lacks one of the commits.
+        """
+        paths = [f"{self._readable}/{version:020}.json" for version in versions]
+        return self._trying(functools.partial(self._file_changes, paths, frozenset(writes)))
+
+    def _trying(self, read: Callable[[], _T]) -> _T:
+        try:
+            return answered(_logger, f"reading the log of {self._table}", read)
+        except TableError:
+            raise
+        except Exception as error:
+            what = f"the log of the table {self._table} ({self._folder})"
+            msg = f"{what} can't be read: {with_advice(error, CHECK_ACCESS)}"
+            raise TableError(msg) from error
+
+    def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
+        found = [
+            (int(row["file_name"][:20]), row["appId"], row["version"])
+            for rows in self._read(self._files(newest), _TRANSACTIONS)
+            for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version").where(condition).collect()
+        ]
+        return {application: version for _, application, version in sorted(found)}
+
+    def _generated_columns(self, newest: int) -> frozenset[str]:
+        found = [
+            (int(row["file_name"][:20]), row["schemaString"])
+            for rows in self._read(self._files(newest), _SCHEMA)
+            for row in rows.where("metaData IS NOT NULL")
+            .selectExpr("_metadata.file_name", "metaData.schemaString")
+            .collect()
+        ]
+        _, text = max(found)
+        return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
+
+    def _files(self, newest: int) -> list[str]:
+        """The last checkpoint up to a version, and the commits after it."""
+        commits: dict[int, str] = {}
+        checkpoints: dict[tuple[int, int], list[str]] = {}
+        for row in self._spark.read.format("binaryFile").load(self._readable).select("path").collect():
+            name = row["path"].rpartition("/")[2]
+            if (match := _COMMIT.fullmatch(name)) is not None:
+                commits[int(match[1])] = name
+            elif (match := _CHECKPOINT.fullmatch(name)) is not None and match[3] is None:
+                checkpoints[int(match[1]), 1] = [name]
+            elif match is not None:
+                checkpoints.setdefault((int(match[1]), int(match[3])), []).append(name)
+        # A checkpoint may be incomplete if its writer died.
+        whole = {version: names for (version, parts), names in checkpoints.items() if len(names) == parts}
+        last = max((version for version in whole if version <= newest), default=-1)
+        missing = [version for version in range(last + 1, newest + 1) if version not in commits]
+        if missing:
+            msg = (
+                f"the log of the table {self._table} ({self._folder}) is incomplete: it has neither version "
+                f"{missing[0]} nor a later checkpoint, up to version {newest}"
+            )
+            raise TableError(msg)
+        return [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
+
+    def _file_changes(self, paths: list[str], writes: frozenset[int]) -> list[FileChange]:
+        rows = (
+            self._spark.read.schema(_FILES)
+            .option("mode", "FAILFAST")
+            .json(paths)
+            .where("add.path IS NOT NULL OR remove.path IS NOT NULL")
+            .selectExpr("_metadata.file_name", "add.path IS NOT NULL AS is_added", "coalesce(add, remove) AS file")
+            .selectExpr(
+                "file_name",
+                "is_added",
+                "concat_ws(' ', file.path, file.deletionVector.storageType, file.deletionVector.pathOrInlineDv, "
+                "CAST(file.deletionVector.offset AS STRING)) AS file",
+            )
+        )
+        changes: list[FileChange] = []
+        for row in rows.collect():
+            version = int(row["file_name"][:20])
+            changes.append(FileChange(version, row["file"], row["is_added"], row["is_added"] and version in writes))
+        return changes
+
+    def _read(self, names: list[str], schema: str) -> list[DataFrame]:
+        reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
+        by_format = {
+            suffix: [f"{self._readable}/{name}" for name in names if name.endswith(suffix)] for suffix in _READ
+        }
+        return [
+            reader.json(paths) if suffix == ".json" else reader.parquet(*paths)
+            for suffix, paths in by_format.items()
+            if paths
+        ]
+
+
+_READ = (".json", ".parquet")
+
+
+# Finds the version that a RESTORE to a timestamp restored, by comparing the table's files.
+#
+# The timestamp is ambiguous: Delta writes it in the JVM's time zone and parses it in the session's, without either
+# zone, and commits get other times when a log is copied.
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file that a commit added to a table or removed from it.
+
+    Attributes:
+        version: The commit's version.
+        file: The file and its deletion vector.
+        is_added: Whether it was added.
+        is_new: Whether the commit wrote it, so no earlier version can have it.
+    """
+
+    version: int
+    file: str
+    is_added: bool
+    is_new: bool = False
+
+
+def restored_versions(changes: Iterable[FileChange], restore: int, oldest: int) -> tuple[int, ...]:
+    """Returns the versions before a RESTORE with exactly the files after it, newest first.
+
+    Always includes the restored version. Empty if that version may be older than the known changes.
+
+    Args:
+        changes: File changes of the commits from `oldest` to `restore`.
+        restore: Version of the RESTORE.
+        oldest: The oldest version whose changes are known.
+    """
+    by_version: dict[int, list[FileChange]] = {}
+    # For each file, the state after each commit: present, absent, or unknown (None).
+    courses: dict[str, list[bool | None]] = {}
+    born: set[str] = set()
+    for change in sorted(changes, key=lambda change: change.version):
+        by_version.setdefault(change.version, []).append(change)
+        course = courses.get(change.file)
+        if course is None:
+            # An add can also update the metadata of an existing file.
+            before = None if change.is_added and oldest > 0 and not change.is_new else not change.is_added
+            course = courses[change.file] = [before]
+            if change.is_new:
+                born.add(change.file)
+        course.append(change.is_added)
+    after = {file: course[-1] for file, course in courses.items()}
+    if oldest > 0 and not any(after[file] for file in born):
+        return ()
+    different: set[str] = set()
+    found: list[int] = []
+    for version in range(restore - 1, oldest - 1, -1):
+        for change in by_version.get(version + 1, ()):
+            course = courses[change.file]
+            course.pop()
+            if course[-1] in {None, after[change.file]}:
+                different.discard(change.file)
+            else:
+                different.add(change.file)
+        if not different:
+            found.append(version)
+    return tuple(found)

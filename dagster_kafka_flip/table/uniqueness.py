@@ -1,0 +1,248 @@
+"""Finds records that a table has twice, and keys with several rows, without one, or with histories that overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagster_kafka_flip.source.unreadable import joined
+from dagster_kafka_flip.table.changes import IS_CURRENT, VALID_FROM, VALID_TO
+from dagster_kafka_flip.table.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+# A condition with more topic partitions costs Spark more to plan than it saves in files.
+_MOST_RANGES = 256
+
+
+class RecordColumns(NamedTuple):
+    """Names of the columns that identify a row's record."""
+
+    topic: str
+    partition: str
+    offset: str
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Result of the search.
+
+    Attributes:
+        rows: Number of compared rows.
+        records: Number of duplicated records.
+        surplus: Number of surplus rows.
+        example: One of the records, such as `flights-0 offset 17`; None if there is none.
+    """
+
+    rows: int
+    records: int
+    surplus: int
+    example: str | None
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """Half-open range of offsets of a topic partition, or of all partitions of a topic.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition's number; -1 for all.
+        start: The first offset.
+        stop: The first offset that is not in it.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, split: KafkaPartitionSplit) -> OffsetRange:
+        """The range of a split."""
+        return cls(*split.topic_partition, split.starting_offset, split.stopping_offset)
+
+    def predicate(self, columns: RecordColumns) -> str:
+        """The SQL condition."""
+        parts = [f"{quoted(columns.topic)} = {literal(self.topic)}"]
+        if self.partition >= 0:
+            parts.append(f"{quoted(columns.partition)} = {self.partition}")
+        parts += [f"{quoted(columns.offset)} >= {self.start}", f"{quoted(columns.offset)} < {self.stop}"]
+        return f"({' AND '.join(parts)})"
+
+
+def offsets_predicate(ranges: Iterable[OffsetRange], columns: RecordColumns) -> str:
+    """The SQL condition for the rows of ranges; empty without any."""
+    return " OR ".join(each.predicate(columns) for each in ranges)
+
+
+def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
+    """Merges the offsets of splits; for very many topic partitions, uses one span per topic."""
+    merged = tuple(map(OffsetRange.of, joined(splits)))
+    if len(merged) <= _MOST_RANGES:
+        return merged
+    topics = sorted({found.topic for found in merged})
+    return tuple(
+        OffsetRange(
+            topic,
+            -1,
+            min(found.start for found in merged if found.topic == topic),
+            max(found.stop for found in merged if found.topic == topic),
+        )
+        for topic in topics
+    )
+
+
+def topics_with_several_logs(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
+    """Topics with more than one log in the commits, so that an offset may have two records."""
+    ids: dict[str, tuple[set[str | None], set[str | None]]] = {}
+    for state in states:
+        for topic in {tp.topic for tp in state.position}:
+            clusters, topic_ids = ids.setdefault(topic, (set(), set()))
+            clusters.add(state.cluster_id)
+            topic_ids.add(state.topic_ids.get(topic))
+    return tuple(sorted(topic for topic, known in ids.items() if any(len(each - {None}) > 1 for each in known)))
+
+
+def find_duplicates(
+    table: DataFrame, columns: RecordColumns, ranges: Sequence[OffsetRange] | None, leave_out: Sequence[str] = ()
+) -> Duplicates:
+    """Counts duplicates in one pass over three columns.
+
+    Ignores rows without topic, partition or offset.
+
+    Args:
+        table: The table.
+        columns: Its columns.
+        ranges: The offsets to compare; None for all.
+        leave_out: Topics that are not compared.
+    """
+    from pyspark.sql import functions as f
+
+    if ranges is not None:
+        table = table.where(offsets_predicate(ranges, columns) or "false")
+    if leave_out:
+        table = table.where(~f.col(quoted(columns.topic)).isin(list(leave_out)))
+    keys = [f.col(quoted(name)).alias(alias) for name, alias in zip(columns, RecordColumns._fields, strict=True)]
+    counted = table.select(*keys).dropna().groupBy(*RecordColumns._fields).agg(f.count(f.lit(1)).alias("copies"))
+    is_double = f.col("copies") > 1
+    found = counted.agg(
+        f.coalesce(f.sum("copies"), f.lit(0)).alias("rows"),
+        f.count(f.when(is_double, 1)).alias("records"),
+        f.coalesce(f.sum(f.when(is_double, f.col("copies") - 1)), f.lit(0)).alias("surplus"),
+        f.min(f.when(is_double, f.struct(*RecordColumns._fields))).alias("example"),
+    ).collect()[0]
+    example = found["example"]
+    return Duplicates(
+        rows=found["rows"],
+        records=found["records"],
+        surplus=found["surplus"],
+        example=None if example is None else f"{example[0]}-{example[1]} offset {example[2]}",
+    )
+
+
+@dataclass(frozen=True)
+class KeysSeen:
+    """Result of a check of all rows.
+
+    Attributes:
+        rows: Number of rows.
+        null_rows: Number of rows with a null in a key column.
+        duplicate_keys: Number of keys with several rows; a null equals a null.
+        surplus: Number of surplus rows.
+        example: Records that two rows of one key come from; None if there is no such key.
+    """
+
+    rows: int
+    null_rows: int
+    duplicate_keys: int
+    surplus: int
+    example: str | None
+
+
+def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> KeysSeen:
+    """Counts keys in one pass."""
+    from pyspark.sql import functions as f
+
+    keys = [f.col(quoted(name)).alias(f"key_{index}") for index, name in enumerate(key)]
+    record = _record(columns)
+    names = [f"key_{index}" for index in range(len(key))]
+    lacks = f.lit(False)
+    for name in names:
+        lacks |= f.col(name).isNull()
+    counted = (
+        table.select(*keys, record.alias("record"))
+        .groupBy(*names)
+        .agg(f.count(f.lit(1)).alias("copies"), f.min("record").alias("one"), f.max("record").alias("other"))
+    )
+    is_double = f.col("copies") > 1
+    (found,) = counted.agg(
+        f.coalesce(f.sum("copies"), f.lit(0)).alias("rows"),
+        f.coalesce(f.sum(f.when(lacks, f.col("copies"))), f.lit(0)).alias("nulls"),
+        f.count(f.when(is_double, 1)).alias("doubles"),
+        f.coalesce(f.sum(f.when(is_double, f.col("copies") - 1)), f.lit(0)).alias("surplus"),
+        f.min(f.when(is_double, f.struct("one", "other"))).alias("example"),
+    ).collect()
+    example = found["example"]
+    return KeysSeen(
+        rows=found["rows"],
+        null_rows=found["nulls"],
+        duplicate_keys=found["doubles"],
+        surplus=found["surplus"],
+        example=None if example is None else f"{example['one']} and {example['other']}",
+    )
+
+
+@dataclass(frozen=True)
+class HistorySeen:
+    """Result of a look at the history of all keys.
+
+    Attributes:
+        rows: Number of rows.
+        overlaps: Number of rows that are valid until after the next one of their key begins, or that end before they
+            begin, or whose `is_current` contradicts this.
+        example: The record that one of them comes from; None if there is none.
+    """
+
+    rows: int
+    overlaps: int
+    example: str | None
+
+
+def look_at_history(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> HistorySeen:
+    """Counts rows of a history that contradict each other, in one pass."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    keys = [f.col(quoted(name)) for name in key]
+    since, until = f.col(VALID_FROM), f.col(VALID_TO)
+    in_order = Window.partitionBy(*keys).orderBy(since, until.asc_nulls_last(), f.col(quoted(columns.offset)))
+    following = f.lead(f.struct(since)).over(in_order)[VALID_FROM]
+    is_wrong = (
+        since.isNull()
+        | f.coalesce(until < since, f.lit(False))
+        | (following.isNotNull() & f.coalesce(following < until, f.lit(True)))
+        | ~f.coalesce(f.col(IS_CURRENT) == until.isNull(), f.lit(False))
+    )
+    record = _record(columns)
+    (found,) = (
+        table.select(is_wrong.alias("is_wrong"), record.alias("record"))
+        .agg(
+            f.count(f.lit(1)), f.count(f.when(f.col("is_wrong"), 1)), f.min(f.when(f.col("is_wrong"), f.col("record")))
+        )
+        .collect()
+    )
+    return HistorySeen(*found)
+
+
+def _record(columns: RecordColumns) -> Column:
+    """Text for a row's record, such as `orders-0 offset 17`."""
+    from pyspark.sql import functions as f
+
+    topic, partition, offset = (f.col(quoted(name)) for name in (columns.topic, columns.partition, columns.offset))
+    return f.concat_ws("", topic, f.lit("-"), partition, f.lit(" offset "), offset)

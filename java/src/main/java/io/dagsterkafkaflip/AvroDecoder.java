@@ -1,0 +1,106 @@
+package io.dagsterkafkaflip;
+
+import org.apache.avro.AvroRuntimeException;
+import org.apache.avro.NameValidator;
+import org.apache.avro.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Decodes Avro's binary encoding, each record with the schema that it was written with. A value
+ * that is no record is the only field of its row.
+ */
+final class AvroDecoder implements Decoder {
+  private final AvroInput input = new AvroInput();
+  private final StructType declared;
+  private final String reader;
+  private final Book<Written> book;
+
+  /**
+   * What reads the records of a schema.
+   *
+   * @param prefix what an error about a record begins with
+   * @param name the schema's name; null if it has none, or is not known
+   * @param problem why nothing reads them; null if they can be read
+   */
+  private record Written(String prefix, String name, AvroReader rows, String problem) {}
+
+  AvroDecoder(StructType declared, Options options) {
+    this.declared = declared;
+    reader = options.text("reader");
+    book = new Book<>(options, this::written);
+  }
+
+  /** The type of what it decodes to. */
+  static StructType result(StructType declared) {
+    return new StructType()
+        .add(Types.field("row", Types.nullable(declared)))
+        .add(Types.field("problem", DataTypes.StringType));
+  }
+
+  private Written written(String shown, String text, String problem) {
+    String prefix = shown == null ? "" : shown + ": ";
+    if (problem != null) {
+      return new Written(prefix, null, null, problem);
+    }
+    String name = null;
+    try {
+      Schema read = parsed(reader);
+      Schema writer = text == null ? read : parsed(text);
+      name = writer.getFullName();
+      boolean isRecord = read.getType() == Schema.Type.RECORD;
+      DataType target = isRecord ? declared : declared.fields()[0].dataType();
+      AvroReader value = new AvroResolution().of(writer, read, target, "");
+      AvroReader row = isRecord ? value : input -> Types.row(value.read(input));
+      return new Written(prefix, name, row, null);
+    } catch (Misfit misfit) {
+      String why = shown + " can't be read as the reader schema: " + misfit.getMessage();
+      return new Written(prefix, name, null, why);
+    } catch (AvroRuntimeException error) {
+      return new Written(prefix, name, null, prefix + "invalid Avro schema: " + error.getMessage());
+    }
+  }
+
+  private static Schema parsed(String text) {
+    // Python has looked at the names, and a default matters where it is used.
+    return new Schema.Parser(NameValidator.NO_VALIDATION).setValidateDefaults(false).parse(text);
+  }
+
+  /** The name of the schema that a record was written with; empty if it is not known. */
+  String schemaOf(byte[] data) throws Misfit {
+    String name = book.of(data, book.start(data)).name;
+    return name == null ? "" : name;
+  }
+
+  /** A record's row. */
+  InternalRow row(byte[] data) throws Misfit {
+    int start = book.start(data);
+    Written written = book.of(data, start);
+    if (written.problem != null) {
+      throw new Misfit(written.problem);
+    }
+    input.open(data, start);
+    try {
+      InternalRow row = (InternalRow) written.rows.read(input);
+      if (input.rest() > 0) {
+        throw new Misfit("it has extra bytes at the end");
+      }
+      return row;
+    } catch (Misfit misfit) {
+      String subject = misfit instanceof AvroInput.Unplaced ? "the value " : "";
+      throw new Misfit(written.prefix + subject + misfit.getMessage());
+    }
+  }
+
+  @Override
+  public InternalRow decode(byte[] data) {
+    try {
+      return data == null ? null : Types.row(row(data), null);
+    } catch (Misfit misfit) {
+      return Types.row(null, UTF8String.fromString(misfit.getMessage()));
+    }
+  }
+}

@@ -1,0 +1,196 @@
+package io.dagsterkafkaflip;
+
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.util.Arrays;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** The bytes of one record in Avro's binary encoding. Used again for each record. */
+final class AvroInput {
+  /** Levels of a record inside of itself, which only a field that is left out may have. */
+  private static final int DEEPEST = 500;
+
+  /**
+   * Elements without bytes, such as nulls, that a record may have in addition to those with any.
+   */
+  private static final int MOST_EMPTY = 100_000;
+
+  private static final int MOST_OF_LONG = 18;
+  private static final int MOST_BITS = 127;
+
+  private byte[] data;
+  private int at;
+  private int depth;
+  private long elements;
+
+  /** A misfit of a value whose place is not known yet: the text follows the place. */
+  static final class Unplaced extends Misfit {
+    private static final long serialVersionUID = 1L;
+
+    Unplaced(String what) {
+      super(what);
+    }
+  }
+
+  void open(byte[] data, int from) {
+    this.data = data;
+    at = from;
+    depth = 0;
+    elements = (long) data.length - from + MOST_EMPTY;
+  }
+
+  /** How many bytes are left. */
+  int rest() {
+    return data.length - at;
+  }
+
+  /** Moves behind so many bytes, and returns where they begin. */
+  int skip(int bytes) throws Misfit {
+    int from = at;
+    if (bytes > data.length - from) {
+      throw new Unplaced("is truncated");
+    }
+    at = from + bytes;
+    return from;
+  }
+
+  boolean readBoolean() throws Misfit {
+    byte found = data[skip(1)];
+    if (found >>> 1 != 0) {
+      throw new Unplaced("is neither true nor false");
+    }
+    return found == 1;
+  }
+
+  int readInt() throws Misfit {
+    long found = readLong();
+    if (found != (int) found) {
+      throw new Unplaced("is beyond the range of an int");
+    }
+    return (int) found;
+  }
+
+  long readLong() throws Misfit {
+    long found = 0;
+    for (int shift = 0; ; shift += 7) {
+      byte part = data[skip(1)];
+      if (shift == 63 && part >>> 1 != 0) {
+        throw new Unplaced("is beyond the range of a long");
+      }
+      found |= (part & 0x7fL) << shift;
+      if (part >= 0) {
+        return found >>> 1 ^ -(found & 1);
+      }
+    }
+  }
+
+  float readFloat() throws Misfit {
+    return Float.intBitsToFloat(fixedInt(skip(4)));
+  }
+
+  double readDouble() throws Misfit {
+    int from = skip(8);
+    return Double.longBitsToDouble(fixedInt(from) & 0xffffffffL | (long) fixedInt(from + 4) << 32);
+  }
+
+  private int fixedInt(int from) {
+    return data[from] & 0xff
+        | (data[from + 1] & 0xff) << 8
+        | (data[from + 2] & 0xff) << 16
+        | data[from + 3] << 24;
+  }
+
+  /** The length of bytes or of a text, which are there. */
+  int length() throws Misfit {
+    long found = readLong();
+    if (found < 0 || found > rest()) {
+      throw new Unplaced("claims a length of " + found + ", but " + rest() + " bytes are left");
+    }
+    return (int) found;
+  }
+
+  byte[] bytes(int length) throws Misfit {
+    int from = skip(length);
+    return Arrays.copyOfRange(data, from, from + length);
+  }
+
+  /** A text, without a copy of its bytes. */
+  UTF8String text() throws Misfit {
+    int length = length();
+    int from = skip(length);
+    UTF8String text = UTF8String.fromBytes(data, from, length);
+    int all = 0;
+    for (int each = from; each < at; each++) {
+      all |= data[each];
+    }
+    if (all < 0 && !text.isValid()) {
+      throw new Unplaced("is not valid UTF-8");
+    }
+    return text;
+  }
+
+  Decimal decimal(int length, DecimalType type) throws Misfit {
+    int from = skip(length);
+    Decimal found = null;
+    if (length > 0 && length <= Long.BYTES && type.precision() <= MOST_OF_LONG) {
+      long unscaled = data[from];
+      for (int each = from + 1; each < at; each++) {
+        unscaled = unscaled << 8 | data[each] & 0xff;
+      }
+      long limit = DecimalReader.POWERS[type.precision()];
+      if (unscaled < limit && unscaled > -limit) {
+        found = Decimal.createUnsafe(unscaled, type.precision(), type.scale());
+      }
+    } else if (length > 0) {
+      BigInteger unscaled = new BigInteger(data, from, length);
+      // Looked at first: it takes long to count the digits of a long number.
+      if (unscaled.bitLength() <= MOST_BITS) {
+        BigDecimal number = new BigDecimal(unscaled, type.scale());
+        boolean fits = number.precision() <= type.precision();
+        found = fits ? Decimal.apply(number, type.precision(), type.scale()) : null;
+      }
+    }
+    if (found == null) {
+      String what = length == 0 ? "has no bytes, but is a " : "has more digits than ";
+      throw new Unplaced(what + Types.shown(type) + (length == 0 ? "" : " holds"));
+    }
+    return found;
+  }
+
+  /** The number of a symbol or of a union's branch. */
+  int number(int all) throws Misfit {
+    long found = readLong();
+    if (found < 0 || found >= all) {
+      throw new Unplaced("has the number " + found + ", but the schema has " + all);
+    }
+    return (int) found;
+  }
+
+  /** How many elements the next block of an array or a map has; 0 at its end. */
+  long block() throws Misfit {
+    long count = readLong();
+    if (count < 0) {
+      // The block's length in bytes.
+      readLong();
+      count = -count;
+    }
+    elements -= count;
+    if (count < 0 || elements < 0) {
+      throw new Unplaced("claims more elements than the record has bytes");
+    }
+    return count;
+  }
+
+  /** Begins a record that may contain itself. */
+  void enter() throws Misfit {
+    if (++depth > DEEPEST) {
+      throw new Unplaced("is nested more than " + DEEPEST + " levels deep");
+    }
+  }
+
+  void leave() {
+    depth--;
+  }
+}

@@ -1,0 +1,317 @@
+package io.dagsterkafkaflip;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import org.apache.avro.Schema;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Decides which types of a reader's schema a writer's are read as, by the Avro specification's
+ * section "Schema Resolution".
+ *
+ * <p>Avro does not compare logical types: it would read a time in milliseconds as one in
+ * microseconds, a decimal of scale 2 as one of scale 4, and the bytes of a decimal as a text. Here
+ * such schemas don't fit. Debezium's times have no logical type, but a name that contains their
+ * unit.
+ */
+final class AvroResolution {
+  /** On a reader's record that records of every name are read as; the same text as in Python. */
+  private static final String ANY_NAME = "dagster_kafka_flip_any_name";
+
+  private static final Map<Schema.Type, Set<Schema.Type>> PROMOTIONS =
+      Map.of(
+          Schema.Type.INT, Set.of(Schema.Type.LONG, Schema.Type.FLOAT, Schema.Type.DOUBLE),
+          Schema.Type.LONG, Set.of(Schema.Type.FLOAT, Schema.Type.DOUBLE),
+          Schema.Type.FLOAT, Set.of(Schema.Type.DOUBLE),
+          Schema.Type.STRING, Set.of(Schema.Type.BYTES),
+          Schema.Type.BYTES, Set.of(Schema.Type.STRING));
+
+  private static final String DEBEZIUM_TIME = "io.debezium.time.";
+  private static final Map<String, String> AS_AVRO =
+      Map.of(
+          DEBEZIUM_TIME + "Date", "date",
+          DEBEZIUM_TIME + "Time", "time-millis",
+          DEBEZIUM_TIME + "MicroTime", "time-micros",
+          DEBEZIUM_TIME + "Timestamp", "timestamp-millis",
+          DEBEZIUM_TIME + "MicroTimestamp", "timestamp-micros",
+          DEBEZIUM_TIME + "NanoTimestamp", "timestamp-nanos");
+
+  private final Map<String, AvroReader> skipped = new HashMap<>();
+
+  private static Misfit mismatch(String path, String why) {
+    return new Misfit((path.isEmpty() ? "" : path + ": ") + why);
+  }
+
+  /** A reader of a writer's values. */
+  AvroReader of(Schema writer, Schema reader, DataType target, String path) throws Misfit {
+    if (writer.getType() != Schema.Type.UNION) {
+      return branch(writer, reader, target, path);
+    }
+    List<Schema> types = writer.getTypes();
+    AvroReader[] branches = new AvroReader[types.size()];
+    Misfit last = mismatch(path, "an empty union");
+    boolean isReadable = false;
+    for (int number = 0; number < branches.length; number++) {
+      try {
+        branches[number] = branch(types.get(number), reader, target, path);
+        isReadable = true;
+      } catch (Misfit misfit) {
+        // Each record shows whether its branch fits.
+        branches[number] =
+            input -> {
+              throw misfit;
+            };
+        last = misfit;
+      }
+    }
+    if (!isReadable) {
+      throw last;
+    }
+    return AvroValues.union(branches);
+  }
+
+  private AvroReader branch(Schema writer, Schema reader, DataType target, String path)
+      throws Misfit {
+    if (reader.getType() != Schema.Type.UNION) {
+      return single(writer, reader, target, path);
+    }
+    List<Schema> readers = reader.getTypes();
+    // The first of those that are most alike; else the first that the type may be promoted to.
+    Schema found =
+        readers.stream()
+            .filter(each -> likeness(writer, each) > 0 || readers.size() == 1)
+            .reduce((one, other) -> likeness(writer, other) > likeness(writer, one) ? other : one)
+            .or(() -> readers.stream().filter(each -> promotes(writer, each)).findFirst())
+            .orElse(null);
+    if (found == null) {
+      throw mismatch(path, "no branch of the reader's union matches " + shown(writer));
+    }
+    List<Schema> members =
+        readers.stream().filter(each -> each.getType() != Schema.Type.NULL).toList();
+    int place = members.indexOf(found);
+    // Two numbers have one column, which is no STRUCT.
+    if (place < 0 || members.size() == 1 || !(target instanceof StructType struct)) {
+      return single(writer, found, target, path);
+    }
+    AvroReader member = single(writer, found, struct.fields()[place].dataType(), path);
+    int width = members.size();
+    return input -> {
+      Object[] values = new Object[width];
+      values[place] = member.read(input);
+      return Types.row(values);
+    };
+  }
+
+  private AvroReader single(Schema writer, Schema reader, DataType target, String path)
+      throws Misfit {
+    if (writer.getType() != reader.getType() && !promotes(writer, reader)) {
+      throw mismatch(path, shown(writer) + " can't be read as " + shown(reader));
+    }
+    checkLogical(writer, reader, path);
+    if (likeness(writer, reader) == 0 && !promotes(writer, reader)) {
+      throw mismatch(
+          path,
+          "the "
+              + shown(writer)
+              + " is not the reader's "
+              + reader.getFullName()
+              + " (if it is, the reader's needs that name among its aliases)");
+    }
+    return switch (reader.getType()) {
+      case RECORD -> record(writer, reader, (StructType) target, path);
+      case ARRAY ->
+          AvroValues.array(
+              of(
+                  writer.getElementType(),
+                  reader.getElementType(),
+                  Types.elementOf(target),
+                  path + "[]"));
+      case MAP ->
+          AvroValues.map(
+              of(writer.getValueType(), reader.getValueType(), Types.valueOf(target), path + "{}"));
+      case ENUM -> AvroValues.symbol(writer, reader);
+      case FIXED -> {
+        if (writer.getFixedSize() != reader.getFixedSize()) {
+          throw mismatch(
+              path, writer.getFixedSize() + " bytes can't be read as " + reader.getFixedSize());
+        }
+        yield AvroValues.plain(writer, target, false);
+      }
+      default ->
+          AvroValues.plain(writer, target, Objects.toString(logical(reader)).endsWith("-millis"));
+    };
+  }
+
+  private AvroReader record(Schema writer, Schema reader, StructType target, String path)
+      throws Misfit {
+    List<Schema.Field> written = writer.getFields();
+    AvroReader[] readers = new AvroReader[written.size()];
+    String[] paths = new String[written.size()];
+    int[] places = nowhere(written.size());
+    Map<String, Integer> numbers = new HashMap<>();
+    for (Schema.Field field : written) {
+      numbers.put(field.name(), field.pos());
+      readers[field.pos()] = skipped(field.schema());
+      paths[field.pos()] = inside(path, field.name());
+    }
+    Set<String> names = new HashSet<>();
+    reader.getFields().forEach(field -> names.add(field.name()));
+    Object[] defaults = new Object[reader.getFields().size()];
+    for (Schema.Field field : reader.getFields()) {
+      String inner = inside(path, field.name());
+      DataType type = target.fields()[field.pos()].dataType();
+      // A name comes before all aliases, and a field is read once.
+      List<String> found = new ArrayList<>(List.of(field.name()));
+      if (!numbers.containsKey(field.name())) {
+        found.clear();
+        found.addAll(field.aliases());
+        found.removeIf(each -> !numbers.containsKey(each) || names.contains(each));
+      }
+      if (found.size() > 1 || found.size() == 1 && places[numbers.get(found.get(0))] >= 0) {
+        throw mismatch(
+            inner, "by the aliases, several fields would be read as one, or one as several");
+      }
+      if (found.isEmpty()) {
+        defaults[field.pos()] = defaultOf(field, type, inner);
+        continue;
+      }
+      int number = numbers.get(found.get(0));
+      readers[number] = of(written.get(number).schema(), field.schema(), type, inner);
+      paths[number] = inner;
+      places[number] = field.pos();
+    }
+    return AvroValues.record(readers, places, paths, defaults);
+  }
+
+  private static int[] nowhere(int fields) {
+    int[] places = new int[fields];
+    Arrays.fill(places, -1);
+    return places;
+  }
+
+  /** A reader of what only the writer has. */
+  private AvroReader skipped(Schema schema) {
+    return switch (schema.getType()) {
+      case ARRAY -> AvroValues.array(skipped(schema.getElementType()));
+      case MAP -> AvroValues.map(skipped(schema.getValueType()));
+      case UNION ->
+          AvroValues.union(
+              schema.getTypes().stream().map(this::skipped).toArray(AvroReader[]::new));
+      case ENUM -> AvroValues.symbol(schema, schema);
+      case RECORD -> {
+        AvroReader known = skipped.get(schema.getFullName());
+        yield known == null ? skippedRecord(schema) : known;
+      }
+      default -> AvroValues.plain(schema, DataTypes.NullType, false);
+    };
+  }
+
+  private AvroReader skippedRecord(Schema schema) {
+    int size = schema.getFields().size();
+    AvroReader[] readers = new AvroReader[size];
+    AvroReader made = AvroValues.record(readers, nowhere(size), null, new Object[0]);
+    // Before those inside of it, which may refer to it.
+    skipped.put(schema.getFullName(), made);
+    for (Schema.Field field : schema.getFields()) {
+      readers[field.pos()] = skipped(field.schema());
+    }
+    return made;
+  }
+
+  private Object defaultOf(Schema.Field field, DataType type, String path) throws Misfit {
+    if (!field.hasDefaultValue()) {
+      throw mismatch(path, "the writer lacks this field, and the reader has no default for it");
+    }
+    AvroInput input = AvroValues.defaultOf(field);
+    if (input == null) {
+      throw mismatch(path, "the reader's default does not fit its type");
+    }
+    return of(field.schema(), field.schema(), type, path).read(input);
+  }
+
+  private static String inside(String path, String name) {
+    return path.isEmpty() ? name : path + "." + name;
+  }
+
+  private static boolean promotes(Schema writer, Schema reader) {
+    return PROMOTIONS.getOrDefault(writer.getType(), Set.of()).contains(reader.getType());
+  }
+
+  /**
+   * How well a reader's type fits a writer's without a promotion: 0 not at all, more by name than
+   * by alias.
+   */
+  private static int likeness(Schema writer, Schema reader) {
+    if (writer.getType() != reader.getType()) {
+      return 0;
+    }
+    if (!isNamed(reader) || writer.getFullName().equals(reader.getFullName())) {
+      return 3;
+    }
+    String name = writer.getName();
+    if (name.equals(reader.getName())) {
+      return 2;
+    }
+    boolean isAlias =
+        reader.getAliases().stream()
+            .anyMatch(each -> each.substring(each.lastIndexOf('.') + 1).equals(name));
+    return isAlias || Boolean.TRUE.equals(reader.getObjectProp(ANY_NAME)) ? 1 : 0;
+  }
+
+  private static boolean isNamed(Schema schema) {
+    return switch (schema.getType()) {
+      case RECORD, ENUM, FIXED -> true;
+      default -> false;
+    };
+  }
+
+  private static void checkLogical(Schema writer, Schema reader, String path) throws Misfit {
+    String written = logical(writer);
+    String read = logical(reader);
+    boolean isDecimal = (written + read).contains("decimal");
+    boolean isText =
+        writer.getType() == Schema.Type.STRING || reader.getType() == Schema.Type.STRING;
+    if (isDecimal && isText) {
+      // As bytes it can.
+      throw mismatch(path, shown(writer) + " can't be read as " + shown(reader));
+    }
+    if (written != null && read != null && !areSame(written, read)) {
+      String declare = "; the reader schema must declare " + written;
+      throw mismatch(path, "a " + written + " would be read as a " + read + declare);
+    }
+  }
+
+  /** The logical type, or the name of Debezium's time; null if there is none. */
+  private static String logical(Schema schema) {
+    String type = schema.getProp("logicalType");
+    if ("decimal".equals(type)) {
+      return type + " of scale " + Objects.requireNonNullElse(schema.getObjectProp("scale"), 0);
+    }
+    String name = schema.getProp("connect.name");
+    return type != null || name == null || !name.startsWith(DEBEZIUM_TIME) ? type : name;
+  }
+
+  /** Whether two logical types mean the same. Debezium's have no zone, so local ones fit them. */
+  private static boolean areSame(String written, String read) {
+    String one = AS_AVRO.getOrDefault(written, written);
+    String other = AS_AVRO.getOrDefault(read, read);
+    boolean isDebezium = !one.equals(written) || !other.equals(read);
+    return one.equals(other)
+        || isDebezium && one.replace("local-", "").equals(other.replace("local-", ""));
+  }
+
+  /** A type as an error names it. */
+  private static String shown(Schema schema) {
+    String logical = logical(schema);
+    String more = isNamed(schema) ? " " + schema.getFullName() : "";
+    return schema.getType().getName() + more + (logical == null ? "" : " (" + logical + ")");
+  }
+}

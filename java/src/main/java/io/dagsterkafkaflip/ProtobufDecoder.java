@@ -1,0 +1,129 @@
+package io.dagsterkafkaflip;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Decodes Protobuf with the schemas that records were written with. */
+final class ProtobufDecoder implements Decoder {
+  /** Digits behind each payload, if ids may be in headers: how many of its bytes were in one. */
+  private static final int LENGTH = 10;
+
+  private static final int MOST_INDEXES = 100;
+
+  private final Book<Schema> book;
+  private final boolean isFramed;
+  private final boolean isInHeaders;
+
+  ProtobufDecoder(StructType declared, Options options) {
+    book = new Book<>(options, Schema::new);
+    isFramed = options.has("schema_id_in");
+    isInHeaders = "headers".equals(options.text("schema_id_in"));
+  }
+
+  /** The type of what it decodes to. */
+  static StructType result(StructType declared) {
+    return new StructType()
+        .add(Types.field("row", Types.nullable(declared)))
+        .add(Types.field("problem", DataTypes.StringType));
+  }
+
+  @Override
+  public InternalRow decode(byte[] data) {
+    if (data == null) {
+      return null;
+    }
+    try {
+      byte[] payload = isInHeaders ? Arrays.copyOf(data, data.length - LENGTH) : data;
+      int start = book.start(payload);
+      Schema schema = book.of(payload, start);
+      if (schema.problem != null) {
+        throw new Misfit(schema.problem);
+      }
+      if (isFramed) {
+        start = schema.content(payload, start, isInHeaders ? inHeader(data) : 0);
+      }
+      return new GenericInternalRow(new Object[] {schema.row(payload, start), null});
+    } catch (Misfit misfit) {
+      UTF8String problem = UTF8String.fromString(misfit.getMessage());
+      return new GenericInternalRow(new Object[] {null, problem});
+    }
+  }
+
+  private static int inHeader(byte[] data) {
+    int start = data.length - LENGTH;
+    return Integer.parseInt(new String(data, start, LENGTH, StandardCharsets.US_ASCII));
+  }
+
+  /** A writer's schema. */
+  private static final class Schema {
+    /** Why its records can't be decoded; null if some can. */
+    final String problem;
+
+    private final String prefix;
+    private final String subject;
+    private final ProtobufMessage message;
+
+    /** Why a message is not the reader's, by message indexes; null if it is. */
+    private final JsonNode reasons;
+
+    Schema(String name, String text, String problem) {
+      this.problem = problem;
+      prefix = name == null ? "" : name + ": ";
+      Options given = new Options(UTF8String.fromString(text == null ? "{}" : text));
+      subject = "it is not " + given.text("message");
+      reasons = given.node("reasons");
+      message = !given.node("plan").isEmpty() ? ProtobufMessage.of(given.node("plan")) : null;
+    }
+
+    Object row(byte[] payload, int start) throws Misfit {
+      Wire in = new Wire(payload, start, subject);
+      try {
+        Object[] values = message.make(in);
+        message.read(in, values, 0);
+        return message.value(in, values, "");
+      } catch (Misfit misfit) {
+        throw new Misfit(prefix + misfit.getMessage());
+      }
+    }
+
+    /** Where the message begins: the indexes before it say which one it is. */
+    int content(byte[] payload, int start, int inHeader) throws Misfit {
+      // What a header lacks is not taken from the payload.
+      byte[] bytes = inHeader > 0 ? Arrays.copyOf(payload, inHeader) : payload;
+      Wire in = new Wire(bytes, start, prefix + "its message indexes are wrong");
+      String indexes = indexes(in);
+      if (inHeader > 0 && in.hasMore()) {
+        throw new Misfit(prefix + "extra bytes follow the message indexes in its header");
+      }
+      JsonNode reason = reasons.get(indexes);
+      if (reason == null) {
+        throw new Misfit(prefix + "its message indexes " + indexes + " match no message in it");
+      }
+      if (!reason.isNull()) {
+        throw new Misfit(reason.asText());
+      }
+      return in.at();
+    }
+
+    private static String indexes(Wire in) throws Misfit {
+      long count = Wire.zigzag(in.varint());
+      if (count == 0) {
+        return "[0]";
+      }
+      if (count < 0 || count > MOST_INDEXES) {
+        throw in.broken("it claims " + count + " of them");
+      }
+      long[] indexes = new long[(int) count];
+      for (int place = 0; place < count; place++) {
+        indexes[place] = Wire.zigzag(in.varint());
+      }
+      return Arrays.toString(indexes);
+    }
+  }
+}

@@ -1,0 +1,121 @@
+package io.dagsterkafkaflip;
+
+import com.fasterxml.jackson.core.io.JsonStringEncoder;
+import com.fasterxml.jackson.core.io.NumberOutput;
+import java.math.BigDecimal;
+import java.util.TreeMap;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * What a message means: a column's value of those of its fields, in the order of protobuf_types.py.
+ */
+enum ProtobufMeaning {
+  ROW,
+  EMPTY,
+  ENTRY,
+  WRAPPER,
+  TIMESTAMP,
+  DURATION,
+  STRUCT,
+  VALUE,
+  LIST;
+
+  private static final int MOST_NANOS = 999_999_999;
+  // The years 1 to 9999.
+  private static final long FIRST_SECOND = -62_135_596_800L;
+  private static final long LAST_SECOND = 253_402_300_799L;
+  private static final long MOST_SECONDS = 315_576_000_000L;
+  // Larger numbers are not exact.
+  private static final double EXACT = 1L << 53;
+
+  Object of(Object[] values, String path) throws Misfit {
+    return switch (this) {
+      case ROW -> new GenericInternalRow(values);
+      case EMPTY -> true;
+      case ENTRY -> values;
+      case WRAPPER -> values[0];
+      case TIMESTAMP -> timestamp((long) values[0], (int) values[1], path);
+      case DURATION -> duration((long) values[0], (int) values[1], path);
+      case STRUCT -> object((MapData) values[0]);
+      case VALUE -> json(values);
+      case LIST -> array((ArrayData) values[0]);
+    };
+  }
+
+  private static long timestamp(long seconds, int nanos, String path) throws Misfit {
+    if (seconds < FIRST_SECOND || seconds > LAST_SECOND || nanos < 0 || nanos > MOST_NANOS) {
+      throw outOfRange(path, "Timestamp");
+    }
+    return seconds * 1_000_000 + nanos / 1_000;
+  }
+
+  private static Decimal duration(long seconds, int nanos, String path) throws Misfit {
+    boolean isWide = seconds < -MOST_SECONDS || seconds > MOST_SECONDS;
+    if (isWide || nanos < -MOST_NANOS || nanos > MOST_NANOS || Long.signum(seconds) * nanos < 0) {
+      throw outOfRange(path, "Duration");
+    }
+    return Decimal.apply(BigDecimal.valueOf(seconds).add(BigDecimal.valueOf(nanos, 9)), 21, 9);
+  }
+
+  private static Misfit outOfRange(String path, String type) {
+    return new Misfit("the value of " + path + " is out of range for google.protobuf." + type);
+  }
+
+  private static UTF8String object(MapData map) {
+    TreeMap<UTF8String, UTF8String> parts = new TreeMap<>();
+    for (int index = 0; index < map.numElements(); index++) {
+      UTF8String name = map.keyArray().getUTF8String(index);
+      UTF8String value = map.valueArray().getUTF8String(index);
+      parts.put(name, UTF8String.concat(quoted(name), text(": "), value));
+    }
+    return joined("{", parts.values().toArray(new UTF8String[0]), "}");
+  }
+
+  private static UTF8String array(ArrayData values) {
+    UTF8String[] parts = new UTF8String[values.numElements()];
+    for (int index = 0; index < parts.length; index++) {
+      parts[index] = values.getUTF8String(index);
+    }
+    return joined("[", parts, "]");
+  }
+
+  private static UTF8String json(Object[] values) throws Misfit {
+    int place = 0;
+    while (place < values.length && values[place] == null) {
+      place++;
+    }
+    return switch (place) {
+      case 0 -> text("null");
+      case 1 -> number((double) values[1]);
+      case 2 -> quoted((UTF8String) values[2]);
+      case 3 -> text(values[3].toString());
+      case 4, 5 -> (UTF8String) values[place];
+      default -> throw new Misfit("a google.protobuf.Value in it has no value");
+    };
+  }
+
+  private static UTF8String number(double number) throws Misfit {
+    if (Double.isNaN(number) || Double.isInfinite(number)) {
+      throw new Misfit("a google.protobuf.Value in it is not a JSON number (NaN or infinite)");
+    }
+    boolean isWhole = number == Math.rint(number) && Math.abs(number) < EXACT;
+    return text(isWhole ? Long.toString((long) number) : NumberOutput.toString(number, true));
+  }
+
+  private static UTF8String quoted(UTF8String text) {
+    char[] escaped = JsonStringEncoder.getInstance().quoteAsString(text.toString());
+    return text('"' + new String(escaped) + '"');
+  }
+
+  private static UTF8String joined(String first, UTF8String[] parts, String last) {
+    return UTF8String.concat(text(first), UTF8String.concatWs(text(", "), parts), text(last));
+  }
+
+  private static UTF8String text(String text) {
+    return UTF8String.fromString(text);
+  }
+}
