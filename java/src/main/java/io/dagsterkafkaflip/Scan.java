@@ -44,6 +44,8 @@ final class Scan {
   private static final class Parsers extends JsonFactory {
     private static final long serialVersionUID = 1L;
 
+    private int first;
+
     Parsers() {
       super(
           new JsonFactoryBuilder()
@@ -59,9 +61,11 @@ final class Scan {
               .disable(JsonFactory.Feature.INTERN_FIELD_NAMES));
     }
 
-    /** Whether they have met so many names that most are not met again. */
+    /** Whether they have met so many names, beyond those of their first record, that few return. */
     boolean isFull() {
-      return _byteSymbolCanonicalizer.size() > MOST_NAMES;
+      int names = _byteSymbolCanonicalizer.size();
+      first = first == 0 ? names : first;
+      return names > MOST_NAMES + 2 * first;
     }
   }
 
