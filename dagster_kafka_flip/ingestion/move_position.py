@@ -29,9 +29,9 @@ from dagster_kafka_flip.source.identity import taken_up
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsKind
 from dagster_kafka_flip.table.anchor import find_anchor
+from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.effect import Effect, effect_of
 from dagster_kafka_flip.table.history import back_to, other_streams
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
 from dagster_kafka_flip.table.other_writers import check_shared
