@@ -184,6 +184,22 @@ def test_after_a_wipe_the_stream_continues_as_the_operator_decides(spark, land, 
     assert len(_offsets(table)) == 8
 
 
+def test_a_position_that_a_restore_has_undone_is_not_kept(kafka, spark, land, where, topic, table):
+    land()
+    kafka.produce(topic, [(None, "y")])
+    kafka.produce(topic, [(None, "y")], partition=1)
+    land()
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    spark.sql(f"DELETE FROM delta.`{table}`")
+    with pytest.raises(TableReplacedError):
+        land()
+    to = f"offsets:{json.dumps({topic: {'0': 0}})}"
+    refused = run("set", "--to", to, *where, "--yes", code=1)
+    assert f"so the position of {topic}-1 is unknown. Nothing was changed." in " ".join(refused.split())
+    run("set", "--to", f"offsets:{json.dumps({topic: {'0': 0, '1': 3}})}", *where, "--yes")
+    assert land().rows == 6 + 1
+
+
 def test_a_recreated_topic_is_read_from_its_beginning(kafka, spark, land, where, topic, table):
     land()
     kafka.delete(topic)

@@ -96,22 +96,19 @@ def test_a_session_that_can_not_take_the_library_is_refused(tmp_path):
 @pytest.mark.spark
 def test_an_executor_with_another_version_of_the_library_decodes_nothing(spark):
     use_library(spark)
-    java, types = spark._jvm.java.io, spark._jvm.org.apache.spark.sql.types
-    names = spark._jvm.org.apache.spark.sql.connector.catalog.Identifier
-    given = types.StructType.fromDDL("data BINARY, typed STRUCT<id: INT>, options STRING")
-    here = names.of(spark.sparkContext._gateway.new_array(spark._jvm.String, 0), "decode_json")
-    function = spark._jvm.io.dagsterkafkaflip.FlipCatalog().loadFunction(here).bind(given)
-    # As Spark sends it to an executor.
-    sent = java.ByteArrayOutputStream()
-    java.ObjectOutputStream(sent).writeObject(function)
-    options = spark._jvm.org.apache.spark.unsafe.types.UTF8String.fromString("{}")
+    jvm, sql = spark._jvm, spark._jvm.org.apache.spark.sql
+    given = sql.types.StructType.fromDDL("data BINARY, typed STRUCT<id: INT>, options STRING")
+    name = sql.connector.catalog.Identifier.of(spark.sparkContext._gateway.new_array(jvm.String, 0), "decode_json")
+    function = jvm.io.dagsterkafkaflip.FlipCatalog().loadFunction(name).bind(given)
+    options = jvm.org.apache.spark.unsafe.types.UTF8String.fromString("{}")
 
     def problem(sent):
-        arrived = java.ObjectInputStream(java.ByteArrayInputStream(sent)).readObject()
+        arrived = jvm.org.apache.spark.util.Utils.deserialize(sent, function.getClass().getClassLoader())
         return arrived.invoke(bytearray(b"[]"), None, options).getUTF8String(1).toString()
 
-    assert problem(sent.toByteArray()) == "not a JSON object"
+    sent = jvm.org.apache.spark.util.Utils.serialize(function)
+    assert problem(sent) == "not a JSON object"
     ours = library_version().encode()
-    assert sent.toByteArray().count(ours) == 1
+    assert sent.count(ours) == 1
     with pytest.raises(Py4JJavaError, match="an executor has the Java library of another version"):
-        problem(sent.toByteArray().replace(ours, b"0" * len(ours)))
+        problem(sent.replace(ours, b"0" * len(ours)))

@@ -11,6 +11,7 @@ from dagster import AssetKey
 
 from dagster_kafka_flip.assets.metadata import result_metadata, windows_metadata
 from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen
@@ -125,9 +126,14 @@ def test_records_that_were_counted_twice_are_believed_in_no_case(asked_at):
         assert "more than once" in coverage.unknown
 
 
+def _avro(columns, on_error):
+    name, kind = columns.lower().split()
+    return AvroFormat({"type": "record", "name": "R", "fields": [{"name": name, "type": kind}]}, on_error=on_error)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(("on_error", "carried"), [("fail", set[str]()), ("null", {"key", "value"})])
-@pytest.mark.parametrize("value_format", [JsonFormat, DebeziumFormat, MaxwellFormat])
+@pytest.mark.parametrize("value_format", [JsonFormat, DebeziumFormat, MaxwellFormat, _avro])
 def test_a_record_is_parsed_once_and_counted_without_unneeded_bytes(spark, value_format, on_error, carried):
     text = "CAST(CAST(id AS STRING) AS BINARY)"
     records = spark.range(1).selectExpr(

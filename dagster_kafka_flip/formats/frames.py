@@ -111,30 +111,3 @@ def schema_id_text(frame: Column) -> Column:
     digits = f.lower(f.substring(frame, 3, 2 * _GUID_BYTES))
     guid = f.regexp_replace(digits, "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
     return f.when(frame.startswith(_NUMBER.hex()), f.conv(digits, 16, 10)).otherwise(guid)
-
-
-def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
-    """Why a payload has no frame, as text; `where` is where it was looked for."""
-    from pyspark.sql import functions as f
-
-    size = f.octet_length(data).cast("string")
-    also = ", and no header has a schema id" if where == "headers" else ""
-    in_header = (f.octet_length(data) - f.lit(len(_NO_FRAME))).cast("string")
-    return (
-        f.when(
-            f.substring(data, 1, len(_NO_FRAME)) == f.lit(_NO_FRAME),
-            f.concat(f.lit("its header for the schema id has "), in_header, f.lit(" bytes, which are not an id")),
-        )
-        .when(f.octet_length(data) == f.lit(0), f.lit(f"it is empty{also}"))
-        .when(
-            f.substring(data, 1, 1) == f.lit(_NUMBER),
-            f.concat(f.lit("its "), size, f.lit(f" bytes are too few for a schema id (5){also}")),
-        )
-        .otherwise(
-            f.concat(
-                f.lit("its first byte is 0x"),
-                f.hex(f.substring(data, 1, 1)),
-                f.lit(f", not the magic byte 0x00 of a schema registry's serializer{also}"),
-            )
-        )
-    )

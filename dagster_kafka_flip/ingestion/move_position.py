@@ -23,13 +23,16 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import taken_up
+from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsKind
 from dagster_kafka_flip.table.anchor import find_anchor
+from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import other_streams
+from dagster_kafka_flip.table.history import back_to, other_streams
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
 from dagster_kafka_flip.table.other_writers import check_shared
 from dagster_kafka_flip.table.table_port import ForeignConflictError
@@ -117,6 +120,7 @@ def plan_move(
         ConfigurationError: The offsets are invalid for the source, or would have other records than the rows of a
             table with a key.
         StreamOverlapError: The source reads topic partitions of another stream of the table.
+        PositionLostError: A topic partition is to keep a position that a RESTORE may have undone.
         KafkaFlipError: The offsets can't be resolved.
     """
     table = DeltaTable(spark, target)
@@ -133,6 +137,9 @@ def plan_move(
     except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
         # The newest version is above the anchor of any running ingestion.
         problem = error
+        if last is not None and any(effect_of(each) is Effect.RESTORES for each in back_to(last[0].version, history)):
+            _check_names_all(last[1], target, to)
+            before = None
     else:
         fence, before = anchor.version, anchor.state
     moved = source if to is None else source.with_overrides(starting_offsets=to)
@@ -175,6 +182,18 @@ def plan_move(
         given_up=given_up,
         mode=mode,
     )
+
+
+def _check_names_all(undone: CommitDocument, target: DeltaTarget, to: OffsetsInitializer | None) -> None:
+    """Refuses to keep any position of a commit that a RESTORE may have undone."""
+    named = () if to is None else undone.state.position if to.kind is not OffsetsKind.SPECIFIC else to.offsets or {}
+    if kept := sorted(undone.state.position.keys() - named):
+        msg = (
+            f"the table {target} was restored since the last commit of the stream {target.stream!r} that its history "
+            f"has, so the position of {first_few(kept)} is unknown. Nothing was changed. Check the table's last "
+            f"offsets, and name all topic partitions: {set_position(str(target), target.stream)}"
+        )
+        raise PositionLostError(msg)
 
 
 def _plan(

@@ -268,7 +268,6 @@ def _replacement(
     _check_only_known_columns(there, rows.columns, table)
     target.check_schema(rows.schema)
     _check_only_own(target, offset)
-    last = target.last_document(target.history() or ())
     document = CommitDocument(
         stream=table.stream,
         attempt=uuid.uuid4().hex,
@@ -281,7 +280,7 @@ def _replacement(
         state=built.state if anchor.state is None else replace(built.state, watermark=anchor.state.watermark),
         overrides_start=True,
         reason=_reason(beside, made),
-        carried=None if last is None else last[1].routed(last[0].version),
+        carried=anchor.routed,
         mode=table.mode,
     )
     return rows, document

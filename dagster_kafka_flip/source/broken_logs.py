@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from dagster_kafka_flip.errors import EndBeforePositionError, KafkaFlipError, RetentionOvertookPositionError
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import Incident
+from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dagster_kafka_flip.source.log import Log
+    from dagster_kafka_flip.source.log import Cluster, ReadSettings
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
 
     CutOff = Mapping[TopicPartition, int | None]
 
@@ -187,13 +189,24 @@ def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: L
         raise EndBeforePositionError(msg)
 
 
-def check_not_cut(stops: Position, cut_off: CutOff) -> None:
+def check_not_cut(source: ReadSettings, cluster: Cluster, plan: EnumeratorState, stops: Position) -> None:
     """Checks that no log was cut off before the end of what was read: it may have been read before or behind that.
+
+    Args:
+        source: The source.
+        cluster: The Kafka cluster.
+        plan: The state of the plan, with the leaders' epochs.
+        stops: The end of what was read of each log.
 
     Raises:
         EndBeforePositionError: One was.
     """
-    if cut_off:
+    epochs = plan.leader_epochs
+    known = [tp for tp in stops if tp in epochs]
+    # Only another leader may have cut one off.
+    ends = cluster.log_ends(known, source.isolation_level) if known else {}
+    led = {tp: stops[tp] for tp, end in ends.items() if end.leader_epoch != epochs[tp]}
+    if led and (cut_off := Log(source, cluster, led).cut_offsets(led, epochs)):
         tp, at = min(cut_off.items())
         where = "" if at is None else f" at offset {at}"
         msg = (

@@ -136,7 +136,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         if state is not None and recreated:
             known = {tp: at for tp, at in state.position.items() if tp in log}
             broken = broken_logs(known, cut_off, same_topics, log)
-            raise recreated_error(recreated, findings(broken), restart(broken))
+            begins = log.beginning_offsets([min(topics[topic].partitions) for topic in recreated])
+            raise recreated_error(recreated, findings(broken), begins | restart(broken))
         starts, moved = self._starts(change, state, same_topics, log, cut_off, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
         if overrides and self._source.stopping_offsets.kind is not OffsetsKind.LATEST:
@@ -206,18 +207,11 @@ class KafkaSourceEnumerator(SplitEnumerator):
         )
 
     def check_same_logs(self, batch: ReadPlan) -> None:
-        """See `identity.check_same_logs`; and none may have been cut off since the plan before what was read of it.
-
-        Only another leader may have cut one off.
-        """
+        """See `identity.check_same_logs` and `broken_logs.check_not_cut`."""
         stops = {split.topic_partition: split.stopping_offset for split in batch.splits}
         there = check_same_logs(self._cluster, batch.state, stops)
-        stops = {tp: stop for tp, stop in stops.items() if tp in there and tp in batch.state.leader_epochs}
-        if not stops or EndBeforePositionError in self._context.tolerated:
-            return
-        ends = self._cluster.log_ends(stops, self._source.isolation_level)
-        if any(end.leader_epoch != batch.state.leader_epochs[tp] for tp, end in ends.items()):
-            check_not_cut(stops, Log(self._source, self._cluster, stops).cut_offsets(stops, batch.state.leader_epochs))
+        if EndBeforePositionError not in self._context.tolerated:
+            check_not_cut(self._source, self._cluster, batch.state, {tp: stops[tp] for tp in stops if tp in there})
 
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group if the source has `commit_offsets`.
@@ -304,6 +298,10 @@ class KafkaSourceEnumerator(SplitEnumerator):
             _check_named_partitions(self._source.starting_offsets, log)
         moved = _moved(self._source.starting_offsets, change) if overrides else frozenset(change.initial)
         known = {} if state is None else {tp: state.position[tp] for tp in change.known if tp not in moved}
+        if not isinstance(self._source.subscription, PartitionSetSubscription):
+            # One that was added to a topic since: all its records are still to be read.
+            topics = {tp.topic for tp in change.known}
+            known |= {tp: 0 for tp in change.new if tp not in moved and tp.topic in topics}
         went_on, incidents = goes_on(broken_logs(known, cut_off, same_topics, log), self._context.tolerated)
         starts = known | went_on | self._initial_starts(moved, log)
         # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.

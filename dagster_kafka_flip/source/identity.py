@@ -103,16 +103,16 @@ def _recreated(topic: str, what: str) -> TopicRecreatedError:
 
 
 def recreated_error(
-    errors: Mapping[str, TopicRecreatedError], others: str = "", restart: Position | None = None
+    errors: Mapping[str, TopicRecreatedError], others: str = "", start: Position | None = None
 ) -> TopicRecreatedError:
     """Returns one error about all recreated topics, with one command that leaves all behind.
 
     Args:
         errors: The error of each topic.
         others: What happened to logs of other topics, as sentences.
-        restart: Where to read these on.
+        start: Where to begin in all of them; what is not named begins at its log's beginning. Default: offset 0.
     """
-    to = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in errors} | {**(restart or {})})
+    to = OffsetsInitializer.specific_offsets(start or {TopicPartition(topic, 0): 0 for topic in errors})
     which = "the new topic" if len(errors) == 1 else "the new topics"
     return TopicRecreatedError(
         f"{' '.join(filter(None, (*map(found, errors.values()), others)))} Nothing was read. To read {which} from the "

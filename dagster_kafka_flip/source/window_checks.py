@@ -344,11 +344,17 @@ def check_identity(
     return frozenset(made_again)
 
 
-def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance: Tolerance) -> None:
+def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, rules: Windows, tolerance: Tolerance) -> None:
     """Checks that the logs still have the offsets that the table's rows were read up to.
 
     Without topic ids, a recreated topic only shows in its offsets.
     """
+    stay = "Nothing was written, and the table's rows are unchanged."
+    way_out = (
+        "Run the stream, do what its message says, and repair the range then"
+        if rules.repair
+        else "To replace them with the log's current records, tolerate EndBeforePositionError"
+    )
     beyond = {
         tp: offset
         for tp, offset in sorted(known.position.items())
@@ -359,8 +365,7 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
         msg = (
             f"{tp}: the log ends at offset {log.high_watermarks[tp]}, but the table's windows were read up to "
             f"offset {offset}{others_affected(beyond)}: the log was truncated, or the topic is a "
-            "different one. Nothing was written, and the table's rows are unchanged. Find out which. To replace "
-            "them with the log's current records, tolerate EndBeforePositionError"
+            f"different one. {stay} Find out which. {way_out}"
         )
         tolerance.meet(EndBeforePositionError(msg), _WENT_ON)
     same = {
@@ -372,8 +377,6 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
         where = "" if offset is None else f" at offset {offset}"
         msg = (
             f"{tp}: the log was truncated{where} and written again, as after an unclean leader election, but the "
-            f"table's windows were read up to offset {known.position[tp]}{others_affected(cut)}. "
-            "Nothing was written, and the table's rows are unchanged. To replace them with the log's current records, "
-            "tolerate EndBeforePositionError"
+            f"table's windows were read up to offset {known.position[tp]}{others_affected(cut)}. {stay} {way_out}"
         )
         tolerance.meet(EndBeforePositionError(msg), _WENT_ON)

@@ -10,8 +10,9 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError
+from dagster_kafka_flip.errors import ConfigurationError, EndBeforePositionError, TimestampTypeChangedError
 from dagster_kafka_flip.source import instants
+from dagster_kafka_flip.source.broken_logs import check_not_cut
 from dagster_kafka_flip.source.identity import check_same_logs, found_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
@@ -161,19 +162,21 @@ class WindowEnumerator:
         # Before any offset is asked for: a window that is over by then has all of its records in the logs.
         now = self._now()
         tolerance = Tolerance(self._context.tolerated)
+        # What a repair read of other logs, the stream would read again from its beginning there.
+        of_logs = Tolerance(()) if self._windows.repair else tolerance
         cluster_id = self._cluster.cluster_id()
         topics, missing = found_topics(self._source.subscription, self._cluster, self._context.tolerated)
         tolerance.incidents += missing
         logs_now = EnumeratorState({}, cluster_id, topic_ids_of(topics))
         made_again: frozenset[str] = frozenset()
         if known is not None:
-            made_again = check_identity(known, cluster_id, topics, self._source.subscription, self._windows, tolerance)
+            made_again = check_identity(known, cluster_id, topics, self._source.subscription, self._windows, of_logs)
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         if cut_at is not None:
             partitions = _fed(partitions, cut_at)
         log = Log(self._source, self._cluster, partitions)
         if known is not None:
-            check_ends(known, logs_now, log, tolerance)
+            check_ends(known, logs_now, log, self._windows, of_logs)
         logs = self._logs(log, topics, partitions, now)
         planned, stragglers_from = exact_windows(windows, logs, tolerance)
         # In a repair, the stream itself will write records that are still to come or held back.
@@ -225,11 +228,14 @@ class WindowEnumerator:
         self._cluster.close()
 
     def check_same_logs(self, plan: WindowPlan) -> None:
-        """See `identity.check_same_logs`. Also checks topic partitions without any range to read.
+        """See `identity.check_same_logs` and `broken_logs.check_not_cut`.
 
-        An empty range also removes rows.
+        Also checks topic partitions without any range to read: an empty range also removes rows.
         """
-        check_same_logs(self._cluster, plan.state, plan.stops)
+        there = check_same_logs(self._cluster, plan.state, plan.stops)
+        if EndBeforePositionError not in self._context.tolerated:
+            stops = {tp: stop for tp, stop in plan.stops.items() if tp in there}
+            check_not_cut(self._source, self._cluster, plan.state, stops)
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """Assigns a plan to tasks."""

@@ -159,9 +159,9 @@ def test_rejected_values_and_their_reasons(spark):
         _frame(1)
         + _zigzag(1)
         + _zigzag(2**31 - 2)
-        + b"abc": "schema 1: the value of note claims a length of 2147483646,",
-        _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: the value of note claims a length of -7, but 3",
-        _frame(1) + _zigzag(1) + _zigzag(1) + b"\xff" + _zigzag(1) + b"\x05": "the value of note is not valid UTF-8",
+        + b"abc": "schema 1: the value of text claims a length of 2147483646",
+        _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: the value of text claims a length of -7, but 3",
+        _frame(1) + _zigzag(1) + _zigzag(1) + b"\xff" + _zigzag(1) + b"\x05": "the value of text is not valid UTF-8",
         _frame(1) + price(b"\x01" + bytes(8)): "the value of price has more digits than DECIMAL(9,2) holds",
         _frame(1) + price(b"\x7f" * 8): "the value of price has more digits than DECIMAL(9,2) holds",
         _frame(1) + price(b"\x7f" * 400): "the value of price has more digits than DECIMAL(9,2) holds",

@@ -503,6 +503,43 @@ def test_records_of_several_schemas_are_read_as_one(spark):
 
 
 @spark_test
+def test_fields_that_the_reader_lacks_are_checked_and_left_out(spark):
+    reader = 'syntax="proto3"; message A { oneof o { int32 x = 1; Inner y = 2; } message Inner { int32 n = 1; } }'
+    three = """syntax="proto3"; message A { oneof o { int32 x = 1; Inner y = 2; string z = 3; } A self = 4;
+        string s = 5; repeated A more = 6; map<string, A> by = 7;
+        message Inner { int64 gone = 9; int32 n = 1; string s = 2; } }"""
+    two = """syntax="proto2"; message A { optional int32 x = 1; optional string s = 5; repeated R r = 6;
+        message R { required int32 q = 1; optional R in = 2; } }"""
+    kind = _class(three, "A")
+    deep = kind(y={"n": 5, "s": "x"}, self={"self": {"more": [{"by": {"k": {"x": 1}}}]}}).SerializeToString()
+    form = _of_a_run(reader, {3: three, 2: two})
+    right = [
+        (3, deep, {"x": None, "y": {"n": 5}}),
+        (3, b"\x12\x02\x08\x05\x1a\x00", {"x": None, "y": None}),
+        (3, b"\x12\x02\x08\x05\x12\x02\x12\x00", {"x": None, "y": {"n": 5}}),
+        (3, b"\x08\x05\x28\x01\x2d\x00\x00\x00\x00", {"x": 5, "y": None}),
+        (3, b"\x3a\x02\x18\x01", {"x": None, "y": None}),
+        (2, b"\x08\x05\x2a\x01\xff\x32\x02\x08\x01", {"x": 5, "y": None}),
+    ]
+    wrong = [
+        (3, b"\x2a\x01\xff", "the value of A.s is not valid UTF-8"),
+        (3, b"\x22\x05\x22\x03\x2a\x01\xff", "the value of A.s is not valid UTF-8"),
+        (3, b"\x3a\x03\x0a\x01\xff", "the value of A.ByEntry.key is not valid UTF-8"),
+        (3, b"\x32\x01\x08", "it is not A: the bytes end too early"),
+        (2, b"\x32\x02\x12\x00", "the required field A.R.q is missing"),
+        (2, b"\x0c", "it is not A: the end of group 1 is out of place"),
+        (2, b"\x53\x5c", "it is not A: the end of group 11 is out of place"),
+        (2, b"\x00", "it is not A: a field has the number 0"),
+        (2, b"\x0f", "it is not A: a field has the unknown wire type 7"),
+    ]
+    rows = _landed(spark, form, [_frame(number) + b"\x00" + content for number, content, _ in [*right, *wrong]])
+    assert rows[: len(right)] == [(row, None) for *_, row in right]
+    assert [problem for _, problem in rows[len(right) :]] == [
+        f"schema {number}: {problem}" for number, _, problem in wrong
+    ]
+
+
+@spark_test
 def test_an_id_that_was_not_asked_for_stops_the_read(spark):
     with pytest.raises(Exception, match="0000000009") as caught:
         _landed(spark, _of_a_run(V1, {1: V1}), [_frame(9) + b"\x00"])

@@ -560,25 +560,17 @@ class Story:
         """Where the stream began in each log, and how many records the logs had lost by then."""
         starts: dict[tuple[tuple[str, int], TopicPartition], int] = {}
         gone: dict[tuple[str, int], int] = {}
-        known: dict[tuple[str, int], int] = {}
-        first: set[tuple[str, int]] | None = None
-        for number, version in enumerate(table.versions):
+        for version in table.versions:
             document = _document(version.commit.user_metadata, stream)
-            if version.commit.operation == "RESTORE" and first is not None:
-                # A partition that only undone commits knew is a new one, whose log is read from where it begins.
-                gone = {home: at for home, at in gone.items() if home in first or known[home] <= _restored(version)}
-                known = {home: known[home] for home in gone}
             if document is None:
                 continue
-            first = first or {
-                (document.state.topic_ids.get(tp.topic, ""), tp.partition) for tp in document.state.position
-            }
             splits = {split.topic_partition: split.starting_offset for split in document.splits}
+            topics = {topic_id for topic_id, _ in gone}
             for tp, at in document.state.position.items():
                 home = (document.state.topic_ids.get(tp.topic, ""), tp.partition)
                 starts.setdefault((home, tp), splits.get(tp, at))
-                gone.setdefault(home, version.gone)
-                known.setdefault(home, number)
+                # Of a partition that was added to a topic, all records are to be read.
+                gone.setdefault(home, 0 if home[0] in topics else version.gone)
         if stream.source.starting_offsets.kind is OffsetsKind.EARLIEST and not stream.has_chosen_start:
             starts = {}
         return starts, gone

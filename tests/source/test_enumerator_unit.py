@@ -210,9 +210,9 @@ def test_a_partition_that_appears_later_starts_at_its_beginning_whatever_the_ini
     latest = OffsetsInitializer.latest()
     first = _plan(cluster, starting_offsets=latest)
     assert (first.splits, first.discovered) == ((), ())
-    cluster.logs[T1] = _log(4, beginning=1)
+    cluster.logs[T1] = _log(4)
     second = _plan(cluster, first.state, starting_offsets=latest)
-    assert [str(split) for split in second.splits] == ["t-1 [1, 4)"]
+    assert [str(split) for split in second.splits] == ["t-1 [0, 4)"]
     assert second.discovered == (T1,)
 
 
@@ -280,13 +280,13 @@ def test_an_override_wins_over_the_position_for_this_run():
 
 
 def test_an_override_with_specific_offsets_moves_only_what_it_names():
-    cluster = ClusterModel({T0: _log(10, beginning=3), T1: _log(9), T2: _log(4, beginning=1)}, committed={T1: 8})
+    cluster = ClusterModel({T0: _log(10, beginning=3), T1: _log(9), T2: _log(4)}, committed={T1: 8})
     state = EnumeratorState({T0: 1, T1: 5}, "cluster", {})
     # The way out of what retention has overtaken, as its error advises.
     plan = _plan(cluster, state, override=OffsetsInitializer.specific_offsets({T0: 3}))
-    assert [str(split) for split in plan.splits] == ["t-0 [3, 10)", "t-1 [5, 9)", "t-2 [1, 4)"]
+    assert [str(split) for split in plan.splits] == ["t-0 [3, 10)", "t-1 [5, 9)", "t-2 [0, 4)"]
     fresh = _plan(cluster, None, override=OffsetsInitializer.specific_offsets({T0: 4}))
-    assert [str(split) for split in fresh.splits] == ["t-0 [4, 10)", "t-1 [8, 9)", "t-2 [1, 4)"]
+    assert [str(split) for split in fresh.splits] == ["t-0 [4, 10)", "t-1 [8, 9)", "t-2 [0, 4)"]
 
 
 def test_an_override_with_specific_offsets_moves_only_what_it_names_of_a_recreated_topic():
@@ -441,6 +441,31 @@ def test_a_position_that_does_not_fit_the_log_is_refused_with_the_numbers(logs, 
     with pytest.raises(error) as refused:
         _plan(ClusterModel(logs), state)
     assert str(refused.value) == message
+
+
+def test_records_that_retention_took_from_an_added_topic_partition_are_missed_and_those_of_an_added_topic_are_not():
+    state, other = EnumeratorState({T0: 4}, "cluster", {"t": "topic-id"}), TopicPartition("u", 0)
+    cluster = ClusterModel({T0: _log(4), T1: _log(7, beginning=5), other: _log(9, beginning=3)})
+    source = KafkaSource(topics=("t", "u"))
+    with pytest.raises(RetentionOvertookPositionError) as refused:
+        KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state).start()
+    assert str(refused.value).startswith(
+        "t-1: retention has overtaken the position. The next offset to read is 0, but the log begins at 5: up to 5 "
+        "unread records are gone. Nothing was written."
+    )
+    tolerated = SplitEnumeratorContext(tolerated=frozenset({RetentionOvertookPositionError}))
+    for enumerator in (
+        KafkaSourceEnumerator(source, cluster, tolerated, state),
+        # Whoever lists topic partitions adds one as it is.
+        KafkaSourceEnumerator(KafkaSource(partitions=(T0, T1, other)), cluster, SplitEnumeratorContext(), state),
+    ):
+        assert enumerator.start().starting_position == {T0: 4, T1: 5, other: 3}
+
+
+def test_the_way_out_of_a_recreated_topic_begins_where_its_log_begins_now():
+    cluster = ClusterModel({T1: _log(4, beginning=3), T2: _log(2)})
+    with pytest.raises(TopicRecreatedError, match=re.escape("""--to 'offsets:{"t": {"1": 3}}'""")):
+        _plan(cluster, replace(_STATE, topic_ids={"t": "old-id"}))
 
 
 @st.composite

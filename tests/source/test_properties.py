@@ -249,9 +249,10 @@ def test_a_name_with_one_wrong_letter_is_recognized(misspelt):
         return
     suggestion = found.group(1)
     assert suggestion in KNOWN[client]
-    # What is suggested is no further from what was written than what was meant.
+    # What is suggested is no further from what was written than what was meant, or begins with it.
     assert (
         suggestion == name
+        or suggestion.startswith(wrong)
         or difflib.SequenceMatcher(None, suggestion, wrong).ratio()
         >= difflib.SequenceMatcher(None, name, wrong).ratio()
     )

@@ -708,6 +708,44 @@ def test_after_a_commit_a_window_of_no_records_is_checked_too():
         enumerator.check_same_logs(plan)
 
 
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_log_that_is_cut_off_before_the_end_of_what_was_read_is_found_after_a_commit(repair):
+    cluster = _cluster({T0: _log(0.5, 1.5, 2.5, 4)})
+    cluster.logs[T0].epochs = {0: 0}
+    windows = Windows(repair=repair)
+    enumerator = WindowEnumerator(
+        KafkaSource(topics=("t",)), cluster, windows, SplitEnumeratorContext(), lambda: _at(99)
+    )
+    plan = enumerator.plan(_windows(1, 1), cut_at={T0: 4} if repair else None)
+    enumerator.check_same_logs(plan)
+    cluster.logs[T0].epochs = {0: 0, 1: 1}
+    with pytest.raises(EndBeforePositionError, match=r"^t-0: the log was truncated at offset 1, as after an unclean"):
+        enumerator.check_same_logs(plan)
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize(
+    ("known", "error"),
+    [
+        (EnumeratorState({T0: 9}, "cluster", {"t": "topic-id"}), EndBeforePositionError),
+        (EnumeratorState({T0: 4}, "cluster", {"t": "topic-id"}, leader_epochs={T0: 0}), EndBeforePositionError),
+        (EnumeratorState({T0: 4}, "cluster", {"t": "another"}), TopicRecreatedError),
+        (EnumeratorState({T0: 4}, "another", {"t": "topic-id"}), ClusterChangedError),
+    ],
+)
+def test_a_repair_of_other_logs_than_the_streams_is_never_tolerated(repair, known, error):
+    cluster = _cluster({T0: _log(0.5, 1.5, 2.5, 4)})
+    cluster.logs[T0].epochs = {0: 0, 1: 1}
+    context = SplitEnumeratorContext(tolerated=frozenset({error}))
+    source = KafkaSource(topics=("t",))
+    enumerator = WindowEnumerator(source, cluster, Windows(repair=repair), context, lambda: _at(99))
+    if not repair:
+        assert [each.error for each in enumerator.plan(_windows(1, 1), known=known).incidents] == [error.__name__]
+        return
+    with pytest.raises(error):
+        enumerator.plan(_windows(1, 1), known=known, cut_at={T0: 4})
+
+
 def test_without_ids_windows_of_a_topic_with_fewer_partitions_are_not_landed():
     logs = {T0: _log(0.5, 1.5, 2.5, 4)}
     known = EnumeratorState({T0: 3, T1: 2}, "cluster")

@@ -34,6 +34,9 @@ final class AvroResolution {
           Schema.Type.STRING, Set.of(Schema.Type.BYTES),
           Schema.Type.BYTES, Set.of(Schema.Type.STRING));
 
+  private static final Set<Schema.Type> NAMED =
+      Set.of(Schema.Type.RECORD, Schema.Type.ENUM, Schema.Type.FIXED);
+
   private static final String DEBEZIUM_TIME = "io.debezium.time.";
   private static final Map<String, String> AS_AVRO =
       Map.of(
@@ -253,7 +256,7 @@ final class AvroResolution {
     if (writer.getType() != reader.getType()) {
       return 0;
     }
-    if (!isNamed(reader) || writer.getFullName().equals(reader.getFullName())) {
+    if (!NAMED.contains(reader.getType()) || writer.getFullName().equals(reader.getFullName())) {
       return 3;
     }
     String name = writer.getName();
@@ -264,13 +267,6 @@ final class AvroResolution {
         reader.getAliases().stream()
             .anyMatch(each -> each.substring(each.lastIndexOf('.') + 1).equals(name));
     return isAlias || Boolean.TRUE.equals(reader.getObjectProp(ANY_NAME)) ? 1 : 0;
-  }
-
-  private static boolean isNamed(Schema schema) {
-    return switch (schema.getType()) {
-      case RECORD, ENUM, FIXED -> true;
-      default -> false;
-    };
   }
 
   private static void checkLogical(Schema writer, Schema reader, String path) throws Misfit {
@@ -311,7 +307,7 @@ final class AvroResolution {
   /** A type as an error names it. */
   private static String shown(Schema schema) {
     String logical = logical(schema);
-    String more = isNamed(schema) ? " " + schema.getFullName() : "";
+    String more = NAMED.contains(schema.getType()) ? " " + schema.getFullName() : "";
     return schema.getType().getName() + more + (logical == null ? "" : " (" + logical + ")");
   }
 }

@@ -6,23 +6,35 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
-import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** Readers of ARRAY and MAP. */
-final class Collections {
-  private Collections() {}
+abstract class Collections extends ValueReader {
+  private final ValueReader element;
+  private final boolean mayLack;
+
+  private Collections(String path, DataType type, ValueReader element, boolean mayLack) {
+    super(path, type);
+    this.element = element;
+    this.mayLack = mayLack;
+  }
+
+  /** A value inside. */
+  final Object element(Scan scan, JsonToken token) throws IOException, Misfit {
+    Object value = element.readOrNull(scan, token);
+    if (value == null && !mayLack) {
+      scan.found.lacks(element.path);
+    }
+    return value;
+  }
 
   /** ARRAY. */
-  static final class Array extends ValueReader {
-    private final ValueReader element;
-    private final boolean mayLack;
-
-    Array(String path, DataType type, ValueReader element, boolean mayLack) {
-      super(path, type);
-      this.element = element;
-      this.mayLack = mayLack;
+  static final class Array extends Collections {
+    Array(String path, ArrayType type, Readers readers) {
+      super(path, type, readers.of(path + "[]", type.elementType()), type.containsNull());
     }
 
     @Override
@@ -33,25 +45,16 @@ final class Collections {
       List<Object> values = new ArrayList<>();
       JsonToken next;
       while ((next = scan.parser.nextToken()) != JsonToken.END_ARRAY) {
-        Object value = element.readOrNull(scan, next);
-        if (value == null && !mayLack) {
-          scan.found.lacks(element.path);
-        }
-        values.add(value);
+        values.add(element(scan, next));
       }
-      return new GenericArrayData(values.toArray());
+      return Types.array(values.toArray());
     }
   }
 
   /** MAP, whose keys are STRINGs. */
-  static final class Map extends ValueReader {
-    private final ValueReader value;
-    private final boolean mayLack;
-
-    Map(String path, DataType type, ValueReader value, boolean mayLack) {
-      super(path, type);
-      this.value = value;
-      this.mayLack = mayLack;
+  static final class Map extends Collections {
+    Map(String path, MapType type, Readers readers) {
+      super(path, type, readers.of(path + "{}", type.valueType()), type.valueContainsNull());
     }
 
     @Override
@@ -63,22 +66,13 @@ final class Collections {
       List<Object> values = new ArrayList<>();
       String name;
       while ((name = scan.parser.nextFieldName()) != null) {
-        UTF8String key = Scan.utf8(name);
-        if (key == null) {
-          throw wrong(scan, "has half of a surrogate pair");
-        }
-        Object found = value.readOrNull(scan, scan.parser.nextToken());
-        if (found == null && !mayLack) {
-          scan.found.lacks(value.path);
-        }
-        keys.add(key);
-        values.add(found);
+        keys.add(UTF8String.fromString(whole(scan, name)));
+        values.add(element(scan, scan.parser.nextToken()));
       }
       if (new HashSet<>(keys).size() < keys.size()) {
         throw wrong(scan, "has a key twice");
       }
-      return new ArrayBasedMapData(
-          new GenericArrayData(keys.toArray()), new GenericArrayData(values.toArray()));
+      return new ArrayBasedMapData(Types.array(keys.toArray()), Types.array(values.toArray()));
     }
   }
 }

@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Objects;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -118,7 +117,10 @@ final class Found {
       keptArray =
           Types.array(
               new LinkedHashSet<>(kept)
-                  .stream().map(Scan::utf8).filter(Objects::nonNull).toArray());
+                  .stream()
+                      .filter(name -> !Scan.hasHalfPair(name))
+                      .map(UTF8String::fromString)
+                      .toArray());
     }
     return keptArray;
   }

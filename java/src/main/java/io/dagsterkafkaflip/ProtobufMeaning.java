@@ -11,7 +11,7 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * What a message means: a column's value of those of its fields, in the order of protobuf_types.py.
+ * What a message means: a column's value of those of its fields, in the order of protobuf_plan.py.
  */
 enum ProtobufMeaning {
   ROW,

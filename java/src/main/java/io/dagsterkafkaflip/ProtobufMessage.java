@@ -25,7 +25,7 @@ final class ProtobufMessage {
     places = given.get("places").asInt();
   }
 
-  /** The first of the messages that protobuf_types.py describes. */
+  /** The first of the messages that protobuf_plan.py describes. */
   static ProtobufMessage of(JsonNode given) {
     List<ProtobufMessage> all = new ArrayList<>();
     given.forEach(each -> all.add(new ProtobufMessage(each)));

@@ -103,12 +103,10 @@ final class Readers {
       return new StructReader(path, struct, this, isWatched, false);
     }
     if (type instanceof ArrayType array) {
-      ValueReader element = of(path + "[]", array.elementType());
-      return new Collections.Array(path, type, element, array.containsNull());
+      return new Collections.Array(path, array, this);
     }
     if (type instanceof MapType map && map.keyType() instanceof StringType) {
-      ValueReader value = of(path + "{}", map.valueType());
-      return new Collections.Map(path, type, value, map.valueContainsNull());
+      return new Collections.Map(path, map, this);
     }
     throw new IllegalArgumentException(
         "no value of JSON can be a " + Types.shown(type) + " (" + path + ")");

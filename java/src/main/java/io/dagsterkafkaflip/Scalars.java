@@ -24,19 +24,12 @@ final class Scalars {
       if (!token.isScalarValue()) {
         return scan.ownText();
       }
-      return whole(scan, scan.text());
+      return scan.text(this);
     }
 
     @Override
     Object ofText(Scan scan, String text) throws IOException, Misfit {
-      return whole(scan, Scan.utf8(text));
-    }
-
-    private UTF8String whole(Scan scan, UTF8String text) throws IOException, Misfit {
-      if (text == null) {
-        throw wrong(scan, "has half of a surrogate pair");
-      }
-      return text;
+      return UTF8String.fromString(whole(scan, text));
     }
   }
 

@@ -44,6 +44,8 @@ final class Scan {
   private static final class Parsers extends JsonFactory {
     private static final long serialVersionUID = 1L;
 
+    private int first;
+
     Parsers() {
       super(
           new JsonFactoryBuilder()
@@ -59,9 +61,11 @@ final class Scan {
               .disable(JsonFactory.Feature.INTERN_FIELD_NAMES));
     }
 
-    /** Whether they have met so many names that most are not met again. */
+    /** Whether they have met so many names, beyond those of their first record, that few return. */
     boolean isFull() {
-      return _byteSymbolCanonicalizer.size() > MOST_NAMES;
+      int names = _byteSymbolCanonicalizer.size();
+      first = first == 0 ? names : first;
+      return names > MOST_NAMES + 2 * first;
     }
   }
 
@@ -151,8 +155,8 @@ final class Scan {
     return UTF8String.fromBytes(Arrays.copyOfRange(data, from, to));
   }
 
-  /** The text of a string or a number; null if it has half of a surrogate pair. */
-  UTF8String text() throws IOException {
+  /** The text of a string or a number, which a reader wants. */
+  UTF8String text(ValueReader reader) throws IOException, Misfit {
     char[] chars = parser.getTextCharacters();
     int offset = parser.getTextOffset();
     int length = parser.getTextLength();
@@ -160,16 +164,11 @@ final class Scan {
     for (int at = 0; at < length; at++) {
       char each = chars[offset + at];
       if (each >= 0x80) {
-        return utf8(new String(chars, offset, length));
+        return UTF8String.fromString(reader.whole(this, new String(chars, offset, length)));
       }
       bytes[at] = (byte) each;
     }
     return UTF8String.fromBytes(bytes);
-  }
-
-  /** The text in UTF-8; null if it has half of a surrogate pair. */
-  static UTF8String utf8(String text) {
-    return hasHalfPair(text) ? null : UTF8String.fromString(text);
   }
 
   static boolean hasHalfPair(String text) {

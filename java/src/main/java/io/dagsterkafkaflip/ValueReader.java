@@ -59,6 +59,14 @@ abstract class ValueReader {
     return new Misfit("the value of " + path + " " + what + scan.quoted());
   }
 
+  /** A text or a key, unless Spark would change it. */
+  final String whole(Scan scan, String text) throws IOException, Misfit {
+    if (Scan.hasHalfPair(text)) {
+      throw wrong(scan, "has half of a surrogate pair");
+    }
+    return text;
+  }
+
   /**
    * A number without what is around it; a misfit if it has more than Java's numbers in decimal
    * have.

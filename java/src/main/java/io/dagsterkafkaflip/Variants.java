@@ -100,11 +100,4 @@ final class Variants extends ValueReader {
     }
     builder.appendDouble(number);
   }
-
-  private String whole(Scan scan, String text) throws IOException, Misfit {
-    if (Scan.hasHalfPair(text)) {
-      throw wrong(scan, "has half of a surrogate pair");
-    }
-    return text;
-  }
 }

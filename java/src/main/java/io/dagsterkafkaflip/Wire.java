@@ -171,7 +171,7 @@ final class Wire {
   /** Checks that the end of a group belongs to it. */
   void end(int tag, int group) throws Misfit {
     if (tag >>> 3 != group) {
-      throw broken("the end of group " + (tag >>> 3) + " is in another one");
+      throw broken("the end of group " + (tag >>> 3) + " is out of place");
     }
   }
 }
