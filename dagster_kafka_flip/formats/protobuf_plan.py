@@ -84,7 +84,7 @@ def _message(pair: _Pair, path: str, number_of: Any) -> dict[str, Any]:
             places[field.number], size = size, size + 1
     fields = [
         {
-            **_field(field, read.get(field.number), path, number_of, is_entry=meaning == "entry"),
+            **_field(pair, field, read.get(field.number), path, number_of),
             "number": field.number,
             "path": field.full_name,
             "place": places.get(field.number, -1),
@@ -97,12 +97,12 @@ def _message(pair: _Pair, path: str, number_of: Any) -> dict[str, Any]:
 
 
 def _field(
-    written: FieldDescriptor, field: FieldDescriptor | None, path: str, number_of: Any, *, is_entry: bool
+    pair: _Pair, written: FieldDescriptor, field: FieldDescriptor | None, path: str, number_of: Any
 ) -> dict[str, Any]:
     shape = shape_of(written)
     found = {"type": type_name(written), "shape": shape}
     if field is not None:
-        if is_entry:
+        if pair.meaning == "entry":
             path += "{key}" if field.name == "key" else "{}"
         else:
             path = f"{path}.{field.name}"
@@ -113,10 +113,10 @@ def _field(
             _check(written, field, path)
     if written.message_type is not None:
         inner = None if field is None else message_of(field)
-        pair = _Pair(written.message_type, inner, "row" if inner is None else meaning_of(inner))
-        return {**found, "message": number_of(pair, path)}
+        of_values = _Pair(written.message_type, inner, "row" if inner is None else meaning_of(inner))
+        return {**found, "message": number_of(of_values, path)}
     kind = kind_of(written if field is None else field)
-    if field is None and kind == "string" and is_proto2(written):
+    if field is None and kind == "string" and is_proto2(pair.written.file):
         # Protobuf does not check its characters.
         kind = "binary"
     names = {**_names(written), **({} if field is None else _names(field))} if kind == "enum" else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -9,7 +10,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
     from pyspark.sql.types import DataType, StructType
 
 _KINDS = {
@@ -115,11 +116,12 @@ def is_required(field: Any) -> bool:
     return field.is_required if hasattr(field, "is_required") else field.label == field.LABEL_REQUIRED
 
 
-def is_proto2(field: Any) -> bool:
-    """Whether it is a field of proto2, whose strings Protobuf does not check."""
+@lru_cache(maxsize=256)
+def is_proto2(file: FileDescriptor) -> bool:
+    """Whether a file is in proto2, whose strings Protobuf does not check."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-    return FileDescriptorProto.FromString(field.file.serialized_pb).syntax in {"", "proto2"}
+    return FileDescriptorProto.FromString(file.serialized_pb).syntax in {"", "proto2"}
 
 
 def kind_of(field: FieldDescriptor) -> str:
