@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from tests.simulation.story import first_failure, play
+from tests.simulation.story import first_failure, play, shrunk
 
 _AT_ONCE = 20
 
@@ -19,6 +19,7 @@ def _until(chunks: Iterable[int], end: float) -> Iterator[int]:
 
 
 def _report(seed: int, finding: str, schedule: list[str]) -> int:
+    finding, schedule = play(seed, shrunk(seed)) or (finding, schedule)
     print("\n".join(schedule))
     print(f"simulate: FAILED seed {seed}: {finding}\nOnce more: make simulate SEED={seed}")
     return 1

@@ -52,10 +52,14 @@ class Scheduler:
     Attributes:
         random: The source of all decisions.
         schedule: What happened, in plain words.
+        strikes: How many events, failures and deaths the seed had.
+        left_out: The numbers of those that do not happen, in a story that is shrunk.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, left_out: frozenset[int] = frozenset()) -> None:
         self.random = random.Random(seed)
+        self.strikes = 0
+        self.left_out = left_out
         self.schedule: list[str] = []
         self.chances = Chances()
         self.most_events = 60
@@ -144,23 +148,23 @@ class Scheduler:
         if self._steps > _MOST_STEPS:
             msg = f"more than {_MOST_STEPS} steps: something waits for ever"
             raise StuckError(msg)
-        chances, draw = self.chances, self.random.random
-        while self.most_events > 0 and self.events and draw() < chances.event:
+        chances, strikes = self.chances, self._strikes
+        while self.most_events > 0 and self.events and self.random.random() < chances.event:
             self.happen()
-        if len(self._actors) > 1 and draw() < chances.switch:
+        if len(self._actors) > 1 and self.random.random() < chances.switch:
             ready = self._ready([actor for actor in self._actors if not actor.is_over])
             self._switch(self.random.choice(ready), me)
-        if draw() < chances.dies_before:
+        if strikes(chances.dies_before):
             self._die(f"dies before: {what}")
-        if failure is not None and draw() < chances.fails_before:
+        if failure is not None and strikes(chances.fails_before):
             self.note(f"fails before: {what}")
             raise failure()
         found = effect()
         self.note(what)
-        if failure is not None and draw() < chances.fails_after:
+        if failure is not None and strikes(chances.fails_after):
             self.note(f"the answer is lost: {what}")
             raise failure()
-        if draw() < chances.dies_after:
+        if strikes(chances.dies_after):
             self._die(f"dies after: {what}")
         return found
 
@@ -168,9 +172,18 @@ class Scheduler:
         """Lets one of the world's events happen."""
         self.most_events -= 1
         name, event = self.random.choice(self.events)
+        if self._is_left_out():
+            return
         what = event()
         if what is not None:
             self.schedule.append(f"   world: {name} {what}".rstrip())
+
+    def _strikes(self, chance: float) -> bool:
+        return self.random.random() < chance and not self._is_left_out()
+
+    def _is_left_out(self) -> bool:
+        self.strikes += 1
+        return self.strikes in self.left_out
 
     def _die(self, what: str) -> None:
         self.note(what)

@@ -76,10 +76,10 @@ class Stream:
 
 
 class Story:
-    """The story of one seed."""
+    """The story of one seed, without some of what it has."""
 
-    def __init__(self, seed: int) -> None:
-        self.world = World(seed, has_lock=seed % 3 != 0)
+    def __init__(self, seed: int, left_out: frozenset[int] = frozenset()) -> None:
+        self.world = World(seed, has_lock=seed % 3 != 0, left_out=left_out)
         self.random = self.world.scheduler.random
         self.session = SimSession(self.world)
         self.streams: list[Stream] = []
@@ -585,14 +585,27 @@ def _document(text: str | None, stream: Stream) -> CommitDocument | None:
     return document if document is not None and document.stream == stream.target.stream else None
 
 
-def play(seed: int) -> tuple[str, list[str]] | None:
+def play(seed: int, left_out: frozenset[int] = frozenset()) -> tuple[str, list[str]] | None:
     """Plays a seed; returns what went wrong and the schedule, or None."""
-    story = Story(seed)
+    return _played(Story(seed, left_out))
+
+
+def _played(story: Story) -> tuple[str, list[str]] | None:
     try:
         story.play()
     except (Exception, StuckError) as error:  # noqa: BLE001 - whatever it is, it is the finding
         return f"{type(error).__name__}: {error}", story.schedule
     return None
+
+
+def shrunk(seed: int) -> frozenset[int]:
+    """What a seed that fails can do without, and still fails; the last first."""
+    story, left_out = Story(seed), frozenset[int]()
+    _played(story)
+    for number in range(story.world.scheduler.strikes, 0, -1):
+        if play(seed, left_out | {number}) is not None:
+            left_out |= {number}
+    return left_out
 
 
 def first_failure(first: int, seeds: int) -> tuple[int, str, list[str]] | None:

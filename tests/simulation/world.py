@@ -41,8 +41,8 @@ class World:
         now: The time.
     """
 
-    def __init__(self, seed: int, *, has_lock: bool) -> None:
-        self.scheduler = Scheduler(seed)
+    def __init__(self, seed: int, *, has_lock: bool, left_out: frozenset[int] = frozenset()) -> None:
+        self.scheduler = Scheduler(seed, left_out)
         self.scheduler.on_death = self._release
         self.log = SimLog()
         self.tables: dict[str, SimTable] = {}
