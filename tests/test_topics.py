@@ -15,7 +15,7 @@ from dagster._core.definitions.observe import observe
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, TopicPartition, kafka_topic_asset, topic_asset_key
 from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
-from dagster_kafka_flip.source import cluster
+from dagster_kafka_flip.source import cluster_client
 
 
 def looked_at(asset: Any, instance: DagsterInstance, resources: Any, **options: Any) -> dict[AssetKey, dict[str, Any]]:
@@ -56,7 +56,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             asked.append("list_topics")
             return super().list_topics(*args, **kwargs)
 
-    monkeypatch.setattr(cluster, "AdminClient", Watched)
+    monkeypatch.setattr(cluster_client, "AdminClient", Watched)
     return asked
 
 

@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table import windowed_table
 from dagster_kafka_flip.table.document import WINDOWS_PROPERTY
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
@@ -147,7 +147,7 @@ def test_windows_with_other_keys_or_another_definition_that_come_just_before_a_w
     kafka.create(topic)
     rewrite(hours(0, 1))
     spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('{WINDOWS_PROPERTY}')")
-    after(DeltaTable, "set_properties", lambda: rewrite(hours(0, 1), definition="days"))
+    after(windowed_table, "set_properties", lambda: rewrite(hours(0, 1), definition="days"))
     with pytest.raises(WindowsChangedError, match=r"it was created for days, but this run has hours"):
         rewrite(hours(0, 1))
 
