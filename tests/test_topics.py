@@ -16,6 +16,7 @@ from dagster._core.definitions.observe import observe
 from dagster_kafka_flip import KafkaResource, KafkaSource, TopicPartition, kafka_topic_asset, topic_asset_key
 from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
 from dagster_kafka_flip.source import cluster_client
+from dagster_kafka_flip.source.cluster import KafkaCluster
 
 
 def looked_at(asset: Any, instance: DagsterInstance, resources: Any, **options: Any) -> dict[AssetKey, dict[str, Any]]:
@@ -146,7 +147,7 @@ def test_an_observation_reports_all_that_the_cluster_reports(kafka, instance, ka
     kafka.trim(topic, 0, 3)
     kafka.open_transaction(topic, [(None, "not yet")], partition=1)
     (found,) = looked_at(kafka_topic_asset(KafkaSource(topics=(topic,))), instance, kafka_only).values()
-    ids = cluster.KafkaCluster(kafka_only["kafka"].connection()).describe_topics([topic])
+    ids = KafkaCluster(kafka_only["kafka"].connection()).describe_topics([topic])
     assert found == {
         "kafka/topics": 1,
         "kafka/partitions": 2,
