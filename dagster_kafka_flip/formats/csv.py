@@ -113,6 +113,9 @@ class CsvFormat(LibraryFormat):
         if len(set(given)) != len(given):
             msg = f"delimiter, quote and escape must be different characters, not {' and '.join(map(repr, given))}"
             raise ValueError(msg)
+        if self.allow_comments and "#" in given:
+            msg = "allow_comments leaves out lines that begin with #: use # for nothing else, or set it to False"
+            raise ValueError(msg)
         return self
 
     @property

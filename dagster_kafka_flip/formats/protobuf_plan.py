@@ -127,7 +127,7 @@ def _presence(written: FieldDescriptor, meaning: str) -> str:
     """Whether a field that is not there is wrong (required), null (optional), or has a value (always)."""
     if meaning == "value":
         return "optional"
-    if meaning != "row":
+    if meaning not in {"row", "empty"}:
         return "always"
     if is_required(written):
         return "required"

@@ -140,6 +140,9 @@ def test_characters_of_the_format_are_chosen(spark):
         "a,#b": ("a", "#b"),
         "#x": "has no row",
         "a,b\n#x": _ROW,
+        # The first of two rows would be a part of the comment.
+        "#x\ra,b\nc,d": _ROW,
+        "#x\r\r\na,b": _ROW,
     }
     found = _outcomes(spark, CsvFormat(_TWO, allow_comments=True), commented)
     assert dict(zip(commented, found, strict=True)) == commented
@@ -400,6 +403,7 @@ def test_a_schema_that_csv_can_not_fill_is_refused_where_it_is_defined(schema, m
         ({"delimiter": '"'}, "delimiter, quote and escape must be different characters"),
         ({"escape": ","}, "delimiter, quote and escape must be different characters"),
         ({"quote": None, "escape": "\\"}, "escape only works inside quotes"),
+        ({"quote": "#", "allow_comments": True}, "allow_comments leaves out lines that begin with #"),
         ({"delimeter": ";"}, "unknown option delimeter; did you mean delimiter?"),
     ],
 )

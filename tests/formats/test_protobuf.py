@@ -540,6 +540,30 @@ def test_fields_that_the_reader_lacks_are_checked_and_left_out(spark):
 
 
 @spark_test
+def test_a_message_that_the_reader_has_without_fields_is_checked(spark):
+    reader = 'syntax="proto2"; message A { optional R r = 1; message R {} }'
+    needs = reader.replace("R {}", "R { required int32 q = 1; }")
+    may_need = reader.replace("R {}", "R { optional S s = 1; } message S { required int32 q = 1; }")
+    empty = b"\x00\x0a\x00"
+    values = [_frame(1) + empty, _frame(1) + b"\x00\x0a\x02\x08\x05", _frame(2) + empty, _frame(2) + b"\x00"]
+    assert _landed(spark, _of_a_run(reader, {1: needs, 2: may_need}), values) == [
+        ({"r": None}, "schema 1: the required field A.R.q is missing"),
+        ({"r": True}, None),
+        ({"r": True}, None),
+        ({"r": None}, None),
+    ]
+
+
+@spark_test
+def test_numbers_of_a_json_value_are_not_changed(spark):
+    text = 'syntax="proto3"; import "google/protobuf/struct.proto"; message A { google.protobuf.Value v = 1; }'
+    numbers = [-0.0, 0.0, -5.0, 2.0**53 - 1, 2.0**63]
+    values = [b"\x0a\x09\x11" + struct.pack("<d", number) for number in numbers]
+    rows = _landed(spark, _format(text), values)
+    assert [row["v"] for row, _ in rows] == ["-0.0", "0", "-5", "9007199254740991", "9.223372036854776E18"]
+
+
+@spark_test
 def test_an_id_that_was_not_asked_for_stops_the_read(spark):
     with pytest.raises(Exception, match="0000000009") as caught:
         _landed(spark, _of_a_run(V1, {1: V1}), [_frame(9) + b"\x00"])
@@ -780,8 +804,8 @@ def test_deep_and_huge_claims_are_rejected(spark):
         "it is not A: it is nested more than 100 levels deep",
         "it is not A: the bytes end too early",
         "it is not A: a number has too many bytes",
-        "a google.protobuf.Value in it has no value",
-        "a google.protobuf.Value in it is not a JSON number (NaN or infinite)",
+        "the value of A.v is a google.protobuf.Value without a value",
+        "the value of A.v is a google.protobuf.Value that is NaN or infinite",
     ]
 
 

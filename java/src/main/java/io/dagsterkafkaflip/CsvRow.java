@@ -56,8 +56,12 @@ final class CsvRow {
     at = 0;
     end = text.length();
     while (allowsComments && at < end && text.charAt(at) == '#') {
-      int line = text.indexOf('\n', at);
-      at = line < 0 ? end : line + 1;
+      while (at < end && text.charAt(at) != '\r' && text.charAt(at) != '\n') {
+        at++;
+      }
+      // To some parsers a carriage return by itself ends the comment, too: then no row follows
+      // here.
+      at += text.startsWith("\r\n", at) ? 2 : text.startsWith("\n", at) ? 1 : 0;
     }
     if (at < end && text.charAt(end - 1) == '\n') {
       end--;

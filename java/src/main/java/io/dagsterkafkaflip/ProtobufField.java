@@ -30,6 +30,9 @@ final class ProtobufField {
   /** What reads its values; null for a message. */
   private final ProtobufScalar scalar;
 
+  /** The value where there is none; null until then. */
+  private Object absent;
+
   ProtobufField(JsonNode given, List<ProtobufMessage> all) {
     String type = given.get("type").asText();
     String shape = given.get("shape").asText();
@@ -125,6 +128,10 @@ final class ProtobufField {
     if (message != null && (found != null || hasDefault)) {
       return message.value(in, found == null ? message.make(in) : (Object[]) found, path);
     }
-    return found == null && hasDefault ? scalar.absent() : found;
+    if (found == null && hasDefault) {
+      absent = absent == null ? scalar.absent() : absent;
+      return absent;
+    }
+    return found;
   }
 }

@@ -41,14 +41,14 @@ enum ProtobufMeaning {
       case TIMESTAMP -> timestamp((long) values[0], (int) values[1], path);
       case DURATION -> duration((long) values[0], (int) values[1], path);
       case STRUCT -> object((MapData) values[0]);
-      case VALUE -> json(values);
+      case VALUE -> json(values, path);
       case LIST -> array((ArrayData) values[0]);
     };
   }
 
   private static long timestamp(long seconds, int nanos, String path) throws Misfit {
     if (seconds < FIRST_SECOND || seconds > LAST_SECOND || nanos < 0 || nanos > MOST_NANOS) {
-      throw outOfRange(path, "Timestamp");
+      throw wrong(path, "is out of range for google.protobuf.Timestamp");
     }
     return seconds * 1_000_000 + nanos / 1_000;
   }
@@ -56,13 +56,13 @@ enum ProtobufMeaning {
   private static Decimal duration(long seconds, int nanos, String path) throws Misfit {
     boolean isWide = seconds < -MOST_SECONDS || seconds > MOST_SECONDS;
     if (isWide || nanos < -MOST_NANOS || nanos > MOST_NANOS || Long.signum(seconds) * nanos < 0) {
-      throw outOfRange(path, "Duration");
+      throw wrong(path, "is out of range for google.protobuf.Duration");
     }
     return Decimal.apply(BigDecimal.valueOf(seconds).add(BigDecimal.valueOf(nanos, 9)), 21, 9);
   }
 
-  private static Misfit outOfRange(String path, String type) {
-    return new Misfit("the value of " + path + " is out of range for google.protobuf." + type);
+  private static Misfit wrong(String path, String what) {
+    return new Misfit("the value of " + path + " " + what);
   }
 
   private static UTF8String object(MapData map) {
@@ -83,26 +83,27 @@ enum ProtobufMeaning {
     return joined("[", parts, "]");
   }
 
-  private static UTF8String json(Object[] values) throws Misfit {
+  private static UTF8String json(Object[] values, String path) throws Misfit {
     int place = 0;
     while (place < values.length && values[place] == null) {
       place++;
     }
     return switch (place) {
       case 0 -> text("null");
-      case 1 -> number((double) values[1]);
+      case 1 -> number((double) values[1], path);
       case 2 -> quoted((UTF8String) values[2]);
       case 3 -> text(values[3].toString());
       case 4, 5 -> (UTF8String) values[place];
-      default -> throw new Misfit("a google.protobuf.Value in it has no value");
+      default -> throw wrong(path, "is a google.protobuf.Value without a value");
     };
   }
 
-  private static UTF8String number(double number) throws Misfit {
-    if (Double.isNaN(number) || Double.isInfinite(number)) {
-      throw new Misfit("a google.protobuf.Value in it is not a JSON number (NaN or infinite)");
+  private static UTF8String number(double number, String path) throws Misfit {
+    if (!Double.isFinite(number)) {
+      throw wrong(path, "is a google.protobuf.Value that is NaN or infinite");
     }
-    boolean isWhole = number == Math.rint(number) && Math.abs(number) < EXACT;
+    // Only a number with a point can be a negative zero.
+    boolean isWhole = Double.valueOf((long) number).equals(number) && Math.abs(number) < EXACT;
     return text(isWhole ? Long.toString((long) number) : NumberOutput.toString(number, true));
   }
 
