@@ -8,6 +8,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import org.apache.avro.AvroRuntimeException;
+import org.apache.avro.JsonProperties;
 import org.apache.avro.Schema;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -233,11 +235,24 @@ final class AvroResolution {
     if (!field.hasDefaultValue()) {
       throw mismatch(path, "the writer lacks this field, and the reader has no default for it");
     }
-    AvroInput input = AvroValues.defaultOf(field);
-    if (input == null) {
-      throw mismatch(path, "the reader's default does not fit its type");
+    if (isNull(field)) {
+      return null;
     }
-    return of(field.schema(), field.schema(), type, path).read(input);
+    try {
+      return of(field.schema(), field.schema(), type, path).read(AvroValues.defaultOf(field));
+    } catch (AvroInput.Unplaced unplaced) {
+      throw mismatch(path, "the reader's default " + unplaced.getMessage());
+    }
+  }
+
+  /** Whether a field's default is null, of which Avro may make an array, a map or a record. */
+  private static boolean isNull(Schema.Field field) {
+    try {
+      return field.defaultVal() == JsonProperties.NULL_VALUE;
+    } catch (AvroRuntimeException error) {
+      // Such as of a default that is an array, where the union's first branch is none.
+      return false;
+    }
   }
 
   private static String inside(String path, String name) {
@@ -272,11 +287,7 @@ final class AvroResolution {
   private static void checkLogical(Schema writer, Schema reader, String path) throws Misfit {
     String written = logical(writer);
     String read = logical(reader);
-    boolean isDecimal = (written + read).contains("decimal");
-    boolean isText =
-        writer.getType() == Schema.Type.STRING || reader.getType() == Schema.Type.STRING;
-    if (isDecimal && isText) {
-      // As bytes it can.
+    if ((written + read).contains("decimal") && writer.getType() != reader.getType()) {
       throw mismatch(path, shown(writer) + " can't be read as " + shown(reader));
     }
     if (written != null && read != null && !areSame(written, read)) {
