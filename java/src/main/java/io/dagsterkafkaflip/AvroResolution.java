@@ -1,13 +1,12 @@
 package io.dagsterkafkaflip;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.stream.Stream;
 import org.apache.avro.AvroRuntimeException;
 import org.apache.avro.JsonProperties;
 import org.apache.avro.Schema;
@@ -161,26 +160,21 @@ final class AvroResolution {
     AvroReader[] readers = new AvroReader[written.size()];
     String[] paths = new String[written.size()];
     int[] places = nowhere(written.size());
-    Map<String, Integer> numbers = new HashMap<>();
     for (Schema.Field field : written) {
-      numbers.put(field.name(), field.pos());
       readers[field.pos()] = skipped(field.schema());
       paths[field.pos()] = inside(path, field.name());
     }
-    Set<String> names = new HashSet<>();
-    reader.getFields().forEach(field -> names.add(field.name()));
     Object[] defaults = new Object[reader.getFields().size()];
     for (Schema.Field field : reader.getFields()) {
       String inner = inside(path, field.name());
       DataType type = target.fields()[field.pos()].dataType();
       // A name comes before all aliases, and a field is read once.
-      List<String> found = new ArrayList<>(List.of(field.name()));
-      if (!numbers.containsKey(field.name())) {
-        found.clear();
-        found.addAll(field.aliases());
-        found.removeIf(each -> !numbers.containsKey(each) || names.contains(each));
-      }
-      if (found.size() > 1 || found.size() == 1 && places[numbers.get(found.get(0))] >= 0) {
+      Stream<String> names =
+          writer.getField(field.name()) != null
+              ? Stream.of(field.name())
+              : field.aliases().stream().filter(each -> reader.getField(each) == null);
+      List<Schema.Field> found = names.map(writer::getField).filter(Objects::nonNull).toList();
+      if (found.size() > 1 || found.size() == 1 && places[found.get(0).pos()] >= 0) {
         throw mismatch(
             inner, "by the aliases, several fields would be read as one, or one as several");
       }
@@ -188,8 +182,8 @@ final class AvroResolution {
         defaults[field.pos()] = defaultOf(field, type, inner);
         continue;
       }
-      int number = numbers.get(found.get(0));
-      readers[number] = of(written.get(number).schema(), field.schema(), type, inner);
+      int number = found.get(0).pos();
+      readers[number] = of(found.get(0).schema(), field.schema(), type, inner);
       paths[number] = inner;
       places[number] = field.pos();
     }
