@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
@@ -29,6 +31,17 @@ _TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
 
 # Spark's longest DECIMAL.
 _MOST_DIGITS = 38
+
+# How the numbers are written, as `struct` names it.
+_NUMBERS = {"int": "<i", "long": "<q", "float": "<f", "double": "<d"}
+
+# The types of the defaults that Avro's library may take for a union's branch. It takes all for those that are not here.
+_TAKEN: Mapping[str, set[type]] = {
+    "null": {type(None)},
+    "boolean": {bool},
+    **{each: {int, float} for each in _NUMBERS},
+    **{each: {str} for each in ("string", "bytes", "enum", "fixed")},
+}
 
 
 def declared_text(declared: Any, owner: str) -> str:
@@ -67,9 +80,11 @@ class AvroSchema:
 
     Attributes:
         root: The schema's type.
+        text: The schema as JSON.
     """
 
     root: AvroType
+    text: str
 
     @classmethod
     def of(cls, text: str, references: Iterable[tuple[str, str]] = ()) -> AvroSchema:
@@ -84,13 +99,13 @@ class AvroSchema:
             for _, referenced in references:
                 _parsed(referenced, named)
             root = _defined(_parsed(text, named), named, set())
-        except ValueError as error:
+            return cls(root, json.dumps(root, separators=(",", ":")))
+        except (ValueError, OverflowError) as error:
             msg = f"invalid Avro schema: {error}"
             raise ConfigurationError(msg) from None
         except RecursionError:
             msg = f"invalid Avro schema: {_TOO_DEEP}"
             raise ConfigurationError(msg) from None
-        return cls(root)
 
     def check_columns(self, what: str) -> None:
         """Checks that the schema can be turned into columns.
@@ -99,17 +114,13 @@ class AvroSchema:
             what: Name of the schema in an error.
 
         Raises:
-            ConfigurationError: A record contains itself or has no fields, a decimal has too many digits for Spark, or
-                the schema is nested too deeply.
+            ConfigurationError: A record contains itself or has no fields, a default does not fit its type, a decimal
+                has too many digits for Spark, or the schema is nested too deeply.
         """
-        if (problem := next(_unreadable(self.root, self.named(), (), 0), None)) is not None:
+        problems = chain(_always_null(self.root), _unreadable(self.root, self.named(), (), 0))
+        if (problem := next(problems, None)) is not None:
             msg = f"{what}: {problem}"
             raise ConfigurationError(msg)
-
-    @property
-    def text(self) -> str:
-        """The schema as JSON."""
-        return json.dumps(self.root, separators=(",", ":"))
 
     @property
     def fields(self) -> list[dict[str, Any]] | None:
@@ -267,7 +278,7 @@ def _unreadable(
         if defined["type"] in _NAMED:
             around = (*around, defined["name"])
         if kind(defined) == "record":
-            yield from _unreadable_fields(defined)
+            yield from _unreadable_fields(defined, named)
         if defined.get("logicalType") == "decimal" and defined.get("precision", 0) > _MOST_DIGITS:
             yield (
                 f"a decimal has {defined['precision']} digits; Spark's DECIMAL has at most {_MOST_DIGITS}. Give a "
@@ -276,13 +287,18 @@ def _unreadable(
     if isinstance(defined, list):
         yield from _unreadable_union(defined)
     for _, inner in inside(defined):
-        if inner in ("null", ["null"]) and not isinstance(defined, list):
-            yield "a part of it is always null, but a column needs a type. Give a reader schema without it (schema=)"
+        if not isinstance(defined, list):
+            yield from _always_null(inner)
         # A union is in its place, not a level.
         yield from _unreadable(inner, named, around, levels + (not isinstance(defined, list)))
 
 
-def _unreadable_fields(record: dict[str, Any]) -> Iterator[str]:
+def _always_null(avro_type: AvroType) -> Iterator[str]:
+    if avro_type in ("null", {"type": "null"}, ["null"], []):
+        yield "a part of it is always null, but a column needs a type. Give a reader schema without it (schema=)"
+
+
+def _unreadable_fields(record: dict[str, Any], named: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     if not record["fields"]:
         yield f"the record {record['name']} has no fields, but a STRUCT needs one"
     seen: set[str] = set()
@@ -293,6 +309,51 @@ def _unreadable_fields(record: dict[str, Any]) -> Iterator[str]:
                 "case-sensitive. Give a reader schema that renames one, with an alias (schema=)"
             )
         seen.add(field["name"].lower())
+        is_null = field.get("default", 0) is None and "null" in field["type"]
+        if "default" in field and not is_null and not _fits(field["default"], field["type"], named):
+            yield (
+                f"the default of {field['name']} in the record {record['name']} does not fit its type. Give a reader "
+                "schema with another default (schema=)"
+            )
+
+
+def _fits(default: Any, avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> bool:
+    """Whether Avro's library takes a default as it is: it cuts numbers, and fills up bytes."""
+    found: Any = resolved(avro_type, named)
+    what = kind(found)
+    if what == "union":
+        taken = (each for each in found if type(default) in _TAKEN.get(kind(resolved(each, named)), {type(default)}))
+        return any(_fits(default, each, named) for each in islice(taken, 1))
+    if what == "record":
+        return isinstance(default, dict) and all(
+            _fits(default.get(field["name"], field.get("default", ...)), field["type"], named)
+            for field in found["fields"]
+        )
+    if what == "array":
+        return isinstance(default, list) and all(_fits(each, found["items"], named) for each in default)
+    if what == "map":
+        return isinstance(default, dict) and all(_fits(each, found["values"], named) for each in default.values())
+    if what == "enum":
+        return default in found["symbols"]
+    return _fits_plain(default, what, found)
+
+
+def _fits_plain(default: Any, what: str, given: Any) -> bool:
+    try:
+        if what in {"float", "double"}:
+            # It may be "NaN".
+            struct.pack(_NUMBERS[what], float(default))
+            return True
+        if what in _NUMBERS:
+            struct.pack(_NUMBERS[what], default)
+        elif what == "string":
+            default.encode()
+        elif what in {"bytes", "fixed"}:
+            size = len(default.encode("latin-1"))
+            return what == "bytes" or size == given["size"]
+    except (AttributeError, OverflowError, TypeError, ValueError, struct.error):
+        return False
+    return type(default) in _TAKEN[what]
 
 
 def _unreadable_union(union: list[Any]) -> Iterator[str]:

@@ -110,6 +110,14 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
         """The schemas, and the settings that decide what lands of an event."""
         return {**super().function_options, **self.event_options}
 
+    def struct(self) -> StructType:
+        """The fields of an event; before and after have the same."""
+        struct = super().struct()
+        if struct["before"].dataType != struct["after"].dataType:
+            msg = "the reader schema of Debezium's events: the columns of before and after have different types"
+            raise ConfigurationError(msg)
+        return struct
+
     def row_struct(self) -> StructType:
         """The columns of the row."""
         return cast("StructType", self.struct()["after"].dataType)

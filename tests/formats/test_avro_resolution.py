@@ -14,7 +14,9 @@ from fastavro.schema import SchemaParseException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.registered import SchemaBook
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 from tests.formats.library import decoded
@@ -87,6 +89,7 @@ _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
         (("x", _decimal(9, 2)), ("x", "bytes")),
         (("x", _decimal(9, 2)), ("x", _decimal(12, 2))),
         (("x", _decimal(12, 2)), ("x", _decimal(9, 2))),
+        (("x", _decimal(9, 2, "string")), ("x", "string")),
         (("x", _AB), ("x", {**_AB, "symbols": ["A"]})),
         (
             ("x", [_record(("a", "int"), name="I"), _record(("a", "int"), name="K")]),
@@ -134,7 +137,9 @@ def test_schemas_that_can_be_read(jvm, writer, reader):
         (("x", _record(("a", "int"), name="I")), ("x", _record(("a", "string"), name="I")), "x.a: int"),
         (("x", _record(("a", "int"), name="I")), ("x", _record(("a", "int"), name="J")), "x: the record I is not the"),
         (("x", ["null", "bytes"]), ("x", {**_AB, "default": "B"}), "x: bytes can't be read as enum"),
-        (("y", "int"), ("x", _AB, {"default": "C"}), "x: the reader's default does not fit its type"),
+        (("y", "int"), ("x", _decimal(2, 0), {"default": "\1\0"}), "x: the reader's default has more digits than"),
+        (("y", "int"), ("x", _decimal(2, 0), {"default": ""}), "x: the reader's default has no bytes"),
+        (("y", "int"), ("x", _MILLIS, {"default": 2**62}), "x: the reader's default is beyond the range of TIMESTAMP"),
     ],
     ids=lambda field: json.dumps(field[1:])[:60] if isinstance(field, tuple) else None,
 )
@@ -406,6 +411,47 @@ def test_what_only_the_writer_has_may_contain_itself(jvm):
     writer = _record(("tree", _NODE), ("id", "int"))
     ((found),) = _read(jvm, writer, _record(("id", "int")), [b"\2\2\2\0" + _number(7)])
     assert found == {"row": {"id": 7}, "problem": None}
+
+
+def test_a_null_is_a_fields_default_whatever_the_unions_first_branch(jvm):
+    array, mapped = {"type": "array", "items": "int"}, {"type": "map", "values": "int"}
+    inner = _record(("p", "int", {"default": 1}), name="I")
+    branches = [[array, "null"], [mapped, "null"], [inner, "null"], ["int", array, "null"], ["null", array]]
+    nulls = [(f"x{number}", each, {"default": None}) for number, each in enumerate(branches)]
+    reader = _record(*nulls, ("y", ["null", array], {"default": [1]}))
+    ((found),) = _read(jvm, _record(("a", "int")), reader, [b"\2"])
+    assert found == {"row": {**dict.fromkeys(f"x{number}" for number in range(5)), "y": [1]}, "problem": None}
+
+
+@pytest.mark.parametrize("order", ["upwards", 5])
+def test_a_schema_that_avros_library_fails_for_rejects_its_records(jvm, order):
+    ((found),) = _read(jvm, _record(("x", "int", {"order": order})), _record(("x", "int")), [b"\2"])
+    assert found["row"] is None
+    assert found["problem"].startswith("schema 1: invalid Avro schema: ")
+
+
+@pytest.mark.parametrize("kind", ["long", _MILLIS, _MICROS, _logical("long", "local-timestamp-millis")], ids=json.dumps)
+def test_a_time_of_debezium_is_not_taken_for_another_unit(jvm, kind):
+    row = _record(("id", "int"), name="Value")
+    fields = [("before", ["null", row]), ("after", ["null", "Value"]), ("op", "string"), ("ts_ms", ["null", kind])]
+    form = DebeziumAvroFormat(_record(*fields), registry="registry", metadata=["ingestion_timestamp"]).model_copy()
+    written = _record(*fields[:3], ("ts_ms", ["null", "long"]))
+    form._book = SchemaBook(None, {"0000000001": RegisteredSchema(1, "AVRO", json.dumps(written))})
+    start = b"\x00\x00\x00\x00\x01\0\2\2\2c"
+    found, none = decoded(jvm, form, [start + b"\2" + _number(2_000), start + b"\0"])
+    assert none["problem"] is None
+    assert none["about"]["ingestion_timestamp"] is None
+    if kind == "long":
+        assert found["about"]["ingestion_timestamp"].endswith(":02")
+    else:
+        assert (found["row"], found["problem"]) == (None, "ts_ms does not fit ingestion_timestamp")
+
+
+def test_events_of_debezium_have_one_type_of_row():
+    rows = [_record(("id", kind), name=f"Value{kind}") for kind in ("int", "long")]
+    fields = [("before", ["null", rows[0]]), ("after", ["null", rows[1]]), ("op", "string")]
+    with pytest.raises(ConfigurationError, match="the columns of before and after have different types"):
+        DebeziumAvroFormat(_record(*fields)).struct()
 
 
 def test_decimals_keep_their_digits(jvm):

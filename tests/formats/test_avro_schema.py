@@ -83,17 +83,82 @@ def test_invalid_schemas(text):
         (_record(("a", "null")), "always null"),
         (_record(("a", {"type": "array", "items": "null"})), "always null"),
         (_record(("a", ["null"])), "always null"),
+        ("null", "always null"),
+        ([], "always null"),
         (_record(("a", "int"), ("A", "int")), "A twice"),
         (
             _record(("a", ["null", _record(("x", "int"), name="one.I"), _record(("x", "int"), name="two.I")])),
             "member_I",
         ),
     ],
-    ids=["itself", "in an array", "empty", "empty inside", "decimal", "null", "nulls", "only null", "case", "members"],
+    ids=[
+        "itself",
+        "in an array",
+        "empty",
+        "empty inside",
+        "decimal",
+        "null",
+        "nulls",
+        "only null",
+        "root",
+        "nothing",
+        "case",
+        "members",
+    ],
 )
 def test_schemas_without_columns(schema, named):
     with pytest.raises(ConfigurationError, match=named):
         _schema(schema).check_columns("the schema")
+
+
+_ARRAY, _ENUM = {"type": "array", "items": "int"}, {"type": "enum", "name": "E", "symbols": ["A"]}
+_FIXED, _INNER = (
+    {"type": "fixed", "name": "F", "size": 2},
+    _record(("p", "int"), ("q", "int", {"default": 0}), name="I"),
+)
+
+
+@pytest.mark.parametrize(
+    ("avro_type", "good", "bad"),
+    [
+        ("int", [-(2**31), 0], [2**31, True]),
+        ("long", [2**63 - 1], [2**63]),
+        ("float", [1, 3.4e38, "NaN"], [1e39]),
+        ("double", [1e308, 2**100], ["x"]),
+        ("string", ["", "é"], ["\ud800"]),
+        ("bytes", ["", "ÿ"], ["Ł"]),
+        (_FIXED, ["ab"], ["a", "abc", "Łb"]),
+        (_ENUM, ["A"], ["B"]),
+        (_ARRAY, [[], [1]], [[2**31]]),
+        ({"type": "map", "values": "int"}, [{}], [{"a": 2**31}]),
+        (_INNER, [{"p": 1}, {"p": 1, "q": 2}], [{}, {"p": 2**31}]),
+        (_record(("a", [_ARRAY, "null"]), name="J"), [{"a": [1]}], [{"a": None}]),
+        (["null", "int"], [None, 1], [2**31]),
+        ([_ARRAY, "null"], [None, []], [{}, "x"]),
+        (["int", "long"], [1], [2**31]),
+        (["bytes", "string"], ["a"], ["Ł"]),
+        (["int", "string", _ENUM], [1, "B"], [1.5, []]),
+    ],
+    ids=lambda each: json.dumps(each)[:40],
+)
+def test_defaults_that_avros_library_would_change_are_refused(avro_type, good, bad):
+    for default in good:
+        _schema(_record(("x", avro_type, {"default": default}))).check_columns("the schema")
+    for default in bad:
+        # fastavro looks at some of them, too.
+        with pytest.raises(ConfigurationError, match=r"the default of x in the record Order|Default value <"):
+            _schema(_record(("x", avro_type, {"default": default}))).check_columns("the schema")
+
+
+@pytest.mark.parametrize("levels", [90, 480, 5_000])
+def test_a_schema_of_many_levels_is_read_or_refused(levels):
+    opening = "".join(f'{{"type":"record","name":"R{n}","fields":[{{"name":"x","type":' for n in range(levels))
+    text = f'{opening}"int"{"}]}" * levels}'
+    if levels == 90:
+        assert AvroSchema.of(text).text == text.replace(" ", "")
+        return
+    with pytest.raises(ConfigurationError, match="invalid Avro schema: it is nested more than"):
+        AvroSchema.of(text)
 
 
 def test_comments_are_the_docs_of_fields():

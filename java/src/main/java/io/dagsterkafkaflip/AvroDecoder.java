@@ -1,6 +1,5 @@
 package io.dagsterkafkaflip;
 
-import org.apache.avro.AvroRuntimeException;
 import org.apache.avro.NameValidator;
 import org.apache.avro.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -59,7 +58,8 @@ final class AvroDecoder implements Decoder {
     } catch (Misfit misfit) {
       String why = shown + " can't be read as the reader schema: " + misfit.getMessage();
       return new Written(prefix, name, null, why);
-    } catch (AvroRuntimeException error) {
+    } catch (RuntimeException error) {
+      // Avro has no class of its own for some, such as a field's unknown order.
       return new Written(prefix, name, null, prefix + "invalid Avro schema: " + error.getMessage());
     }
   }

@@ -1,13 +1,14 @@
 package io.dagsterkafkaflip;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.stream.Stream;
+import org.apache.avro.AvroRuntimeException;
+import org.apache.avro.JsonProperties;
 import org.apache.avro.Schema;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -159,26 +160,21 @@ final class AvroResolution {
     AvroReader[] readers = new AvroReader[written.size()];
     String[] paths = new String[written.size()];
     int[] places = nowhere(written.size());
-    Map<String, Integer> numbers = new HashMap<>();
     for (Schema.Field field : written) {
-      numbers.put(field.name(), field.pos());
       readers[field.pos()] = skipped(field.schema());
       paths[field.pos()] = inside(path, field.name());
     }
-    Set<String> names = new HashSet<>();
-    reader.getFields().forEach(field -> names.add(field.name()));
     Object[] defaults = new Object[reader.getFields().size()];
     for (Schema.Field field : reader.getFields()) {
       String inner = inside(path, field.name());
       DataType type = target.fields()[field.pos()].dataType();
       // A name comes before all aliases, and a field is read once.
-      List<String> found = new ArrayList<>(List.of(field.name()));
-      if (!numbers.containsKey(field.name())) {
-        found.clear();
-        found.addAll(field.aliases());
-        found.removeIf(each -> !numbers.containsKey(each) || names.contains(each));
-      }
-      if (found.size() > 1 || found.size() == 1 && places[numbers.get(found.get(0))] >= 0) {
+      Stream<String> names =
+          writer.getField(field.name()) != null
+              ? Stream.of(field.name())
+              : field.aliases().stream().filter(each -> reader.getField(each) == null);
+      List<Schema.Field> found = names.map(writer::getField).filter(Objects::nonNull).toList();
+      if (found.size() > 1 || found.size() == 1 && places[found.get(0).pos()] >= 0) {
         throw mismatch(
             inner, "by the aliases, several fields would be read as one, or one as several");
       }
@@ -186,8 +182,8 @@ final class AvroResolution {
         defaults[field.pos()] = defaultOf(field, type, inner);
         continue;
       }
-      int number = numbers.get(found.get(0));
-      readers[number] = of(written.get(number).schema(), field.schema(), type, inner);
+      int number = found.get(0).pos();
+      readers[number] = of(found.get(0).schema(), field.schema(), type, inner);
       paths[number] = inner;
       places[number] = field.pos();
     }
@@ -233,11 +229,24 @@ final class AvroResolution {
     if (!field.hasDefaultValue()) {
       throw mismatch(path, "the writer lacks this field, and the reader has no default for it");
     }
-    AvroInput input = AvroValues.defaultOf(field);
-    if (input == null) {
-      throw mismatch(path, "the reader's default does not fit its type");
+    if (isNull(field)) {
+      return null;
     }
-    return of(field.schema(), field.schema(), type, path).read(input);
+    try {
+      return of(field.schema(), field.schema(), type, path).read(AvroValues.defaultOf(field));
+    } catch (AvroInput.Unplaced unplaced) {
+      throw mismatch(path, "the reader's default " + unplaced.getMessage());
+    }
+  }
+
+  /** Whether a field's default is null, of which Avro may make an array, a map or a record. */
+  private static boolean isNull(Schema.Field field) {
+    try {
+      return field.defaultVal() == JsonProperties.NULL_VALUE;
+    } catch (AvroRuntimeException error) {
+      // Such as of a default that is an array, where the union's first branch is none.
+      return false;
+    }
   }
 
   private static String inside(String path, String name) {
@@ -272,11 +281,7 @@ final class AvroResolution {
   private static void checkLogical(Schema writer, Schema reader, String path) throws Misfit {
     String written = logical(writer);
     String read = logical(reader);
-    boolean isDecimal = (written + read).contains("decimal");
-    boolean isText =
-        writer.getType() == Schema.Type.STRING || reader.getType() == Schema.Type.STRING;
-    if (isDecimal && isText) {
-      // As bytes it can.
+    if ((written + read).contains("decimal") && writer.getType() != reader.getType()) {
       throw mismatch(path, shown(writer) + " can't be read as " + shown(reader));
     }
     if (written != null && read != null && !areSame(written, read)) {

@@ -2,10 +2,10 @@ package io.dagsterkafkaflip;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
-import org.apache.avro.AvroRuntimeException;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericDatumWriter;
@@ -162,7 +162,7 @@ final class AvroValues {
     };
   }
 
-  /** A field's default in Avro's encoding; null if it does not fit its type. */
+  /** A field's default in Avro's encoding. Python has looked at whether it fits. */
   static AvroInput defaultOf(Schema.Field field) {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     BinaryEncoder encoder = EncoderFactory.get().binaryEncoder(bytes, null);
@@ -170,8 +170,8 @@ final class AvroValues {
       Object value = GenericData.get().getDefaultValue(field);
       new GenericDatumWriter<>(field.schema()).write(value, encoder);
       encoder.flush();
-    } catch (AvroRuntimeException | ClassCastException | IOException error) {
-      return null;
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
     }
     AvroInput input = new AvroInput();
     input.open(bytes.toByteArray(), 0);

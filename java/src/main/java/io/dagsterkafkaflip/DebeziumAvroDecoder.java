@@ -7,6 +7,7 @@ import java.util.function.Function;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DatetimeType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -38,11 +39,7 @@ final class DebeziumAvroDecoder implements Decoder {
   }
 
   private static StructType rowOf(StructType declared) {
-    DataType after = declared.apply("after").dataType();
-    if (!after.equals(declared.apply("before").dataType())) {
-      throw new IllegalArgumentException("the types of before and after differ");
-    }
-    return (StructType) after;
+    return (StructType) declared.apply("after").dataType();
   }
 
   @Override
@@ -94,6 +91,9 @@ final class DebeziumAvroDecoder implements Decoder {
 
   private static Object field(InternalRow row, StructType type, String name) {
     scala.Option<Object> place = type.getFieldIndex(name);
-    return place.isEmpty() ? null : row.get((Integer) place.get(), null);
+    Object value = place.isEmpty() ? null : row.get((Integer) place.get(), null);
+    // Else its number would be taken for milliseconds. A row fits no metadata.
+    boolean isTime = value != null && type.apply(name).dataType() instanceof DatetimeType;
+    return isTime ? Types.row(value) : value;
   }
 }
