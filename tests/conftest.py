@@ -35,7 +35,7 @@ os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 os.environ["PYSPARK_SUBMIT_ARGS"] = QUICK_JVM
 
 # How long an example takes depends on what else the machine does, and says nothing about what is tested.
-hypothesis.settings.register_profile("no-clock", deadline=None)
+hypothesis.settings.register_profile("no-clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("no-clock")
 
 # Started in the background by a shell, tests would ignore what a terminal sends, and so would all that they start.

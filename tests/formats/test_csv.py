@@ -314,7 +314,7 @@ _TYPED = st.tuples(
     st.none() | _TEXT,
 )
 # A batch is one example, because a Spark job takes longer than many rows.
-_LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+_LARGE = [HealthCheck.data_too_large, HealthCheck.large_base_example]
 _SCHEMA = "s STRING, n BIGINT, m DECIMAL(12,2), x DOUBLE, b BOOLEAN, d DATE, t TIMESTAMP_NTZ, o STRING"
 
 

@@ -22,7 +22,7 @@ from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, Registered
 pytestmark = pytest.mark.spark
 
 # Many values in few examples: an example is three queries, and a value only a row of them.
-_LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+_LARGE = [HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 SCHEMA = {
     "type": "object",

@@ -9,7 +9,7 @@ from decimal import Context, Decimal, InvalidOperation
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.formats.decode import Decoder
@@ -19,7 +19,7 @@ from tests.formats.test_debezium import records
 
 pytestmark = pytest.mark.spark
 
-_FEW = settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = settings(max_examples=2, deadline=None)
 _RANDOM = st.integers(0, 2**32).map(random.Random)
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 

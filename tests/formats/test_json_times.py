@@ -27,7 +27,7 @@ _SOME_SECONDS = st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**14), 10**14
 @settings(
     max_examples=5,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    suppress_health_check=[HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 @given(values=st.lists(_SOME_DAY | _SOME_TIME | _SOME_SECONDS, min_size=300, max_size=300))
 def test_values_neither_depend_on_the_day_of_the_run_nor_overflow(spark, values):

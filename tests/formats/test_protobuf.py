@@ -33,7 +33,7 @@ from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 spark_test = pytest.mark.spark
 
 # Many messages in few examples: an example is a query, and a message only a row of it.
-_LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+_LARGE = [HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 ALL = """
 syntax = "proto3";
