@@ -67,6 +67,12 @@ _SAMPLED_SPLITS = 32
 # Kafka's default for the largest record batch of a topic (message.max.bytes).
 _LARGE_RECORD = 1024 * 1024
 
+# Only a run that ends well has asked whether its last batch came from the log that was planned.
+_MAY_BE_DOUBLED = (
+    "If the run before was killed or failed just after a commit, that commit may hold new records already: these are "
+    "then doubled."
+)
+
 
 class KafkaSourceEnumerator(SplitEnumerator):
     """Turns a source and a state into splits.
@@ -275,13 +281,16 @@ class KafkaSourceEnumerator(SplitEnumerator):
         try:
             check_cluster(state, cluster_id)
         except ClusterChangedError as error:
-            continuation = "The run read every log of the new cluster from its beginning."
+            continuation = f"The run read every log of the new cluster from its beginning. {_MAY_BE_DOUBLED}"
             return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, continuation)], {}
         recreated = recreated_topics(state, topics, self._source.subscription)
         state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic not in recreated})
         if TopicRecreatedError not in tolerated:
             return state, [], recreated
-        continuation = "The run read the new topic from its beginning; unread records of the old topic are lost."
+        continuation = (
+            "The run read the new topic from its beginning; unread records of the old topic are lost. "
+            f"{_MAY_BE_DOUBLED}"
+        )
         return state, [incident_of(error, continuation, lost_offsets=None) for error in recreated.values()], {}
 
     def _starts(

@@ -41,6 +41,7 @@ _RESTORE = re.compile(r"RESTORE (?:the table|it|TABLE \S+) (?:to version|TO VERS
 _START = re.compile(r"start set to (offsets:\{.*?\}\}|earliest|latest)")
 _SET = re.compile(r"dagster-kafka-flip (position set .*? --reason <why>)")
 _FIRST_CHECK = "first check whether"
+_MAY_BE_DOUBLED = "these are then doubled"
 _READS_AGAIN = "reads again what the table has"
 _TOLERABLE = (
     RetentionOvertookPositionError,
@@ -208,6 +209,9 @@ class Story:
         finally:
             self._open -= 1
         note(f"run {self._runs} ends with {len(result.batches)} batches")
+        stream.may_double = stream.may_double or (
+            before and any(_MAY_BE_DOUBLED in incident.message for incident in result.incidents)
+        )
         stream.is_in_doubt = self._has_faults
         stream.known = result.known
         stream.reports += [incident.error for incident in result.incidents]

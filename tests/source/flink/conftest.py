@@ -61,9 +61,10 @@ def cluster(connection) -> KafkaCluster:
 def enumerator_of(cluster, connection: KafkaConnection) -> Callable[..., KafkaSourceEnumerator]:
     """Makes the enumerator of a builder's source."""
 
-    def make(builder, state=None, *, parallelism=2):
+    def make(builder, state=None, *, parallelism=2, tolerated=frozenset()):
         source = builder.set_connection(connection).build()
-        return KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(parallelism), state)
+        context = SplitEnumeratorContext(parallelism, tolerated=tolerated)
+        return KafkaSourceEnumerator(source, cluster, context, state)
 
     return make
 
