@@ -10,6 +10,9 @@ from tests.simulation.story import Story, play
 _SEEDS = 3000
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
+# Meets what few seeds do: a run planned before another one made the table, whose rows a RESTORE then undid.
+_PLANNED_BEFORE_THE_TABLE = 21798
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, _SEEDS, 500))
@@ -17,12 +20,6 @@ def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first):
     for seed in range(first, first + 500):
         found = play(seed)
         assert found is None, "\n".join((*found[1], f"make simulate SEED={seed}: {found[0]}"))
-
-
-@pytest.mark.parametrize("seed", [990, 11884], ids=["planned before the table was made", "planned again"])
-def test_a_run_begins_where_a_restore_has_undone_the_begin_of_another_one(seed):
-    """What these seeds have found; a change to the stories gives them other ones."""
-    assert play(seed) is None
 
 
 def test_a_seed_tells_the_same_story_each_time():
@@ -37,4 +34,5 @@ def test_a_seed_tells_the_same_story_each_time():
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_of_the_product_is_found(name, monkeypatch):
     MUTANTS[name](monkeypatch)
-    assert any(play(seed) is not None for seed in range(_MOST_SEEDS_OF_A_MUTANT))
+    seeds = (_PLANNED_BEFORE_THE_TABLE, *range(_MOST_SEEDS_OF_A_MUTANT))
+    assert any(play(seed) is not None for seed in seeds)
