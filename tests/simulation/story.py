@@ -189,6 +189,7 @@ class Story:
         session: Any = self.session
         self._open += 1
         before, stream.is_in_doubt = stream.is_in_doubt, True
+        mixed = self._mixed(stream, None) if stream.target.table in self.world.tables else None
         try:
             result = ingest(
                 source,
@@ -210,7 +211,7 @@ class Story:
             self._open -= 1
         note(f"run {self._runs} ends with {len(result.batches)} batches")
         stream.may_double = stream.may_double or (
-            before and any(_MAY_BE_DOUBLED in incident.message for incident in result.incidents)
+            mixed is not None and any(_MAY_BE_DOUBLED in incident.message for incident in result.incidents)
         )
         stream.is_in_doubt = self._has_faults
         stream.known = result.known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation import story
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.story import Story, play
 
@@ -24,9 +25,9 @@ def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first):
 
 def test_a_seed_tells_the_same_story_each_time():
     stories = [Story(seed) for seed in (7, 7)]
-    for story in stories:
-        story.play()
-    one, other = (story.schedule for story in stories)
+    for each in stories:
+        each.play()
+    one, other = (each.schedule for each in stories)
     assert one == other
 
 
@@ -34,5 +35,7 @@ def test_a_seed_tells_the_same_story_each_time():
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_of_the_product_is_found(name, monkeypatch):
     MUTANTS[name](monkeypatch)
+    # The product needs this excuse in none of these seeds.
+    monkeypatch.setattr(story, "_MAY_BE_DOUBLED", "what no message says")
     seeds = (_PLANNED_BEFORE_THE_TABLE, *range(_MOST_SEEDS_OF_A_MUTANT))
     assert any(play(seed) is not None for seed in seeds)
