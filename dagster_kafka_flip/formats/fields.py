@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.settings.names import counted, first_few
@@ -119,23 +118,6 @@ class Seen:
     names: Sequence[str]
     bits: Sequence[Column]
     undeclared: Column | None
-
-    @classmethod
-    def of(cls, fields: Sequence[tuple[str, Column]], undeclared: Column | None) -> Seen:
-        """The same of declared fields as columns, null where a record doesn't have them."""
-        from pyspark.sql import functions as f
-
-        bits = [
-            reduce(
-                lambda one, other: one.bitwiseOR(other),
-                (
-                    f.when(column.isNotNull(), 1 << bit).otherwise(0).cast("bigint")
-                    for bit, (_, column) in enumerate(fields[first : first + FIELDS_PER_NUMBER])
-                ),
-            )
-            for first in range(0, len(fields), FIELDS_PER_NUMBER)
-        ]
-        return cls([name for name, _ in fields], bits, undeclared)
 
 
 class FieldWatch:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dagster_kafka_flip.formats.fields import Seen
 from dagster_kafka_flip.settings.base import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
+
+    from dagster_kafka_flip.formats.fields import Seen
 
 OnError = Literal["fail", "null"]
 
@@ -68,7 +69,7 @@ class Format(Settings, ABC):
     @property
     def declares_fields(self) -> bool:
         """Whether the format declares fields, which records may lack."""
-        return type(self).seen is not Format.seen or type(self).fields is not Format.fields
+        return type(self).seen is not Format.seen
 
     def seen(self, data: Column, parsed: Column) -> Seen | None:
         """Which fields a record has; None for a format without fields.
@@ -77,17 +78,7 @@ class Format(Settings, ABC):
             data: The binary column.
             parsed: What `parse` gave.
         """
-        fields = self.fields(self.row(parsed))
-        return Seen.of(fields, self.undeclared(data)) if fields else None
-
-    def fields(self, parsed: Column) -> list[tuple[str, Column]]:
-        """Declared fields, null where a record lacks them; empty for a format without fields."""
-        del parsed
-        return []
-
-    def undeclared(self, data: Column) -> Column | None:
-        """Names of undeclared fields, as an array of strings; None if unknown."""
-        del data
+        del data, parsed
         return None
 
     def comments(self) -> Mapping[str, str]:
