@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, RecordSearch, TopicPartition
+from tests.kafka_topic import Kafka
 from tests.source.flink.logs import until
 
 pytestmark = pytest.mark.kafka
@@ -35,14 +38,6 @@ print(cluster.committed_offsets([TopicPartition("t", number) for number in range
 """
 
 
-@pytest.fixture
-def hasty(connection):
-    """A client that waits for nobody."""
-    cluster = KafkaCluster(connection)
-    cluster.request_timeout = 0.001
-    return cluster
-
-
 def test_a_group_can_be_asked_for_on_a_broker_that_never_had_one(tmp_path):
     with LocalBroker(tmp_path / "broker") as local:
         # The first question makes __consumer_offsets; while it is being made, the admin client's request ended the
@@ -57,24 +52,33 @@ def test_a_group_can_be_asked_for_on_a_broker_that_never_had_one(tmp_path):
     assert (asked.returncode, asked.stdout.strip()) == (0, "{}"), asked.stderr
 
 
-def test_a_timeout_does_not_mean_that_there_are_no_records(kafka, hasty, topic):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * 3)
-    tp = TopicPartition(topic, 0)
-    with pytest.raises(ClusterUnreachableError, match=rf"single records \({tp}\)"):
-        hasty.search_records([RecordSearch(tp, 1, 2, 0)], "read_committed")
-    with pytest.raises(ClusterUnreachableError, match="did not send a sample of records from offset 0"):
-        hasty.sample([KafkaPartitionSplit(tp, 0, 3)], "read_committed")
-
-
-def test_a_size_that_is_not_known_is_taken_to_be_large_and_not_to_be_no_limit(kafka, connection, hasty, topic):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * 3)
-    source = KafkaSource(topics=(topic,))
-    cluster = KafkaCluster(connection)
-    plan = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext()).start()
-    unknown = KafkaSourceEnumerator(source, hasty, SplitEnumeratorContext())
-    assert unknown.estimate_record_bytes(plan) == 1024 * 1024
+def test_a_broker_that_falls_silent_does_not_mean_that_there_are_no_records(tmp_path):
+    tp = TopicPartition("t", 0)
+    split = KafkaPartitionSplit(tp, 0, 3)
+    with (
+        LocalBroker(tmp_path / "broker") as local,
+        contextlib.closing(Kafka(local.bootstrap_servers)) as kafka,
+        contextlib.closing(KafkaCluster(KafkaConnection(bootstrap_servers=local.bootstrap_servers))) as cluster,
+    ):
+        kafka.create("t")
+        kafka.produce("t", [(None, "x")] * 3)
+        enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
+        plan = enumerator.start()
+        status = local.status()
+        assert status is not None
+        cluster.request_timeout = 0.2
+        os.kill(status.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterUnreachableError, match=r"single records \(t-0\)"):
+                cluster.search_records([RecordSearch(tp, 1, 2, 0)], "read_committed")
+            with pytest.raises(ClusterUnreachableError, match="did not send a sample of records from offset 0"):
+                cluster.sample([split], "read_committed")
+            with pytest.raises(ClusterUnreachableError, match=r"Kafka at .* did not return records \("):
+                list(cluster.records([split], "read_committed"))
+            # What is not known is taken to be large, and not to be no limit.
+            assert enumerator.estimate_record_bytes(plan) == 1024 * 1024
+        finally:
+            os.kill(status.pid, signal.SIGCONT)
 
 
 def test_a_record_behind_a_long_hole_is_found_by_the_sample(kafka, connection, topic):
@@ -88,7 +92,7 @@ def test_a_record_behind_a_long_hole_is_found_by_the_sample(kafka, connection, t
     assert (sample.records > 0, sample.bytes / sample.records) == (True, 5)
 
 
-def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, connection, hasty, topic):
+def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, connection, topic):
     kafka.create(topic, 2)
     kafka.produce(topic, [("k", "0"), (None, None)], timestamp=5, headers=[("h", b"1"), ("e", None)])
     # A record, a marker, an aborted record, a marker: offsets 2 to 5.
@@ -116,8 +120,6 @@ def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, co
             "offset 3",
         ):
             list(cluster.records([KafkaPartitionSplit(second, 0, 3)], "read_committed"))
-    with pytest.raises(ClusterUnreachableError, match=r"Kafka at .* did not return records \("):
-        list(hasty.records([KafkaPartitionSplit(first, 0, 2)], "read_committed"))
 
 
 def test_an_error_from_before_an_answer_is_not_given_as_the_cause_of_a_later_one(broker):
