@@ -149,7 +149,7 @@ class TableChecks:
                 yield self._no_table(name, instance)
             return
         if NO_GAP in names:
-            found = self._no_gap(continuity(commits, target.stream, table.restored_versions))
+            found = self._no_gap(continuity(commits, target.stream))
             yield self._at(commits, NO_GAP, found)
         if NO_DUPLICATE in names:
             yield self._at(commits, NO_DUPLICATE, self._no_duplicate(table, commits))

@@ -149,6 +149,4 @@ def _reports(
             )
             raise TableError(msg)
         names = streams_of(history) if stream is None else (stream,)
-        return history, [
-            report_position(history, name, str(target), commits, table.restored_versions) for name in names
-        ]
+        return history, [report_position(history, name, str(target), commits) for name in names]

@@ -133,7 +133,7 @@ def plan_move(
     last = table.last_document(history)
     fence, before = newest, None if last is None else last[1].state
     try:
-        anchor = find_anchor(history, target.stream, str(target), restored=table.restored_versions)
+        anchor = find_anchor(history, target.stream, str(target))
     except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
         # The newest version is above the anchor of any running ingestion.
         problem = error

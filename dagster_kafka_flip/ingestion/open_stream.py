@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.commit import Commit, Committed
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import RestoredVersions
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -335,7 +334,7 @@ def find_unreported(
     reported = reported if reported <= anchor.table_version else -1
     if anchor.state is None or anchor.version <= reported:
         return None
-    found = unreported_commits(table.newest_commits(), target.stream, reported, table.restored_versions)
+    found = unreported_commits(table.newest_commits(), target.stream, reported)
     if found is not None:
         # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
         one = found.commits == 1
@@ -354,19 +353,16 @@ def find_unreported(
     return found
 
 
-def unreported_commits(
-    commits: Iterable[Commit], stream: str, reported: int, restored: RestoredVersions
-) -> Unreported | None:
+def unreported_commits(commits: Iterable[Commit], stream: str, reported: int) -> Unreported | None:
     """Summarizes the stream's commits after the last reported one; None if there are none.
 
     Args:
         commits: The table's commits, newest first.
         stream: Id of the stream.
         reported: The table's version up to which commits were reported.
-        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
     # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
-    fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits, restored))
+    fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits))
     # Excludes manual moves, whose result the user has already seen.
     own = [(commit, document) for commit, document in documented(fresh, stream) if document.reason is None]
     if not own:

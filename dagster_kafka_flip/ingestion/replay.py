@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.table.commit import Commit, Committed
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import RestoredVersions
 
 _logger = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ def replay(
     other = DeltaTable(spark, target)
     # Before reading the history, so that a concurrent replay is either found there or fenced out.
     anchor = other.anchor()
-    done = _done_before(other.history() or (), replays, other.restored_versions)
+    done = _done_before(other.history() or (), replays)
     if done is not None:
         return Replayed(done, None)
 
@@ -181,11 +180,9 @@ def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: in
     raise PositionLostError(msg)
 
 
-def _done_before(
-    history: Sequence[Commit], replays: TableVersion, restored: RestoredVersions | None = None
-) -> int | None:
+def _done_before(history: Sequence[Commit], replays: TableVersion) -> int | None:
     """The version with the records; ignores versions that a RESTORE undid."""
-    for commit, is_undone in with_undone(history, restored):
+    for commit, is_undone in with_undone(history):
         document = None if is_undone else commit.document()
         if document is not None and document.replays is not None:
             known = document.replays

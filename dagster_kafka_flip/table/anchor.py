@@ -5,7 +5,6 @@ Pure functions on commits. Section 6 of docs/architecture.md has the rules.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,17 +21,16 @@ from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.commit import Effect, brings_rows, effect_of
 from dagster_kafka_flip.table.commit_chain import moves
-from dagster_kafka_flip.table.history import check_between, documented, page_with
+from dagster_kafka_flip.table.history import check_between, check_restore, documented, page_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import TypeAlias
 
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument, RoutedBatch, WindowsDocument
-    from dagster_kafka_flip.table.history import RestoredVersions
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,6 @@ def find_anchor(
     table: str,
     tolerated: Collection[type[KafkaFlipError]] = (),
     *,
-    restored: RestoredVersions | None = None,
     expired: Callable[[int, int], Anchor] | None = None,
     has_rows: HasRows | None = None,
 ) -> Anchor:
@@ -103,8 +100,6 @@ def find_anchor(
         stream: Id of the stream.
         table: The table's name, for messages.
         tolerated: Which of ForeignRowsError and TableReplacedError don't stop the walk.
-        restored: Returns the versions that a RESTORE to a timestamp may have restored, given all earlier commits,
-            newest first; includes the actual one unless empty. Default: empty.
         expired: Returns the position from a record if history no longer has it and shows no deletion, given the oldest
             and the newest version. Default: raises PositionLostError.
         has_rows: Whether the table has rows; only called for a stream without a commit if history has no row counts.
@@ -116,9 +111,10 @@ def find_anchor(
         TableChangedError: The table was restored or replaced while the stream's last commit, or a repair, was
             being written.
         WindowsChangedError: The table is written in windows.
-        PositionLostError: History ends before the position is found, or has an unknown operation.
+        PositionLostError: History ends before the position is found, or has an unknown operation or a RESTORE to a
+            timestamp.
     """
-    return _Walk(stream, table, tolerated, restored, expired, has_rows).run(iter(commits))
+    return _Walk(stream, table, tolerated, expired, has_rows).run(iter(commits))
 
 
 @dataclass
@@ -126,7 +122,6 @@ class _Walk:
     _stream: str
     _table: str
     _tolerated: Collection[type[KafkaFlipError]]
-    _restored: RestoredVersions | None
     _expired: Callable[[int, int], Anchor] | None
     _has_rows: HasRows | None
     _incidents: list[Incident] = field(default_factory=list["Incident"])
@@ -169,9 +164,8 @@ class _Walk:
                 return self._created(commit)
             if (version := commit.restored_version) is not None:
                 self._go_on_at(version, commit)
-            elif effect is Effect.RESTORES:
-                return self._restored_to_a_time(commit, tuple(commits))
             else:
+                check_restore(commit, self._table)
                 self._pass_over(commit, effect)
         if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
             # What the history still has of other streams counts for a recorded position, too.
@@ -232,44 +226,6 @@ class _Walk:
         self._restore = self._restore or restore
         self._visible_up_to = version
         self._rows_since = None
-
-    def _restored_to_a_time(self, restore: Commit, older: Sequence[Commit]) -> Anchor:
-        """Continues at every version that may have been restored; the exact one does not matter if all agree."""
-        what = (
-            f"version {restore.version} of the table {self._table} is a RESTORE to a timestamp "
-            f"({restore.parameters.get('timestamp')})"
-        )
-        way_out = "Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
-        versions = () if self._restored is None else self._restored(restore, older)
-        outcomes = [(version, copy.copy(self).fork(version, restore, older)) for version in versions]
-        found = [(version, outcome) for version, outcome in outcomes if isinstance(outcome, Anchor)]
-        failures = [outcome for _, outcome in outcomes if isinstance(outcome, KafkaFlipError)]
-        if failures and not found:
-            raise failures[0]
-        if not found:
-            msg = f"{what}, and history does not record to which version. {way_out}"
-            raise PositionLostError(msg)
-        (version, anchor), *others = found
-        if failures or any(other.state != anchor.state for _, other in others):
-            different = [other for other, another in others if another.state != anchor.state]
-            msg = (
-                f"{what}, and its files match more than one version, including "
-                f"{version}{f' and {different[0]}' if different else ''}, in which the stream {self._stream!r} had "
-                f"different positions. {way_out}"
-            )
-            raise PositionLostError(msg)
-        return anchor
-
-    def fork(self, version: int, restore: Commit, older: Sequence[Commit]) -> Anchor | KafkaFlipError:
-        """Result of continuing at a version, on a copy of the walk."""
-        self._incidents = [*self._incidents]
-        self._undone = [*self._undone]
-        self._other_streams = {**self._other_streams}
-        self._go_on_at(version, restore)
-        try:
-            return self.run(iter(older))
-        except KafkaFlipError as failure:
-            return failure
 
     def _add_rows(self, rows: int | None) -> None:
         self._rows_since = None if self._rows_since is None or rows is None else self._rows_since + rows

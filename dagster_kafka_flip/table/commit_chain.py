@@ -1,7 +1,6 @@
 """Checks a stream's commits for gaps: each must begin where the previous one ended.
 
-Pure functions on commits, like `anchor.find_anchor`. That walk stops at the newest commit with a position; this module
-compares all commits.
+Pure functions on commits.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.commit import Effect, effect_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import RestoredVersions
 
 # Tolerated errors after which a run begins elsewhere than at the position, or after deleted rows.
 _MOVING = frozenset(
@@ -102,20 +100,19 @@ class _State:
     breaks: tuple[Break, ...] = ()
 
 
-def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersions | None = None) -> Continuity:
+def continuity(commits: Sequence[Commit], stream: str) -> Continuity:
     """Compares the start of each commit of a stream with the end of the previous one.
 
-    If a RESTORE goes back beyond the oldest commit, the comparison starts again.
+    If a RESTORE goes back beyond the oldest commit, or to a timestamp, the comparison starts again.
 
     Args:
         commits: Consecutive newest commits of the table, newest first.
         stream: Id of the stream.
-        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
     current = _State()
     at: dict[int, _State] = {}
     own = compared = restores = changes = 0
-    for index, commit in reversed(list(enumerate(commits))):
+    for commit in reversed(commits):
         document = commit.document()
         effect = effect_of(commit)
         if document is not None and document.stream == stream:
@@ -127,7 +124,8 @@ def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersion
             pass
         elif effect is Effect.RESTORES:
             restores += 1
-            current = _restored(commit, commits[index + 1 :], at, restored) or _State(breaks=current.breaks)
+            version = commit.restored_version
+            current = _State(breaks=current.breaks) if version is None else at.get(version, _State())
         elif effect is Effect.CHANGES_ROWS:
             changes += 1
         elif effect in {Effect.REPLACES, Effect.UNKNOWN} and current.document is not None:
@@ -143,19 +141,6 @@ def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersion
         restores=restores,
         changes=changes,
     )
-
-
-def _restored(
-    restore: Commit, older: Sequence[Commit], at: dict[int, _State], restored: RestoredVersions | None
-) -> _State | None:
-    """The state that a RESTORE restored; None if unknown."""
-    version = restore.restored_version
-    versions: Collection[int] = () if version is None else (version,)
-    if version is None and restored is not None:
-        versions = restored(restore, older)
-    found = [at.get(each, _State()) for each in versions]
-    # The exact version does not matter if all candidates agree.
-    return found[0] if found and all(each == found[0] for each in found) else None
 
 
 def _compared(before: _State, commit: Commit, document: CommitDocument) -> Iterator[Break]:

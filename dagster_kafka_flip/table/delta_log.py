@@ -6,7 +6,6 @@ import functools
 import json
 import logging
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import TableError
@@ -25,7 +24,7 @@ from dagster_kafka_flip.table.spark_error import (
 from dagster_kafka_flip.table.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -207,9 +206,6 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f
 _TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
 _SCHEMA = "metaData STRUCT<schemaString: STRING>"
 _GENERATED = "delta.generationExpression"
-_FILE = "path: STRING, deletionVector: STRUCT<storageType: STRING, pathOrInlineDv: STRING, offset: INT>"
-
-_FILES = f"add STRUCT<{_FILE}>, remove STRUCT<{_FILE}>"
 
 
 class TransactionLog:
@@ -252,19 +248,6 @@ class TransactionLog:
             TableError: The log can't be read, or is incomplete.
         """
         return self._trying(functools.partial(self._generated_columns, newest))
-
-    def file_changes(self, versions: Iterable[int], writes: Iterable[int]) -> list[FileChange]:
-        """Returns the files that commits added and removed.
-
-        Args:
-            versions: The versions of the commits.
-            writes: Those of them that only add files that they wrote.
-
-        Raises:
-            TableError: The log can't be read, or lacks one of the commits.
-        """
-        paths = [f"{self._readable}/{version:020}.json" for version in versions]
-        return self._trying(functools.partial(self._file_changes, paths, frozenset(writes)))
 
     def _trying(self, read: Callable[[], _T]) -> _T:
         try:
@@ -319,26 +302,6 @@ class TransactionLog:
             raise TableError(msg)
         return [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
 
-    def _file_changes(self, paths: list[str], writes: frozenset[int]) -> list[FileChange]:
-        rows = (
-            self._spark.read.schema(_FILES)
-            .option("mode", "FAILFAST")
-            .json(paths)
-            .where("add.path IS NOT NULL OR remove.path IS NOT NULL")
-            .selectExpr("_metadata.file_name", "add.path IS NOT NULL AS is_added", "coalesce(add, remove) AS file")
-            .selectExpr(
-                "file_name",
-                "is_added",
-                "concat_ws(' ', file.path, file.deletionVector.storageType, file.deletionVector.pathOrInlineDv, "
-                "CAST(file.deletionVector.offset AS STRING)) AS file",
-            )
-        )
-        changes: list[FileChange] = []
-        for row in rows.collect():
-            version = int(row["file_name"][:20])
-            changes.append(FileChange(version, row["file"], row["is_added"], row["is_added"] and version in writes))
-        return changes
-
     def _read(self, names: list[str], schema: str) -> list[DataFrame]:
         reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
         by_format = {
@@ -352,68 +315,3 @@ class TransactionLog:
 
 
 _READ = (".json", ".parquet")
-
-
-# Finds the version that a RESTORE to a timestamp restored, by comparing the table's files.
-#
-# The timestamp is ambiguous: Delta writes it in the JVM's time zone and parses it in the session's, without either
-# zone, and commits get other times when a log is copied.
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """A file that a commit added to a table or removed from it.
-
-    Attributes:
-        version: The commit's version.
-        file: The file and its deletion vector.
-        is_added: Whether it was added.
-        is_new: Whether the commit wrote it, so no earlier version can have it.
-    """
-
-    version: int
-    file: str
-    is_added: bool
-    is_new: bool = False
-
-
-def restored_versions(changes: Iterable[FileChange], restore: int, oldest: int) -> tuple[int, ...]:
-    """Returns the versions before a RESTORE with exactly the files after it, newest first.
-
-    Always includes the restored version. Empty if that version may be older than the known changes.
-
-    Args:
-        changes: File changes of the commits from `oldest` to `restore`.
-        restore: Version of the RESTORE.
-        oldest: The oldest version whose changes are known.
-    """
-    by_version: dict[int, list[FileChange]] = {}
-    # For each file, the state after each commit: present, absent, or unknown (None).
-    courses: dict[str, list[bool | None]] = {}
-    born: set[str] = set()
-    for change in sorted(changes, key=lambda change: change.version):
-        by_version.setdefault(change.version, []).append(change)
-        course = courses.get(change.file)
-        if course is None:
-            # An add can also update the metadata of an existing file.
-            before = None if change.is_added and oldest > 0 and not change.is_new else not change.is_added
-            course = courses[change.file] = [before]
-            if change.is_new:
-                born.add(change.file)
-        course.append(change.is_added)
-    after = {file: course[-1] for file, course in courses.items()}
-    if oldest > 0 and not any(after[file] for file in born):
-        return ()
-    different: set[str] = set()
-    found: list[int] = []
-    for version in range(restore - 1, oldest - 1, -1):
-        for change in by_version.get(version + 1, ()):
-            course = courses[change.file]
-            course.pop()
-            if course[-1] in {None, after[change.file]}:
-                different.discard(change.file)
-            else:
-                different.add(change.file)
-        if not different:
-            found.append(version)
-    return tuple(found)

@@ -15,9 +15,8 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
-from dagster_kafka_flip.table.commit import WRITES, Commit
 from dagster_kafka_flip.table.creation import check_folder_is_there, remove_incomplete_log
-from dagster_kafka_flip.table.delta_log import TableNotThereError, restored_versions
+from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.layout import (
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.schema import TableColumns
@@ -116,7 +116,6 @@ class DeltaTable:
                 self.target.stream,
                 str(self.target),
                 self._tolerated,
-                restored=self.restored_versions,
                 expired=self._recorded_anchor,
                 has_rows=self.has_rows,
             )
@@ -125,22 +124,6 @@ class DeltaTable:
             return None
         check_doubt(anchor)
         return anchor
-
-    def restored_versions(self, restore: Commit, older: Sequence[Commit]) -> tuple[int, ...]:
-        """The versions that a RESTORE to a timestamp may have brought back; see `find_anchor`."""
-        versions = [restore.version, *(commit.version for commit in older)]
-        writes = [commit.version for commit in older if commit.operation in WRITES]
-        try:
-            changes = self.port.log(self.location()).file_changes(versions, writes)
-        except TableError as error:
-            _logger.warning(
-                "can't determine which version was restored by version %d of %s: %s",
-                restore.version,
-                self.target,
-                error,
-            )
-            return ()
-        return restored_versions(changes, restore.version, versions[-1])
 
     def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
         found = self.port.log(self.location()).transaction_version(self.target.transaction_id, newest)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import TableChangedError
+from dagster_kafka_flip.errors import PositionLostError, TableChangedError
 from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.other_writers import check_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-    from typing import TypeAlias
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
@@ -21,44 +20,38 @@ if TYPE_CHECKING:
 FIRST_PAGE = 10
 """Number of commits that the first look at a history reads."""
 
-RestoredVersions: TypeAlias = "Callable[[Commit, Sequence[Commit]], Collection[int]]"
-"""Returns the versions that a RESTORE to a timestamp may have restored, given all earlier commits."""
 
-
-def with_undone(history: Sequence[Commit], restored: RestoredVersions | None = None) -> Iterator[tuple[Commit, bool]]:
-    """Yields each commit, and whether a later RESTORE undid it.
-
-    Args:
-        history: The table's commits, newest first.
-        restored: Returns the versions that a RESTORE to a timestamp may have restored. Default: unknown.
-    """
-    counting = {commit.version for commit in commits_that_count(history, restored or (lambda *_: ()))}
+def with_undone(history: Sequence[Commit]) -> Iterator[tuple[Commit, bool]]:
+    """Yields each commit, newest first, and whether a later RESTORE to a version undid it."""
+    counting = {commit.version for commit in commits_that_count(history)}
     for commit in history:
         yield commit, commit.version not in counting
 
 
-def commits_that_count(commits: Iterable[Commit], restored: RestoredVersions) -> Iterator[Commit]:
-    """Yields a table's commits without those that a later RESTORE has undone.
-
-    Args:
-        commits: The commits, newest first.
-        restored: Returns the versions that a RESTORE to a timestamp may have restored, given all earlier commits; if
-            empty, no commit counts as undone.
-    """
-    rest = iter(commits)
+def commits_that_count(commits: Iterable[Commit]) -> Iterator[Commit]:
+    """Yields a table's commits, newest first, without those that a later RESTORE to a version has undone."""
     visible: int | None = None
-    for commit in rest:
+    for commit in commits:
         if visible is not None and commit.version > visible:
             continue
         yield commit
-        if effect_of(commit) is not Effect.RESTORES:
-            continue
-        visible = commit.restored_version
-        if visible is None:
-            older = tuple(rest)
-            # All have the same files; no commit before the newest added others.
-            newest = max(restored(commit, older), default=commit.version)
-            yield from commits_that_count((each for each in older if each.version <= newest), restored)
+        if commit.restored_version is not None:
+            visible = commit.restored_version
+
+
+def check_restore(commit: Commit, table: str) -> None:
+    """Refuses a RESTORE to a timestamp.
+
+    Delta writes it in the JVM's time zone and reads it in the session's, without either, and the commits of a copied
+    log have other times: no text tells which version it was.
+    """
+    if effect_of(commit) is Effect.RESTORES and commit.restored_version is None:
+        msg = (
+            f"version {commit.version} of the table {table} is a RESTORE to a timestamp "
+            f"({commit.parameters.get('timestamp')}), and history does not record to which version. Nothing was read. "
+            "Restore the table once more, TO VERSION AS OF the version you want"
+        )
+        raise PositionLostError(msg)
 
 
 def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator[tuple[Commit, CommitDocument]]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import RestoredVersions
 
 AnchorKind = Literal["commit", "restore", "creation", "replacement"]
 
@@ -75,9 +74,7 @@ def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
     return tuple(sorted(other_streams(history, "")))
 
 
-def report_position(
-    history: Sequence[Commit], stream: str, table: str, last: int, restored: RestoredVersions | None = None
-) -> PositionReport:
+def report_position(history: Sequence[Commit], stream: str, table: str, last: int) -> PositionReport:
     """Reports one stream.
 
     Args:
@@ -85,11 +82,10 @@ def report_position(
         stream: Id of the stream.
         table: The table's name, for messages.
         last: Number of the stream's commits to report.
-        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
     anchor, error = None, None
     try:
-        anchor = find_anchor(history, stream, table, restored=restored)
+        anchor = find_anchor(history, stream, table)
         check_doubt(anchor)
     except KafkaFlipError as why:
         error = why
@@ -98,12 +94,12 @@ def report_position(
         anchor=anchor,
         anchor_commit=next((commit for commit in history if anchor and commit.version == anchor.version), None),
         error=error,
-        commits=tuple(itertools.islice(_commits_of(history, stream, restored), min(last, len(history)))),
+        commits=tuple(itertools.islice(_commits_of(history, stream), min(last, len(history)))),
     )
 
 
-def _commits_of(history: Sequence[Commit], stream: str, restored: RestoredVersions | None) -> Iterator[StreamCommit]:
-    for commit, is_undone in with_undone(history, restored):
+def _commits_of(history: Sequence[Commit], stream: str) -> Iterator[StreamCommit]:
+    for commit, is_undone in with_undone(history):
         document = commit.document()
         if document is not None and document.stream == stream:
             yield StreamCommit(commit, document, is_undone)

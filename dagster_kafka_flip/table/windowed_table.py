@@ -23,7 +23,7 @@ from dagster_kafka_flip.table.commit_chain import moves
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
-from dagster_kafka_flip.table.history import FIRST_PAGE, commits_that_count, takes_back
+from dagster_kafka_flip.table.history import FIRST_PAGE, check_restore, commits_that_count, takes_back
 from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -159,7 +159,7 @@ class WindowedTable:
 
     def _walk(self) -> _Walked:
         walked = _Walked()
-        for commit in commits_that_count(self.delta.commits(), self.delta.restored_versions):
+        for commit in commits_that_count(self.delta.commits()):
             walked.newest = max(walked.newest, commit.version)
             stream, document, effect = commit.document(), commit.windows(), effect_of(commit)
             if document is not None:
@@ -174,6 +174,8 @@ class WindowedTable:
                 walked.stream = commit.version, stream.stream
             elif effect is Effect.APPENDS:
                 walked.foreign.append(commit.version)
+            else:
+                check_restore(commit, str(self._target))
             # The other commits of the page that was read may show a window with another key. More are not worth a read.
             if walked.last is not None and walked.newest - commit.version >= FIRST_PAGE - 1:
                 break
@@ -453,7 +455,7 @@ class RepairedTable(WindowedTable):
             raise ConfigurationError(msg)
         if anchor.document is not None:
             check_mode(self._target, anchor.document.mode, f"version {anchor.version}")
-        earlier = earlier_rows(commits_that_count(self.delta.commits(), self.delta.restored_versions), anchor.state)
+        earlier = earlier_rows(commits_that_count(self.delta.commits()), anchor.state)
         return WindowsLook(
             anchor.table_version,
             anchor.state,

@@ -34,8 +34,8 @@ def lands(version, start, stop, *, stream="main", tp=TP, state=None, **changes):
     return Commit(version, "WRITE", {"mode": "Append"}, {"numOutputRows": "1"}, document.to_text())
 
 
-def breaks(*oldest_first, restored=None):
-    return continuity(list(reversed(oldest_first)), "main", restored).breaks
+def breaks(*oldest_first):
+    return continuity(list(reversed(oldest_first)), "main").breaks
 
 
 def tolerated(error):
@@ -116,16 +116,6 @@ def test_a_break_that_a_restore_has_taken_back_is_none():
 
 def test_a_restore_to_before_the_known_commits_starts_again():
     assert breaks(lands(6, 50, 60), restore(7, to=3), lands(8, 20, 30), lands(9, 30, 31)) == ()
-
-
-def test_a_restore_to_a_timestamp_counts_where_the_files_tell_which_version_it_was():
-    landed = [create(), lands(1, 0, 10), append(2), lands(3, 10, 20)]
-    back = foreign(4, "RESTORE", version=None, timestamp="2026-01-01 00:00:00")
-    reported = {"restored": lambda commit, older: (2, 1)}
-    assert breaks(*landed, back, lands(5, 10, 15), **reported) == ()
-    (found,) = breaks(*landed, back, lands(5, 20, 25), **reported)
-    assert found.skipped == 10
-    assert breaks(*landed, back, lands(5, 20, 25)) == (), "nothing tells what it was"
 
 
 def test_a_wipe_is_reported_until_it_is_tolerated():

@@ -531,51 +531,19 @@ def _restore_to_the_time_of(spark, path, version):
     assert restore["operationParameters"]["version"] is None
 
 
-def test_a_restore_to_a_time_is_followed_by_the_files_it_left(spark, table):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
-    _rows(spark, 100).write.format("delta").mode("append").save(table)
-    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = '1')")
-    _rows(spark, 101).write.format("delta").mode("append").save(table)
-    # Before the first rows, between a foreign append and an own commit, after an own one whose files a later version
-    # (4) has too, and to what the RESTORE before had made.
-    for version, offset, ids in ((2, 1, [1, 100]), (4, 2, [1, 2, 100]), (0, None, []), (3, 2, [1, 2, 100])):
-        _restore_to_the_time_of(spark, table, version)
-        anchor = stream.anchor()
-        assert anchor is not None
-        assert anchor.state == (None if offset is None else EnumeratorState({_T0: offset}))
-        assert (anchor.version, _ids(table)) == (landed.version(table), ids)
-    TableWriter(stream).commit(_rows(spark, 3), _document(stream.anchor(), "c", offset=3))
-    _restore_to_the_time_of(spark, table, 1)
-    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "d", offset=2))
-    assert _ids(table) == [1, 2]
-    last = stream.anchor()
-    assert last is not None
-    assert last.state == EnumeratorState({_T0: 2})
-
-
-def test_a_restore_to_the_time_of_an_empty_commit_stops(spark, table):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
-    TableWriter(stream).commit(_rows(spark), _document(stream.anchor(), "moved", offset=0))
-    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
-    _restore_to_the_time_of(spark, table, 2)
-    with pytest.raises(PositionLostError, match=r"more than one version, including 2 and 1, in which"):
-        stream.anchor()
-
-
-def test_a_restore_to_a_time_of_a_log_that_is_not_whole_stops(spark, table):
+def test_a_restore_to_a_time_stops_until_the_table_is_restored_to_a_version(spark, table):
     stream = _stream(spark, table)
     for offset in (1, 2):
         TableWriter(stream).commit(_rows(spark, offset), _document(stream.anchor(), f"a{offset}", offset=offset))
     _restore_to_the_time_of(spark, table, 1)
-    # History is asked first, and the log then: in between, Delta may have cleaned it.
-    history = stream.history()
-    assert history is not None
-    Path(table, "_delta_log", f"{0:020}.json").unlink()
-    assert stream.restored_versions(history[0], history[1:]) == ()
-    assert stream.restored_versions(history[0], history[1:-1]) == (1,), "files that were written since tell"
+    with pytest.raises(
+        PositionLostError, match=r"version 3 of the table .* is a RESTORE to a timestamp \(.*TO VERSION"
+    ):
+        stream.anchor()
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    anchor = stream.anchor()
+    assert anchor is not None
+    assert (anchor.state, anchor.version, _ids(table)) == (EnumeratorState({_T0: 1}), 4, [1])
 
 
 def test_maintenance_leaves_the_position_where_it_is(spark, table):

@@ -151,13 +151,12 @@ def test_after_a_restore_the_position_is_that_of_the_restored_version(history, a
     assert anchor.table_rows is None, "what is left after a RESTORE is not in history"
 
 
-@pytest.mark.parametrize("to", [restore(4, 0), foreign(4, "RESTORE", version=None, timestamp="2026")])
-def test_a_restore_that_undid_all_commits_of_a_stream_tells_where_the_first_of_them_began(to):
+def test_a_restore_that_undid_all_commits_of_a_stream_tells_where_the_first_of_them_began():
     split = KafkaPartitionSplit(TopicPartition("t", 0), 4, 10)
     document = replace(document_of(1), splits=(split,), state=replace(state_at(1), watermark=7))
     first = replace(own(1), user_metadata=document.to_text())
-    history = [create(), first, own(2, stream="other"), own(3), to]
-    anchor = find_anchor(reversed(history), "main", "lake.t", restored=lambda *_: (0,))
+    history = [create(), first, own(2, stream="other"), own(3), restore(4, 0)]
+    anchor = _find(*history)
     assert (anchor.version, anchor.state) == (4, None)
     assert anchor.undone_start == EnumeratorState({TopicPartition("t", 0): 4})
     assert _find(create(), own(1, stream="other"), restore(2, 0)).undone_start is None
@@ -175,61 +174,6 @@ def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
         "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), and history does not record "
         "to which version. Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
     )
-
-
-def _restore_to_a_time(version: int) -> Commit:
-    return foreign(version, "RESTORE", version=None, timestamp="2026-01-01 00:00:00.0")
-
-
-def _find_restored(*commits: Commit, to: dict[int, tuple[int, ...]]):
-    """The anchor of a history in which RESTOREs to a time may have brought back certain versions."""
-    return find_anchor(reversed(commits), "main", "lake.t", restored=lambda restore, _: to[restore.version])
-
-
-@pytest.mark.parametrize(
-    ("history", "to", "state"),
-    [
-        ([create(), own(1), own(2), _restore_to_a_time(3)], {3: (1,)}, state_at(1)),
-        ([create(), own(1), own(2), _restore_to_a_time(3)], {3: (0,)}, None),
-        # Which of them it was does not matter where all agree.
-        ([create(), own(1), append(2), own(3), _restore_to_a_time(4)], {4: (2, 1)}, state_at(1)),
-        ([create(), own(1), own(2), restore(3, 1), own(4), _restore_to_a_time(5)], {5: (3, 1)}, state_at(1)),
-        # Twice, the second time to what the first one had made.
-        (
-            [create(), own(1), own(2), _restore_to_a_time(3), own(4), _restore_to_a_time(5)],
-            {3: (1,), 5: (3, 1)},
-            state_at(1),
-        ),
-        ([create(), own(1), foreign(2, "TRUNCATE"), _restore_to_a_time(3)], {3: (1,)}, state_at(1)),
-    ],
-)
-def test_a_restore_to_a_time_is_followed_where_all_that_it_may_have_restored_agree(history, to, state):
-    anchor = _find_restored(*history, to=to)
-    assert (anchor.state, anchor.table_version, anchor.table_rows) == (state, history[-1].version, None)
-    assert anchor.version == next(commit.version for commit in reversed(history) if commit.operation == "RESTORE")
-    assert anchor.transaction_version is None, "the transaction versions of what was undone are kept"
-
-
-def test_a_restore_to_a_time_that_may_mean_two_positions_stops():
-    for history, to, versions in (
-        ([create(), own(1), own(2, rows=0), own(3), _restore_to_a_time(4)], (2, 1), "2 and 1"),
-        # Nothing in it: before the first rows, or after a wipe.
-        ([create(), own(1), foreign(2, "TRUNCATE"), _restore_to_a_time(3)], (2, 0), "0"),
-    ):
-        with pytest.raises(PositionLostError) as error:
-            _find_restored(*history, to={history[-1].version: to})
-        assert str(error.value) == (
-            f"version {history[-1].version} of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00.0), "
-            f"and its files match more than one version, including {versions}, in which the stream 'main' had "
-            "different positions. Nothing was read. Restore the table once more, TO VERSION AS OF the "
-            "version you want"
-        )
-
-
-def test_a_restore_to_a_time_after_a_wipe_does_not_bring_rows_back():
-    history = [create(), own(1), foreign(2, "TRUNCATE"), append(3), append(4), _restore_to_a_time(5)]
-    with pytest.raises(TableReplacedError, match=r"version 2 is a TRUNCATE, after version 1, the last commit"):
-        _find_restored(*history, to={5: (3,)})
 
 
 def test_an_older_restore_to_a_time_is_not_looked_at():
@@ -396,7 +340,12 @@ def test_a_position_from_elsewhere_is_asked_for_only_where_what_is_left_of_histo
     assert _states(other.other_streams) == {"other": state_at(6)}, "it may read the same topic partitions"
     assert replace(other, other_streams={}) == recorded
     assert find(own(6), append(7)).state == state_at(6)
-    for taken_away in (foreign(7, "TRUNCATE"), foreign(7, "MYSTERY"), restore(7, 3), _restore_to_a_time(7)):
+    for taken_away in (
+        foreign(7, "TRUNCATE"),
+        foreign(7, "MYSTERY"),
+        restore(7, 3),
+        foreign(7, "RESTORE", timestamp="2026"),
+    ):
         with pytest.raises(PositionLostError):
             find(append(6), taken_away)
 
@@ -605,11 +554,11 @@ def test_a_table_that_became_one_of_windows_during_a_batch_is_reported_by_every_
         _find(create(), marked, own(2, base=0))
 
 
-def test_a_restore_by_version_and_by_time_takes_the_position_back():
+def test_a_restore_to_a_version_undoes_what_came_since():
     to_a_time = foreign(4, "RESTORE", version=None, timestamp="2026-01-01 00:00:00")
-    for last, restored in ((restore(4, 1), None), (to_a_time, lambda *_: (1,))):
+    for last, undone in ((restore(4, 1), [3, 2]), (to_a_time, [])):
         history = [last, own(3), own(2), own(1), create()]
-        assert [commit.version for commit, undone in with_undone(history, restored) if undone] == [3, 2]
+        assert [commit.version for commit, is_undone in with_undone(history) if is_undone] == undone
 
 
 def test_commits_that_arrive_while_history_is_paged_through_neither_repeat_nor_hide_one():
