@@ -303,8 +303,6 @@ def _inline_commands() -> list[tuple[str, str]]:
         (document.name, line)
         for document in DOCUMENTS
         for line in re.findall(r"`(dagster-kafka-flip [^`]*--[^`]+)`", _prose(document))
-        # What only names an option leaves its value out.
-        if not line.endswith("--replay")
     ]
 
 

@@ -10,17 +10,14 @@ from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, TopicNotFoundError, TopicRecreatedError
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.replay import replay
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed as read_back
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -156,39 +153,6 @@ def test_a_topic_recreated_between_runs_is_landed_by_the_printed_command_and_the
     assert values(table) == sorted(
         numbered("old", range(100)) + numbered("new", range(2)) + numbered("other", range(10))
     )
-
-
-def test_a_topic_recreated_while_a_replay_reads_it_is_reported(
-    kafka, broker, connection, spark, spark_of, topic, table
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "old")] * 5)
-    source = KafkaSource(topics=(topic,))
-    ingest(source, table, spark=spark_of, connection=connection)
-    made: list[int] = []
-
-    def transform(records):
-        made.append(1)
-        if len(made) == 2:
-            kafka.delete(topic)
-            kafka.create(topic)
-            kafka.produce(topic, [(None, "new")] * 5)
-        return records
-
-    into = f"{table}-again"
-    for _ in range(2):
-        # Repeated, it is not taken for done.
-        with pytest.raises(LogChangedError, match=f"version 1 of {into} was read and written"):
-            replay(
-                source,
-                DeltaTarget(table=table),
-                1,
-                into,
-                spark=spark,
-                connection=connection,
-                decoder=Decoder.of(None, None, None),
-                transform=transform,
-            )
 
 
 _DAY = Window.between(1_700_000_000_000, 1_700_086_400_000)

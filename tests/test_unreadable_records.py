@@ -10,18 +10,15 @@ from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import KafkaResource, SparkResource, build_kafka_delta_asset
 from dagster_kafka_flip.errors import RecordsFromFutureError, TimestampOutOfRangeError, WriteFailedError
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.replay import replay
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source import unreadable
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import HOUR, START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -103,19 +100,6 @@ def test_records_beyond_what_spark_can_hold_are_named_and_landed_without_their_t
     assert (batch.observed.records, batch.observed.is_whole, batch.committed.rows) == (9, True, 9)
     assert newest(spark, table)["incidents"] == [incident.to_json()]
     assert land().batches == ()
-    # What was landed once in spite of it is landed again so.
-    replayed = str(tmp_path / "replayed")
-    again = replay(
-        KafkaSource(topics=(topic,)),
-        DeltaTarget(table=table),
-        result.batches[0].committed.version,
-        replayed,
-        spark=spark_of(),
-        connection=connection,
-        decoder=Decoder.of(None, StringFormat(), None),
-    )
-    assert again.batch is not None
-    assert rows(*everything, of=replayed) == rows(*everything)
 
 
 def test_a_time_long_before_1970_is_found_by_reading_all(kafka, land, rows, topic):

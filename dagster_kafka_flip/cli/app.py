@@ -13,7 +13,6 @@ from dagster_kafka_flip.cli.broker import broker
 from dagster_kafka_flip.cli.plan import plan
 from dagster_kafka_flip.cli.position import position
 from dagster_kafka_flip.cli.rebuild import rebuild_command
-from dagster_kafka_flip.cli.replay import ingest_command
 from dagster_kafka_flip.cli.spark import spark
 from dagster_kafka_flip.errors import KafkaFlipError
 
@@ -34,5 +33,5 @@ def main() -> None:
     """Ingest Kafka topics into Delta Lake tables, in bounded batches."""
 
 
-for command in (plan, ingest_command, rebuild_command, position, broker, spark):
+for command in (plan, rebuild_command, position, broker, spark):
     main.add_command(command)

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.document import TableVersion
     from dagster_kafka_flip.table.schema import TableColumns
 
 
@@ -71,8 +70,6 @@ class Landing:
         context: Context of the enumerators.
         table: The table.
         letters: The dead-letter table; None if rejected records end the run or are kept.
-        leave_out_rejected: Whether rejected records are dropped even without a dead-letter table.
-        key: The key columns of changes, if the table only keeps changes and is not upserted. Default: the target's.
 
     Attributes:
         columns: The table's columns, after the first batch.
@@ -85,21 +82,13 @@ class Landing:
         context: SplitEnumeratorContext,
         table: DeltaTable,
         letters: DeadLetterTable | None = None,
-        *,
-        leave_out_rejected: bool = False,
-        key: tuple[str, ...] = (),
     ) -> None:
         self.columns: TableColumns | None = None
         self._spec = spec
         self._context = context
         self._table = table
         self._letters = letters
-        self._rows = batch_rows(
-            session,
-            spec,
-            key=key or spec.target.key,
-            leave_out_rejected=leave_out_rejected or letters is not None,
-        )
+        self._rows = batch_rows(session, spec, leave_out_rejected=letters is not None)
 
     def schema(self) -> StructType:
         """Returns the schema of the rows, without reading anything."""
@@ -112,7 +101,6 @@ class Landing:
         *,
         overrides_start: bool = False,
         incidents: tuple[Incident, ...] = (),
-        replays: TableVersion | None = None,
         confirm: Callable[[CommitDocument, Committed], None] | None = None,
     ) -> BatchResult:
         """Writes one batch in one commit.
@@ -122,7 +110,6 @@ class Landing:
             assignment: The batch.
             overrides_start: Whether the run's config starts the batch elsewhere than at the position.
             incidents: Errors that were tolerated before it.
-            replays: The commit whose splits are written again, for a replay.
             confirm: Checks right after the commit that the planned logs were read. Default: no check.
 
         Raises:
@@ -164,7 +151,6 @@ class Landing:
                 overrides_start=overrides_start,
                 dead_letter=None if self._letters is None else self._letters.route(),
                 incidents=(*incidents, *met),
-                replays=replays,
                 schemas=self._spec.decoder.schemas,
                 mode=self._spec.target.mode,
             )
@@ -291,12 +277,10 @@ class BatchRows(Protocol):
 
 
 class _SparkRows:
-    def __init__(
-        self, session: SparkSession, spec: RunSpec[Source], *, key: tuple[str, ...], leave_out_rejected: bool
-    ) -> None:
+    def __init__(self, session: SparkSession, spec: RunSpec[Source], *, leave_out_rejected: bool) -> None:
         self._session = session
         self._spec = spec
-        self._key = key
+        self._key = spec.target.key
         self._leave_out_rejected = leave_out_rejected
 
     def schema(self) -> StructType:
@@ -323,15 +307,15 @@ class _SparkRows:
         decoder = self._spec.decoder
         keyed = bool(self._key)
         carry = carried(decoder) if keyed else ()
-        if self._key:
+        if keyed:
             records = with_tombstones(records)
         staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, carry, keyed=keyed)
-        if self._key:
+        if keyed:
             rows = change_rows(staged, decoder, self._key, leave_out_rejected=self._leave_out_rejected)
         else:
             rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
         result = transformed(rows, self._spec.transform)
-        if self._spec.target.key:
+        if self._key:
             check_keeps_unavailable(rows, result, change_columns(decoder.columns))
         return result
 
@@ -346,13 +330,12 @@ class _SparkRows:
 
 
 @functools.singledispatch
-def batch_rows(session: Any, spec: RunSpec[Source], *, key: tuple[str, ...], leave_out_rejected: bool) -> BatchRows:
+def batch_rows(session: Any, spec: RunSpec[Source], *, leave_out_rejected: bool) -> BatchRows:
     """Returns the reads of a run in a session.
 
     Args:
         session: The session.
         spec: The run.
-        key: The key columns of changes; empty if rows are appended.
         leave_out_rejected: Whether rejected records have no row.
     """
-    return _SparkRows(session, spec, key=key, leave_out_rejected=leave_out_rejected)
+    return _SparkRows(session, spec, leave_out_rejected=leave_out_rejected)

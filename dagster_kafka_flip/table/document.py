@@ -205,7 +205,6 @@ class CommitDocument:
         schemas: The schemas that the stream's records were met with or read as, by `key` and `value`, for formats with
             a registry.
         doubt: Open question about the previous commit that stops runs until a user decides; None if there is none.
-        replays: In a replay table: the commit whose splits were replayed.
         mode: What became of the rows.
     """
 
@@ -223,7 +222,6 @@ class CommitDocument:
     carried: RoutedBatch | None = None
     settles: TableVersion | None = None
     incidents: tuple[Incident, ...] = ()
-    replays: TableVersion | None = None
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     doubt: str | None = None
     mode: Mode = _APPEND
@@ -265,8 +263,6 @@ class CommitDocument:
             document["dead_letter"] = self.dead_letter.to_json()
         if self.settles is not None:
             document["settles"] = asdict(self.settles)
-        if self.replays is not None:
-            document["replays"] = asdict(self.replays)
         if self.doubt is not None:
             document["doubt"] = self.doubt
         lists: dict[str, Any] = {
@@ -304,7 +300,6 @@ class CommitDocument:
             carried=None if route is None else RoutedBatch.from_json(route),
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
             settles=None if (settles := document.get("settles")) is None else TableVersion.from_json(settles),
-            replays=None if (replays := document.get("replays")) is None else TableVersion.from_json(replays),
             schemas=document.get("schemas", {}),
             doubt=document.get("doubt"),
             mode=mode_of(tuple(document.get("key", ())), document.get("mode", {})),

@@ -112,8 +112,8 @@ def _(session: SimSession, target: DeltaTarget) -> TablePort:
 
 
 @batch_rows.register
-def _(session: SimSession, spec: RunSpec[Source], *, key: tuple[str, ...], leave_out_rejected: bool) -> BatchRows:
-    del spec, key, leave_out_rejected
+def _(session: SimSession, spec: RunSpec[Source], *, leave_out_rejected: bool) -> BatchRows:
+    del spec, leave_out_rejected
     return cast("BatchRows", _SimRows(session.world))
 
 

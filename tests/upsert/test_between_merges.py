@@ -16,9 +16,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
     WriteFailedError,
 )
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
-from dagster_kafka_flip.ingestion.replay import replay
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
@@ -29,7 +27,7 @@ from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.processes import wait_until
-from tests.upsert.conftest import KEY, VALUE, change
+from tests.upsert.conftest import change
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -298,9 +296,7 @@ def test_records_that_are_read_again_do_not_win_over_newer_ones(kafka, follow, t
 
 
 @pytest.mark.nightly
-def test_a_moved_position_ends_in_the_same_rows_and_a_replay_lands_the_changes_as_they_are(
-    kafka, follow, connection, spark, topic, table
-):
+def test_a_moved_position_ends_in_the_same_rows(kafka, follow, connection, spark, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
     follow()
@@ -309,16 +305,6 @@ def test_a_moved_position_ends_in_the_same_rows_and_a_replay_lands_the_changes_a
     commit_move(move, target, spark, "for a test")
     assert follow().merged == MergedRows(inserted=0, updated=0, deleted=0, unchanged=3)
     assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
-
-    into = f"{table}-changes"
-    decoder = Decoder.of(KEY, VALUE, None)
-    assert replay(source, target, 1, into, spark=spark, connection=connection, decoder=decoder).version == 1
-    assert landed.rows(into, "kafka_offset", "id", "name", "kafka_deleted") == [
-        (0, 1, "a", False),
-        (1, 2, "b", False),
-        (2, 1, None, True),
-        (3, 3, "c", False),
-    ]
 
 
 @pytest.mark.nightly
