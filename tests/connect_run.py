@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, TimestampOutOfRangeError
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
-from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
@@ -98,7 +97,6 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
     for minute in range(0, 180, 20):
         kafka.produce(f"{topic}-times", [(None, str(minute))], timestamp=START + minute * 60_000)
     seen["windows"] = _land_windows(f"{topic}-times", f"{table}-windows", session, connection)
-    seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
     for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
         seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, registry)
     seen["upsert"] = _follow(kafka, f"{topic}-upsert", f"{table}-upsert", session, connection)
@@ -261,29 +259,6 @@ def _land_json(
     )
     rows = session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "kafka_error").collect()
     return list(map(list, rows))
-
-
-def _land_unreadable(
-    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection
-) -> list[list[object]]:
-    """Lands a record that Spark can't read among others; offset, milliseconds, value and headers of each."""
-    kafka.create(topic, message_timestamp_after_max_ms=str(2**63 - 1))
-    headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
-    for timestamp, headers_of in ((START, None), (2**63 - 1, headers), (START + 1, None)):
-        kafka.produce(topic, [(None, str(timestamp))], timestamp=timestamp, headers=headers_of)
-    ingest(
-        KafkaSource(topics=(topic,)),
-        table,
-        spark=lambda: session,
-        connection=connection,
-        value_format=StringFormat(),
-        tolerate=(TimestampOutOfRangeError,),
-    )
-    columns = ("kafka_offset", "unix_millis(kafka_timestamp)", "kafka_value", "to_json(kafka_headers)")
-    return [
-        list(row)
-        for row in session.read.format("delta").load(table).orderBy("kafka_offset").selectExpr(*columns).collect()
-    ]
 
 
 if __name__ == "__main__":

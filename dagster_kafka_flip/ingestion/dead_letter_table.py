@@ -41,7 +41,6 @@ from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import observed_metrics
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
-from dagster_kafka_flip.reader.set_aside import set_aside
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.incident import Tolerance, found, total
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -330,12 +329,6 @@ class DeadLetterTable:
                     raise
                 # Nothing is added to the stream until they are written. A log may have lost them since it was checked.
                 conflicts.met(error, f"the dead letters of version {batch.version} of {self._spec.target}")
-                continue
-            except WriteFailedError as error:
-                incident = set_aside(error, self._spec.source, self._context, wanted.splits)
-                if incident is None:
-                    raise
-                self._tolerance.incidents.append(incident)
                 continue
             if plan is not None:
                 self._confirm(plan, batch, document, committed)

@@ -1,4 +1,4 @@
-"""Diagnoses failures of Spark's Kafka reader if planning works: missing ACLs or jars, or unreachable brokers."""
+"""Diagnoses failures of Spark's Kafka reader if planning works: ACLs, jars, unreachable brokers, or timestamps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     KafkaFlipError,
     SparkSessionError,
+    TimestampOutOfRangeError,
     WriteFailedError,
     error_text,
 )
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.next_step import set_position
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.retries import TRIES, retries
 from dagster_kafka_flip.table.spark_error import error_summary, is_sparks_own
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     import tenacity
 
@@ -44,6 +48,49 @@ _NO_READER = re.compile(r"\bFailed to find (?:the )?data source: `?kafka\b")
 _REFUSED = re.compile(
     r"\b(Topic|Group)AuthorizationException\)?:? Not authorized to access (?:topics|group): \[?([^\]\n]*)"
 )
+
+
+# Java's message, from Spark 4.2 on below Spark's own (KAFKA_MALFORMED_RECORD_TIMESTAMP). An overflow in a user's
+# expression has another one (ARITHMETIC_OVERFLOW).
+_OVERFLOW = "java.lang.ArithmeticException: long overflow"
+
+
+@contextlib.contextmanager
+def naming_wild_timestamps(
+    source: Source, context: SplitEnumeratorContext, splits: Sequence[KafkaPartitionSplit], target: DeltaTarget
+) -> Generator[None]:
+    """Names a record whose timestamp made a read fail.
+
+    Raises:
+        TimestampOutOfRangeError: The splits have such a record.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_overflow(error):
+            raise
+        with contextlib.closing(source.create_enumerator(context)) as enumerator:
+            found = enumerator.unreadable_record(splits)
+        if found is None:
+            raise
+        tp, record = found
+        behind = str(OffsetsInitializer.specific_offsets({tp: record.offset + 1}))
+        msg = (
+            f"{tp}: the record at offset {record.offset} has the timestamp {record.timestamp_ms} ms. Spark can't read "
+            f"timestamps more than {LATEST_MS} ms before or after 1970. Nothing of the batch was written. Correct the "
+            "producer: it may write microseconds or nanoseconds instead of milliseconds. To go on without the record, "
+            f"run once with stop set to its offset, then set the position behind it: "
+            f"{set_position(str(target), target.stream, to=behind)}"
+        )
+        raise TimestampOutOfRangeError(msg) from error
+
+
+def _is_overflow(error: BaseException | None) -> bool:
+    while error is not None:
+        if _OVERFLOW in error_text(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 def write_retries(

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
-    _Ranges = tuple[tuple[KafkaPartitionSplit, ...], tuple[KafkaPartitionSplit, ...]]
-
 
 class SharedRead:
     """Like `reader.read`, but reads the same splits once while caching is on.
@@ -42,17 +40,16 @@ class SharedRead:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[_Ranges, DataFrame] | None = None
+        self._kept: dict[tuple[KafkaPartitionSplit, ...], DataFrame] | None = None
 
     def __call__(self, source: Source, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
         """The records of an assignment."""
         if self._kept is None:
             return read(source, spark, assignment)
-        # Another way of reading is another DataFrame.
-        ranges = (assignment.plan.splits, assignment.aside)
-        if ranges not in self._kept:
-            self._kept[ranges] = read(source, spark, assignment).persist()
-        return self._kept[ranges]
+        splits = assignment.plan.splits
+        if splits not in self._kept:
+            self._kept[splits] = read(source, spark, assignment).persist()
+        return self._kept[splits]
 
     def keep(self) -> None:
         """Starts caching."""

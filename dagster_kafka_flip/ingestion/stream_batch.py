@@ -26,11 +26,10 @@ from dagster_kafka_flip.ingestion.observation import (
     log_observed,
 )
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, read_watched
-from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.ingestion.reader_failures import naming_wild_timestamps, write_retries
 from dagster_kafka_flip.ingestion.result import BatchResult
 from dagster_kafka_flip.ingestion.run_spec import Clock
 from dagster_kafka_flip.reader.read import no_records
-from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.source.identity import taken_up
 from dagster_kafka_flip.table.changes import Changes
@@ -124,18 +123,7 @@ class Landing:
         tasks = len(assignment.task_plan.tasks)
         takes_up = taken_up(anchor.state, batch.state)
 
-        def write(met: tuple[Incident, ...]) -> tuple[CommitDocument, Committed, BatchObservation]:
-            assignment = self._context.assignment(batch)
-            return knowing_schemas(
-                lambda: write_with(assignment, met),
-                lambda: self._rows.records(assignment),
-                self._spec.decoder,
-                self._spec.log,
-            )
-
-        def write_with(
-            assignment: SplitAssignment, met: tuple[Incident, ...]
-        ) -> tuple[CommitDocument, Committed, BatchObservation]:
+        def write() -> tuple[CommitDocument, Committed, BatchObservation]:
             if self._letters is not None and not batch.is_empty:
                 self._letters.prepare(self._rows.records(assignment))
             document = CommitDocument(
@@ -150,7 +138,7 @@ class Landing:
                 rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
                 overrides_start=overrides_start,
                 dead_letter=None if self._letters is None else self._letters.route(),
-                incidents=(*incidents, *met),
+                incidents=incidents,
                 schemas=self._spec.decoder.schemas,
                 mode=self._spec.target.mode,
             )
@@ -162,9 +150,10 @@ class Landing:
 
         # Of all attempts: failed ones took time, too.
         clock = Clock()
-        document, committed, watch = around_unreadable(
-            write, self._spec.source, self._context, batch.splits, self._spec.log
-        )
+        with naming_wild_timestamps(self._spec.source, self._context, batch.splits, self._spec.target):
+            document, committed, watch = knowing_schemas(
+                write, lambda: self._rows.records(assignment), self._spec.decoder, self._spec.log
+            )
         seconds = clock.lap()
         if confirm is not None:
             confirm(document, committed)

@@ -29,13 +29,12 @@ from dagster_kafka_flip.ingestion.observation import (
     observed_metrics,
 )
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents, read_watched
-from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.ingestion.reader_failures import naming_wild_timestamps, write_retries
 from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen, windows_seen
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
 from dagster_kafka_flip.ingestion.run_spec import Clock
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.read import no_records
-from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
@@ -158,18 +157,13 @@ class WindowLanding:
         spark_ui = ui_address(self._session)
         location, table_name = self._table.delta.location(), self._table.delta.name_in_catalog()
         clock = Clock()
-        batch = around_unreadable(
-            lambda met: knowing_schemas(
-                lambda: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
+        with naming_wild_timestamps(self._spec.source, self._context, plan.splits, self._target):
+            batch = knowing_schemas(
+                lambda: self._written(look, plan, scoped, letters),
                 lambda: self._spec.records(self._session, self._enumerator.assign(plan)),
                 self._spec.decoder,
                 self._spec.log,
-            ),
-            self._spec.source,
-            self._context,
-            plan.splits,
-            self._spec.log,
-        )
+            )
         seconds = clock.lap()
         self._confirm(batch)
         log_with_fields(

@@ -23,16 +23,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.plan import Limits, Spread, TaskPlan, plan_tasks
-from dagster_kafka_flip.source.unreadable import within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TimestampedOffset, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.source.unreadable import UnreadableRecords
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
@@ -51,19 +49,17 @@ class SplitEnumeratorContext:
         current_parallelism: Number of tasks that can read in parallel.
         record_bytes: Average size in bytes of the stream's records so far (key and value); None if unknown.
         tolerated: Errors that the enumerator does not raise: it continues and adds an incident to the plan.
-        aside: Ranges with records that Spark can't read, found in this run so far. The Kafka client reads them.
         log: The run's log; None for the modules' own.
     """
 
     current_parallelism: int = 1
     record_bytes: float | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
-    aside: tuple[KafkaPartitionSplit, ...] = ()
     log: Log | None = None
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
         """Assigns a batch to tasks."""
-        return SplitAssignment(plan, plan_tasks(plan.splits, self.current_parallelism), within(self.aside, plan.splits))
+        return SplitAssignment(plan, plan_tasks(plan.splits, self.current_parallelism))
 
 
 @dataclass(frozen=True)
@@ -73,12 +69,10 @@ class SplitAssignment:
     Attributes:
         plan: Splits of the batch, and the stream's state after it.
         task_plan: Assignment of splits to tasks.
-        aside: Sorted, disjoint ranges within the splits that the Kafka client reads, because Spark can't.
     """
 
     plan: ReadPlan
     task_plan: TaskPlan
-    aside: tuple[KafkaPartitionSplit, ...] = ()
 
 
 class SplitEnumerator(ABC):
@@ -211,8 +205,10 @@ class SplitEnumerator(ABC):
         del partitions
         return ()
 
-    def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
-        """Records of the splits that Spark can't read; None if the source has no such records."""
+    def unreadable_record(
+        self, splits: Iterable[KafkaPartitionSplit]
+    ) -> tuple[TopicPartition, TimestampedOffset] | None:
+        """A record of the splits whose timestamp Spark can't hold; None if the source has no such records."""
         del splits
 
     def notify_checkpoint_complete(self) -> None:  # noqa: B027 - optional for subclasses

@@ -47,7 +47,7 @@ from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import splits_between
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.subscription import PartitionSetSubscription, get_partition_change
-from dagster_kafka_flip.source.unreadable import unreadable_records
+from dagster_kafka_flip.source.unreadable import unreadable_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -55,9 +55,14 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.log import Cluster, ReadSettings
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, SplitSample, TopicPartition
+    from dagster_kafka_flip.source.split import (
+        KafkaPartitionSplit,
+        Position,
+        SplitSample,
+        TimestampedOffset,
+        TopicPartition,
+    )
     from dagster_kafka_flip.source.subscription import PartitionChange, TopicMetadata
-    from dagster_kafka_flip.source.unreadable import UnreadableRecords
 
 _logger = logging.getLogger(__name__)
 
@@ -266,9 +271,11 @@ class KafkaSourceEnumerator(SplitEnumerator):
         self._cluster.end_offsets(partitions, self._source.isolation_level)
         return self._cluster.broker_addresses()
 
-    def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
-        """Records whose timestamps are out of range for a Spark TIMESTAMP. Reads the splits from the first one on."""
-        return unreadable_records(self._cluster, tuple(splits), self._source.isolation_level)
+    def unreadable_record(
+        self, splits: Iterable[KafkaPartitionSplit]
+    ) -> tuple[TopicPartition, TimestampedOffset] | None:
+        """A record whose timestamp is out of range for a Spark TIMESTAMP. Reads the splits from the first one on."""
+        return unreadable_record(self._cluster, tuple(splits), self._source.isolation_level)
 
     def _topics(self) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
         return found_topics(self._source.subscription, self._cluster, self._context.tolerated)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 
 from dagster_kafka_flip.source.split import SplitSample, TopicPartition
-from dagster_kafka_flip.source.unreadable import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -119,7 +118,7 @@ def read_messages(
 
     Args:
         config: Settings of a librdkafka client.
-        ranges: The ranges; those of one topic partition must not overlap.
+        ranges: The ranges, at most one of each topic partition.
         seconds: Maximum time to wait for the next message, in seconds.
 
     Raises:
@@ -129,8 +128,7 @@ def read_messages(
     """
     consumer = groupless_consumer(config, {"queued.max.messages.kbytes": 32 * 1024})
     try:
-        for each in rounds(ranges):
-            yield from _read(consumer, each, seconds)
+        yield from _read(consumer, ranges, seconds)
     finally:
         consumer.close()
 

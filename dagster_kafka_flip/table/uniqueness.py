@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagster_kafka_flip.source.unreadable import joined
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALID_FROM, VALID_TO
 from dagster_kafka_flip.table.sql import literal, quoted
 
@@ -81,9 +80,25 @@ def offsets_predicate(ranges: Iterable[OffsetRange], columns: RecordColumns) -> 
     return " OR ".join(each.predicate(columns) for each in ranges)
 
 
+def _joined(splits: Iterable[KafkaPartitionSplit]) -> list[KafkaPartitionSplit]:
+    """Merges splits that overlap or touch."""
+    result: list[KafkaPartitionSplit] = []
+    for each in sorted(splits):
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and last.topic_partition == each.topic_partition
+            and each.starting_offset <= last.stopping_offset
+        ):
+            result[-1] = replace(last, stopping_offset=max(last.stopping_offset, each.stopping_offset))
+        else:
+            result.append(each)
+    return result
+
+
 def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
     """Merges the offsets of splits; for very many topic partitions, uses one span per topic."""
-    merged = tuple(map(OffsetRange.of, joined(splits)))
+    merged = tuple(map(OffsetRange.of, _joined(splits)))
     if len(merged) <= _MOST_RANGES:
         return merged
     topics = sorted({found.topic for found in merged})
