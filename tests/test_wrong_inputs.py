@@ -815,14 +815,6 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: _source(properties={"sasl.jaas.config": "hunter2"}),
             "invalid KafkaSource: the property sasl.jaas.config belongs to the connection: use the conn",
         ),
-        (
-            lambda: _source(java_properties={"fetch.min.bytess": "1"}),
-            "invalid KafkaSource: the property fetch.min.bytess is unknown to the Java consumer; did ",
-        ),
-        (
-            lambda: _source(librdkafka_properties={"nonsense": "1"}),
-            "invalid KafkaSource: the property nonsense is unknown to librdkafka; check the name in",
-        ),
         (lambda: _source(connection="localhost:9092"), "invalid KafkaSource: connection: expected KafkaConnection"),
         (
             lambda: _source(starting_offsets=OffsetsInitializer.specific_offsets({})),
@@ -1124,8 +1116,8 @@ def test_an_address_without_a_secret_is_a_table(table):
             "invalid KafkaResource: properties.a.b: expected a string",
         ),
         (
-            lambda: KafkaResource(bootstrap_servers="a:1", properties={"fetch.min.bytess": "5"}),
-            "invalid KafkaConnection: the property fetch.min.bytess is known to neither client; did y",
+            lambda: KafkaResource(bootstrap_servers="a:1", properties={"ssl.cipher.suites": "a"}),
+            "invalid KafkaConnection: the property ssl.cipher.suites does not translate for librdkaf",
         ),
         (
             lambda: KafkaResource(bootstrap_servers="a:1", clusters=["x"]),
@@ -1346,10 +1338,6 @@ def test_an_address_without_a_secret_is_a_table(table):
         (
             lambda: _builder().set_topics("a").set_property("auto.offset.reset", "latest").build(),
             "invalid KafkaSource: the property auto.offset.reset belongs to the source: use starting_",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_property("auto.offset.rest", "latest").build(),
-            "invalid KafkaSource: the property auto.offset.rest is known to neither client; did you m",
         ),
         (
             lambda: _builder().set_topics("a").set_property("fetch.min.bytes", 5).build(),

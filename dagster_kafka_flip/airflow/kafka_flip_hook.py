@@ -14,7 +14,7 @@ from dagster_kafka_flip.airflow.given import check_conn_id, extra_of
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.properties import CONNECTION_FIELDS, Client, check_properties
+from dagster_kafka_flip.source.properties import CONNECTION_FIELDS, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,7 +171,7 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
             values[CONNECTION_FIELDS[name]] = text.upper() if name == "security.protocol" else text
         elif name in _OF_OTHER_CLIENTS:
             left.append(name)
-        elif _is_shared(name):
+        elif is_shared(name):
             shared[name] = text
         elif name.startswith(_LOGIN_PREFIXES) or name == "oauth_cb":
             msg = (
@@ -190,15 +190,6 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
             ", ".join(sorted(left)),
         )
     return {**values, "properties": shared, "librdkafka_properties": own}
-
-
-def _is_shared(name: str) -> bool:
-    """Whether both clients know a setting by this name."""
-    try:
-        check_properties({name: ""}, Client.BOTH, connection=True)
-    except ValueError:
-        return False
-    return True
 
 
 def _secrets(values: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
-"""Names of the settings of both Kafka clients: which exist, which client has them, and how they translate.
+"""Settings of both Kafka clients: which are refused, and how the Java consumer's translate for librdkafka.
 
 Users set each setting once, by the Java consumer's name. Planning uses librdkafka, which has other names and ranges for
-some settings and lacks others. This module only validates names; values may be secrets and never appear in messages.
+some settings and lacks others. What is neither refused nor translated is passed on: librdkafka refuses a name that it
+does not know, Kafka logs it. Values may be secrets and never appear in messages.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.settings.names import meant_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
 class Client(enum.Enum):
@@ -36,84 +37,6 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# ConsumerConfig.configNames() of kafka-clients 3.9 (Spark's) and 4.2, without `internal.` names.
-_JAVA_NAMES = _names(
-    """
-    allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset bootstrap.servers
-    check.crcs client.dns.lookup client.id client.rack config.providers connections.max.idle.ms
-    default.api.timeout.ms enable.auto.commit enable.metrics.push exclude.internal.topics fetch.max.bytes
-    fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol group.remote.assignor
-    heartbeat.interval.ms interceptor.classes isolation.level key.deserializer max.partition.fetch.bytes
-    max.poll.interval.ms max.poll.records metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
-    metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-    partition.assignment.strategy receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
-    request.timeout.ms retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
-    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
-    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
-    sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
-    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism sasl.oauthbearer.assertion.algorithm
-    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
-    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
-    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-    sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
-    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
-    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
-    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-    security.protocol security.providers send.buffer.bytes session.timeout.ms share.acknowledgement.mode
-    share.acquire.mode socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.cipher.suites
-    ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
-    ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
-    ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
-    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type value.deserializer
-    """
-)
-# Users choose the names of config providers' settings.
-_JAVA_PREFIX = "config.providers."
-
-# Settings of librdkafka 2.16 that a consumer or admin client accepts as text, without callbacks and producer settings.
-_LIBRDKAFKA_NAMES = _names(
-    """
-    allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
-    auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.servers broker.address.family
-    broker.address.ttl broker.version.fallback check.crcs client.dns.lookup client.id client.rack
-    connections.max.idle.ms coordinator.query.interval.ms debug enable.auto.commit enable.auto.offset.store
-    enable.metrics.push enable.partition.eof enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
-    enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes
-    fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type
-    group.remote.assignor heartbeat.interval.ms https.ca.location https.ca.pem isolation.level log.connection.close
-    log.thread.name log_level max.in.flight max.in.flight.requests.per.connection max.partition.fetch.bytes
-    max.poll.interval.ms max.poll.records message.copy.max.bytes message.max.bytes metadata.broker.list
-    metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
-    partition.assignment.strategy plugin.library.paths queued.max.messages.kbytes queued.min.messages
-    receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms
-    retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism
-    sasl.mechanisms sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
-    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-    sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
-    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
-    sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
-    sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
-    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
-    session.timeout.ms share.acknowledgement.mode socket.blocking.max.ms socket.connection.setup.timeout.ms
-    socket.keepalive.enable socket.max.fails socket.nagle.disable socket.receive.buffer.bytes
-    socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem
-    ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list
-    ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password
-    ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list statistics.interval.ms
-    topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt
-    topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
-    """
-)
 _LIBRDKAFKA_ALIASES: Mapping[str, str] = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
@@ -139,6 +62,7 @@ _SAME_TO_BOTH = _names(
     socket.connection.setup.timeout.ms ssl.endpoint.identification.algorithm
     """
 )
+_FETCHING = _names("check.crcs fetch.max.bytes fetch.min.bytes max.partition.fetch.bytes")
 _TRANSLATIONS: Mapping[str, str] = {
     **{name: name for name in sorted(_SAME_TO_BOTH)},
     # librdkafka also has a metadata.max.age.ms: how long it trusts its metadata.
@@ -148,19 +72,7 @@ _TRANSLATIONS: Mapping[str, str] = {
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
     **_LIBRDKAFKA_ALIASES,
 }
-# Other names that differ: for error messages only.
-_COUNTERPARTS: Mapping[str, str] = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    **{java: other for java, other in _TRANSLATIONS.items() if java not in _LIBRDKAFKA_NAMES},
-}
-_JAVA_COUNTERPARTS: Mapping[str, str] = {
-    **{other: java for java, other in _COUNTERPARTS.items()},
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
-}
+_JAVA_NAMES: Mapping[str, str] = {other: java for java, other in _TRANSLATIONS.items() if other != java}
 
 _MAX_INT = 2**31 - 1
 # Java allows wider ranges than librdkafka, which refuses to start with values outside its own. Uses the nearest value:
@@ -204,6 +116,10 @@ _NEVER_JOINED = "has no effect, because the consumer group is never joined: remo
 _NEVER_SHARED = "has no effect, because share groups are not used: remove it"
 _REFUSED_PROPERTIES: Mapping[str, str] = {
     "exclude.internal.topics": "has no effect, because topic partitions are assigned explicitly: remove it",
+    # Of Flink's source.
+    "commit.offsets.on.checkpoint": "has no effect: use commit_offsets",
+    "partition.discovery.interval.ms": "has no effect, because every plan looks for new topic partitions: remove it",
+    "register.consumer.metrics": "has no effect: remove it",
     "group.instance.id": _NEVER_JOINED,
     "group.remote.assignor": _NEVER_JOINED,
     "heartbeat.interval.ms": _NEVER_JOINED,
@@ -242,7 +158,7 @@ CONNECTION_FIELDS: Mapping[str, str] = {
 
 
 def check_properties(properties: Mapping[str, object], client: Client, *, connection: bool = False) -> None:
-    """Rejects settings that are unknown, have their own field, or would reach one client if both need them.
+    """Rejects settings that have their own field or no effect, or would reach one client if both need them.
 
     Args:
         properties: Settings by name. Values are not checked.
@@ -257,13 +173,13 @@ def check_properties(properties: Mapping[str, object], client: Client, *, connec
 
 
 def java_properties(shared: Mapping[str, str], java_only: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java consumer's settings: the supported shared ones and its own, which take precedence.
+    """Returns the Java consumer's settings: the shared ones and its own, which take precedence.
 
     Args:
         shared: Settings of both clients, by the Java consumer's names.
         java_only: Settings of only the Java consumer.
     """
-    return {name: value for name, value in shared.items() if _is_java(name)} | dict(java_only)
+    return {**shared, **java_only}
 
 
 def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[str, str]) -> dict[str, str]:
@@ -307,8 +223,9 @@ def _order_backoffs(converted: dict[str, str]) -> None:
             converted[_BACKOFF] = str(min(int(first), int(longest)))
 
 
-def _is_java(name: str) -> bool:
-    return name in _JAVA_NAMES or name.startswith(_JAVA_PREFIX)
+def is_shared(name: str) -> bool:
+    """Whether both clients have a setting by this name with the same meaning, or both may fetch by it."""
+    return name in _SAME_TO_BOTH or name in _FETCHING
 
 
 def _check_property(key: str, client: Client, *, connection: bool) -> None:
@@ -335,55 +252,23 @@ def _check_property(key: str, client: Client, *, connection: bool) -> None:
     if key != name:
         msg = f"write the property {key} without the prefix: {name}"
         raise ValueError(msg)
+    _check_clients_name(name, client)
+
+
+def _check_clients_name(name: str, client: Client) -> None:
     if client is Client.LIBRDKAFKA:
-        _check_librdkafka_name(name)
-    else:
-        _check_java_name(name, client)
-
-
-def _check_java_name(name: str, client: Client) -> None:
-    if _is_java(name):
-        # Other settings of a single client concern reading. A login or trust store for only one client would go
-        # unnoticed.
-        if client is Client.BOTH and _is_untranslated(name):
-            msg = (
-                f"the property {name} has no librdkafka equivalent: put it in java_properties, and librdkafka's own "
-                "setting in librdkafka_properties"
-            )
+        if _TRANSLATIONS.get(name, name) != name and name not in _LIBRDKAFKA_ALIASES:
+            msg = f"the property {name} is a Java consumer name: librdkafka's name is {_TRANSLATIONS[name]}"
             raise ValueError(msg)
-        return
-    if name in _LIBRDKAFKA_NAMES:
-        counterpart = _JAVA_COUNTERPARTS.get(name)
-        if counterpart is not None and client is Client.BOTH and _is_untranslated(counterpart):
-            counterpart = None
-        msg = f"the property {name} is a librdkafka name: " + (
-            "put it in librdkafka_properties" if counterpart is None else f"the Java consumer's name is {counterpart}"
+    elif name in _JAVA_NAMES:
+        msg = f"the property {name} is a librdkafka name: the Java consumer's name is {_JAVA_NAMES[name]}"
+        raise ValueError(msg)
+    # A login or trust store for only one client would go unnoticed.
+    elif client is Client.BOTH and name.startswith(_CONNECTION_PREFIXES) and name not in _TRANSLATIONS:
+        close = meant_by(name, _TRANSLATIONS, likeness=0.8)
+        msg = (
+            f"the property {name} does not translate for librdkafka"
+            + (f" (did you mean {close[0]}?)" if close else "")
+            + ": put it in java_properties, and librdkafka's own setting in librdkafka_properties"
         )
         raise ValueError(msg)
-    known = _JAVA_NAMES | _LIBRDKAFKA_NAMES if client is Client.BOTH else _JAVA_NAMES
-    raise ValueError(_unknown(name, client, known))
-
-
-def _is_untranslated(name: str) -> bool:
-    return name.startswith(_CONNECTION_PREFIXES) and name not in _TRANSLATIONS
-
-
-def _check_librdkafka_name(name: str) -> None:
-    if name in _LIBRDKAFKA_NAMES:
-        return
-    if _is_java(name):
-        counterpart = _COUNTERPARTS.get(name)
-        msg = f"the property {name} is a Java consumer name: " + (
-            "put it in java_properties" if counterpart is None else f"librdkafka's name is {counterpart}"
-        )
-        raise ValueError(msg)
-    raise ValueError(_unknown(name, Client.LIBRDKAFKA, _LIBRDKAFKA_NAMES))
-
-
-def _unknown(name: str, client: Client, known: Iterable[str]) -> str:
-    who = "known to neither client" if client is Client.BOTH else f"unknown to {client.value}"
-    if close := meant_by(name, known, likeness=0.8):
-        return f"the property {name} is {who}; did you mean {close[0]}?"
-    return f"the property {name} is {who}; check the name in Kafka's consumer configuration" + (
-        ", or in librdkafka's CONFIGURATION.md" if client is not Client.JAVA else ""
-    )

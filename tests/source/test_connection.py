@@ -332,13 +332,17 @@ def test_secrets_are_in_no_text_of_a_connection(make):
         (
             {"properties": {"ssl.truststore.password": SECRET}},
             (
-                "the property ssl.truststore.password has no librdkafka equivalent: put it in java_properties, and "
-                "librdkafka's own setting in librdkafka_properties"
+                "the property ssl.truststore.password does not translate for librdkafka: put it in java_properties, "
+                "and librdkafka's own setting in librdkafka_properties"
             ),
         ),
         (
             {"properties": {"sasl.oauthbearer.scop": SECRET}},
-            "the property sasl.oauthbearer.scop is known to neither client; did you mean sasl.oauthbearer.scope?",
+            (
+                "the property sasl.oauthbearer.scop does not translate for librdkafka (did you mean "
+                "sasl.oauthbearer.scope?): put it in java_properties, and librdkafka's own setting in "
+                "librdkafka_properties"
+            ),
         ),
         (
             {"java_properties": {"ssl.key.password": SECRET}},

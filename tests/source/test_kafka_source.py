@@ -258,10 +258,14 @@ _BUILDER = KafkaSource.builder().set_topics("a")
             "invalid KafkaSource: client_id_prefix: empty",
         ),
         (
-            lambda: _BUILDER.set_property("fetch.max.byte", SECRET).build(),
+            lambda: (
+                _BUILDER.set_property("receive.buffer.bytes", SECRET)
+                .set_librdkafka_property("receive.buffer.bytes", SECRET)
+                .build()
+            ),
             (
-                "invalid KafkaSource: the property fetch.max.byte is known to neither client; did you mean "
-                "fetch.max.bytes?"
+                "invalid KafkaSource: the property receive.buffer.bytes is a Java consumer name: librdkafka's name is "
+                "socket.receive.buffer.bytes"
             ),
         ),
         (

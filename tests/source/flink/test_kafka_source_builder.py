@@ -37,7 +37,7 @@ def test_reading_commits_nothing_with_a_group_id_or_without(
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("commit.offsets.on.checkpoint", "the property commit.offsets.on.checkpoint is known to neither client; "),
+        ("commit.offsets.on.checkpoint", "the property commit.offsets.on.checkpoint has no effect: use commit_offsets"),
         (
             "enable.auto.commit",
             (
@@ -70,7 +70,7 @@ def test_one_way_to_subscribe_excludes_the_others():
 
 def test_the_interval_of_discovery_is_not_a_setting_because_every_run_discovers():
     with pytest.raises(
-        ConfigurationError, match=r"the property partition\.discovery\.interval\.ms is known to neither"
+        ConfigurationError, match=r"the property partition\.discovery\.interval\.ms has no effect, because every plan"
     ):
         _BUILDER.set_property("partition.discovery.interval.ms", "10000").build()
 
