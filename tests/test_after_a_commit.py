@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from dagster_kafka_flip.errors import (
     DeadLetterLostError,
@@ -25,9 +25,10 @@ from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
-from tests.test_source_api import Numbers, NumbersEnumerator
+from tests.numbers import Numbers, NumbersEnumerator, counting, numbers
 
-pytestmark = pytest.mark.spark
+__all__ = ["counting"]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("counting")]
 
 # No number is a JSON object.
 REJECTED: dict[str, Any] = {"value_format": JsonFormat(schema="n INT"), "limits": Limits(max_records_per_batch=2)}
@@ -46,15 +47,14 @@ class TrimmedEnumerator(NumbersEnumerator):
         return super().replay(splits)
 
 
-@dataclass(frozen=True)
 class Trimmed(Numbers):
     """Numbers that are gone when a batch is to be read again: at once, or after some looks."""
 
     readable_looks: int = 0
-    looks: list[int] = field(default_factory=list[int])
+    looks: list[int] = Field(default_factory=list[int])
 
     def restore_enumerator(self, context, state):
-        enumerator = TrimmedEnumerator(context, state)
+        enumerator: Any = TrimmedEnumerator(context, state)
         enumerator.end, enumerator.looks, enumerator.readable_looks = self.end, self.looks, self.readable_looks
         return enumerator
 
@@ -71,7 +71,7 @@ def test_dead_letters_that_a_log_lost_behind_a_commit_are_recorded_in_the_next_o
     spark, spark_of, table, readable_looks
 ):
     result = ingest(
-        Trimmed(4, readable_looks=readable_looks),
+        numbers(4, Trimmed, readable_looks=readable_looks),
         table,
         spark=spark_of,
         dead_letter=f"{table}-dead",
@@ -87,7 +87,7 @@ def test_dead_letters_that_a_log_lost_behind_a_commit_are_recorded_in_the_next_o
 def test_dead_letters_that_a_log_lost_behind_a_commit_end_the_run(spark_of, table, readable_looks):
     with pytest.raises(DeadLetterLostError, match=r"^numbers-0: retention has overtaken dead letters"):
         ingest(
-            Trimmed(4, readable_looks=readable_looks),
+            numbers(4, Trimmed, readable_looks=readable_looks),
             table,
             spark=spark_of,
             dead_letter=f"{table}-dead",
@@ -102,7 +102,7 @@ def test_what_is_tolerated_of_the_dead_letter_table_is_recorded_in_the_first_com
         "append"
     ).save(dead)
     tolerate: list[type[KafkaFlipError]] = [ForeignRowsError]
-    result = ingest(Numbers(1), table, spark=spark_of, dead_letter=dead, tolerate=tolerate, **REJECTED)
+    result = ingest(numbers(1), table, spark=spark_of, dead_letter=dead, tolerate=tolerate, **REJECTED)
     assert [incident.error for incident in result.incidents] == ["ForeignRowsError"]
     assert recorded(spark, table) == [["ForeignRowsError"]]
 
@@ -119,7 +119,7 @@ def test_a_dead_letter_table_that_goes_behind_the_last_commit_is_reported(spark,
     log.setLevel(logging.INFO)
     log.addHandler(Removes())
     result = ingest(
-        Numbers(2),
+        numbers(2),
         table,
         spark=spark_of,
         value_format=CsvFormat(schema="n INT"),
@@ -132,7 +132,7 @@ def test_a_dead_letter_table_that_goes_behind_the_last_commit_is_reported(spark,
 
 
 def test_rows_that_others_add_behind_the_last_commit_are_counted_once(spark, spark_of, table):
-    ingest(Numbers(2), table, spark=spark_of)
+    ingest(numbers(2), table, spark=spark_of)
 
     def add_a_row(*_):
         spark.read.format("delta").load(table).limit(1).write.format("delta").mode("append").save(table)
@@ -149,7 +149,7 @@ def test_rows_that_others_add_behind_the_last_commit_are_counted_once(spark, spa
     log = logging.getLogger(f"{__name__}.{table}")
     log.setLevel(logging.INFO)
     log.addHandler(AddsARow())
-    known = ingest(Numbers(3), table, spark=spark_of, transform=transform, logger=log).known
+    known = ingest(numbers(3), table, spark=spark_of, transform=transform, logger=log).known
     assert (known.table_version, known.table_rows) == (3, 4)
-    idle = ingest(Numbers(3), table, spark=pytest.fail, known=known)
+    idle = ingest(numbers(3), table, spark=pytest.fail, known=known)
     assert (idle.known.table_version, idle.known.table_rows) == (4, len(landed.rows(table, "kafka_offset"))) == (4, 5)

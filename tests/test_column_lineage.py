@@ -6,7 +6,7 @@ from dagster import AssetKey, TableColumn, TableColumnDep, TableSchema
 
 from dagster_kafka_flip import Append, KafkaColumns, KafkaSource, Scd2, kafka_topic_asset, topic_asset_key
 from dagster_kafka_flip.assets.column_descriptions import column_lineage, described, record_schema
-from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 
 TOPIC = topic_asset_key("orders")
 

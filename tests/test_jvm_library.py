@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from dagster_kafka_flip.errors import DecoderLibraryError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 spark.range(9).repartition(2).groupBy("id").count().collect()

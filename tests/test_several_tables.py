@@ -31,6 +31,12 @@ class PlannedEnumerator(SplitEnumerator):
     def plan_exactly(self, splits):
         raise NotImplementedError
 
+    def cut_by_time(self, plan, max_offsets):
+        raise NotImplementedError
+
+    def estimate_record_bytes(self, plan):
+        raise NotImplementedError
+
 
 class TableRun:
     """What TablesInStep knows of a StreamRun and its OpenStream; lands by noting what it would read."""

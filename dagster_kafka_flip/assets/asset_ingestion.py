@@ -126,7 +126,7 @@ class Ingestion:
         has_fields = any(one.declares_fields for one in formats)
         return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
 
-    def spec(self, context: AssetExecutionContext, config: IngestRunConfig | WindowsRunConfig) -> RunSpec[KafkaSource]:
+    def spec(self, context: AssetExecutionContext, config: IngestRunConfig | WindowsRunConfig) -> RunSpec:
         """Creates the ingestion spec of a run."""
         return RunSpec(
             source=self.source.connected(kafka_of(context, self.kafka, self.source.cluster)),
@@ -141,7 +141,7 @@ class Ingestion:
             log=context.log,
         )
 
-    def stream_spec(self, context: AssetExecutionContext, config: IngestRunConfig) -> RunSpec[KafkaSource]:
+    def stream_spec(self, context: AssetExecutionContext, config: IngestRunConfig) -> RunSpec:
         """Like `spec`, for a stream with the run's start and stop."""
         spec = self.spec(context, config)
         tries = frozenset[str]() if config.starting_offsets is None else _tries(context)

@@ -8,7 +8,7 @@ from dagster_kafka_flip.errors import DeadLetterDecoderError
 from dagster_kafka_flip.formats.description import decoder_of
 from dagster_kafka_flip.ingestion.dead_letter_settlement import write_off
 from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
-from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.uniqueness import RecordColumns, offset_ranges, offsets_predicate
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source, SplitAssignment
+    from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import RoutedBatch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def rejected_rows(
-    spec: RunSpec[Source],
+    spec: RunSpec,
     session: SparkSession,
     assignment: SplitAssignment,
     batch: RoutedBatch,

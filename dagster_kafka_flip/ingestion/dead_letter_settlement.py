@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.incident import Tolerance
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
@@ -92,14 +93,7 @@ def check_nothing_pending(
 def missing(
     batch: RoutedBatch, target: DeltaTarget, main_target: DeltaTarget, there: str | None
 ) -> DeadLetterTableMissingError:
-    """The error for a missing dead-letter table.
-
-    Args:
-        batch: The stream's last batch with a dead-letter route.
-        target: The table that was looked up.
-        main_target: The stream's own table.
-        there: Delta's id of another table at that location; None if there is none.
-    """
+    """The error for a missing dead-letter table."""
     known = batch.route
     found = "does not exist" if there is None else f"is now another table (id {there})"
     msg = (
@@ -234,17 +228,10 @@ UNREADABLE = (RetentionOvertookPositionError, *_GONE)
 
 
 class PendingDeadLetters:
-    """Reads batches again.
-
-    Args:
-        spec: The run.
-        context: Context of the run.
-        target: The dead-letter table.
-        tolerance: Collects tolerated errors.
-    """
+    """Reads batches again."""
 
     def __init__(
-        self, spec: RunSpec[Source], context: SplitEnumeratorContext, target: DeltaTarget, tolerance: Tolerance
+        self, spec: RunSpec, context: SplitEnumeratorContext, target: DeltaTarget, tolerance: Tolerance
     ) -> None:
         self._tolerance = tolerance
         self._spec = spec
@@ -301,11 +288,11 @@ class PendingDeadLetters:
             return enumerator.replay(splits)
 
     def check_same_logs(self, batch: RoutedBatch, plan: ReadPlan) -> None:
-        """Checks that the logs are still those of the plan; see `SplitEnumerator.check_same_logs`."""
+        """Checks that the logs are still those of the plan; see `KafkaSourceEnumerator.check_same_logs`."""
         with contextlib.closing(self._enumerator(batch)) as enumerator:
             enumerator.check_same_logs(plan)
 
-    def _enumerator(self, batch: RoutedBatch) -> SplitEnumerator:
+    def _enumerator(self, batch: RoutedBatch) -> KafkaSourceEnumerator:
         return self._spec.source.restore_enumerator(self._context, batch.state)
 
     def _give_up(

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
@@ -99,13 +99,6 @@ class Repair:
 class DeadLetterTable:
     """Handles the rejected records of one run.
 
-    Args:
-        spec: The run.
-        session: The Spark session.
-        context: Context of the run.
-        main: The stream's own table.
-        letters: The dead-letter options.
-
     Attributes:
         landed: Number of dead letters written so far; None if unknown.
         target: The dead-letter table.
@@ -113,7 +106,7 @@ class DeadLetterTable:
 
     def __init__(
         self,
-        spec: RunSpec[Source],
+        spec: RunSpec,
         session: SparkSession,
         context: SplitEnumeratorContext,
         main: DeltaTable,
@@ -175,9 +168,6 @@ class DeadLetterTable:
     def prepare(self, records: DataFrame | None) -> None:
         """Checks before a commit that rejected records can be written, and are within the limits.
 
-        Args:
-            records: The batch's records as read; None if it is empty.
-
         Raises:
             TooManyDeadLettersError: There are too many.
             KafkaFlipError: The dead-letter table can't be used.
@@ -196,10 +186,6 @@ class DeadLetterTable:
 
     def settle(self, batch: RoutedBatch, observed: Observed | None) -> int | None:
         """Writes the rejected records of a batch that was just committed.
-
-        Args:
-            batch: The batch.
-            observed: Metrics of the write; None if incomplete.
 
         Returns:
             Number of rejected records; None if unknown.

@@ -81,13 +81,7 @@ class DeadLetters(Settings):
 def dead_letters_of(
     dead_letter: DeadLetters | str | PathLike[str] | None, target: DeltaTarget, decoder: Decoder
 ) -> DeadLetters | None:
-    """Normalises and validates the `dead_letter` option.
-
-    Args:
-        dead_letter: The option's value; a string is the table.
-        target: The stream's own table.
-        decoder: Decodes the stream's records.
-    """
+    """Normalises and validates the `dead_letter` option."""
     if dead_letter is None:
         return None
     expect("dead_letter", dead_letter, (DeadLetters, str, PathLike), '"lake/orders_rejected"')

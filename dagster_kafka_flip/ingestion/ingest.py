@@ -7,7 +7,6 @@ from datetime import timedelta
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.keyed_stream import check_keyed
@@ -16,7 +15,6 @@ from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings.arguments import check_options, expect
-from dagster_kafka_flip.source.api import Boundedness
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult
-    from dagster_kafka_flip.source.api import Source
 
 _KINDS: dict[str, tuple[type, str]] = {
     "connection": (KafkaConnection, 'KafkaConnection(bootstrap_servers="host:9092")'),
@@ -48,9 +45,6 @@ _FUNCTIONS = {"spark": "lambda: session", "transform": "a function of a DataFram
 
 def check_run_options(**options: Any) -> None:
     """Checks the types.
-
-    Args:
-        **options: Options by name; None if not set.
 
     Raises:
         ConfigurationError: An option has the wrong type.
@@ -70,7 +64,7 @@ DEFAULT_VERIFY_AFTER = timedelta(hours=24)
 
 @check_options(inside={"table": DeltaTarget, "limits": Limits})
 def ingest(
-    source: Source,
+    source: KafkaSource,
     table: DeltaTarget | str,
     *,
     spark: Callable[[], SparkSession],
@@ -92,10 +86,10 @@ def ingest(
     """Ingests a source from the stream's position to the source's stop into a Delta table, exactly once.
 
     Args:
-        source: A KafkaSource, or any bounded source with a registered reader.
+        source: What to read.
         table: The table; a string is a DeltaTarget with defaults.
         spark: Returns a Spark session; only called if there is something to do.
-        connection: Kafka connection, unless the source has one. Only for a KafkaSource.
+        connection: Kafka connection, unless the source has one.
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
@@ -104,7 +98,6 @@ def ingest(
             format's `on_error` decides whether they fail the run or are kept.
         limits: Limits of batches and runs. Default: everything in one commit.
         starting_offsets: Start that overrides the position for this run: records in between are read again or skipped.
-            Only for a KafkaSource.
         known: A copy of the position: lets a run find out without Spark that there is nothing new, and replaces a
             position that the table's history no longer has.
         verify_after: How long to trust this copy. Default: 24 hours.
@@ -120,8 +113,7 @@ def ingest(
     Raises:
         KafkaFlipError: The run failed; see the classes in `dagster_kafka_flip.errors`.
     """
-    if not hasattr(source, "boundedness"):
-        expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     expect("verify_after", verify_after, timedelta, "timedelta(hours=1)")
     check_run_options(
         connection=connection,
@@ -135,14 +127,7 @@ def ingest(
     decoder = Decoder.of(key_format, value_format, columns)
     tolerated = tolerated_errors(tolerate)
     check_keyed(target, decoder, tolerated, has_transform=transform is not None)
-    if source.boundedness is not Boundedness.BOUNDED:
-        msg = f"the source of {source} is unbounded, but a batch must end; set a stop"
-        raise ConfigurationError(msg)
-    if isinstance(source, KafkaSource):
-        source = source.connected(connection)
-    elif connection is not None or starting_offsets is not None:
-        msg = f"connection and starting_offsets require a KafkaSource, not a {type(source).__name__}"
-        raise ConfigurationError(msg)
+    source = source.connected(connection)
     spec = RunSpec(
         source=source,
         target=target,

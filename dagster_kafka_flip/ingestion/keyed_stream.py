@@ -49,14 +49,7 @@ def check_keyed(
     *,
     has_transform: bool,
 ) -> None:
-    """Checks the options of a stream whose table has a key; does nothing if rows are appended.
-
-    Args:
-        target: The table and the stream.
-        decoder: Decodes records.
-        tolerated: Errors that don't fail a run.
-        has_transform: Whether a function makes the rows of the records.
-    """
+    """Checks the options of a stream whose table has a key; does nothing if rows are appended."""
     if not target.key:
         return
     mode = type(target.mode).__name__
@@ -148,14 +141,7 @@ def with_fitting_advice(target: DeltaTarget) -> Generator[None]:
 def check_same_offsets(
     target: DeltaTarget, key: tuple[str, ...], before: EnumeratorState | None, plan: ReadPlan
 ) -> None:
-    """Refuses to move a position to a log in which offsets have other records, if the table's rows have a key.
-
-    Args:
-        target: The table and the stream.
-        key: The key of the table's rows; empty if rows are appended.
-        before: The stream's position.
-        plan: The plan of the move.
-    """
+    """Refuses to move a position to a log in which offsets have other records, if the table's rows have a key."""
     if not key or before is None:
         return
     other = sorted(
@@ -210,12 +196,6 @@ def change_rows(
 
     A tombstone's value has no columns to take the key from. If the decoded key is a STRUCT with a field of the same
     name, it is taken from there; so it is from a key that is not decoded, if the value's format can.
-
-    Args:
-        staged: Staged records `with_tombstones`.
-        decoder: The decoder.
-        key: The columns that identify a row of the table.
-        leave_out_rejected: See `Decoder.finish`.
 
     Raises:
         ConfigurationError: A key column has a type in the record's key that is not converted to that of the value.

@@ -117,12 +117,7 @@ class Coverage:
 
 
 def observed_metrics(observation: Observation, patience: float) -> dict[str, Any]:
-    """Returns the metrics of an observation; empty if Spark does not report them in time.
-
-    Args:
-        observation: The observation of a DataFrame that has run.
-        patience: Seconds to wait.
-    """
+    """Returns the metrics of an observation; empty if Spark does not report them in time."""
     answer: dict[str, Any] = {}
 
     def ask() -> None:
@@ -156,11 +151,7 @@ class WholeBatch:
         self._rows: DataFrame | None = None
 
     def transformed(self, rows: DataFrame) -> None:
-        """Records that a transform has returned its rows, and when, by the server's clock.
-
-        Args:
-            rows: The rows, as they will be written.
-        """
+        """Records that a transform has returned its rows, and when, by the server's clock."""
         asked = rows.sparkSession.sql("SELECT unix_micros(now())").first()
         self._asked_at = None if asked is None else int(asked[0])
         self._rows = rows
@@ -220,10 +211,6 @@ def is_read_whole(plan: str, observation: str) -> bool:
     """Whether a query reads all that an observation sees: no limit, join or function of partitions is above it.
 
     An unknown operator counts as one that may leave records unread.
-
-    Args:
-        plan: The query's analyzed plan.
-        observation: The observation's name.
     """
     # The first line is the schema. Each further line is the child of the one before, unless the plan branches.
     for line in plan.splitlines()[1:]:
@@ -270,14 +257,7 @@ class BatchObservation:
     def stage(
         self, records: DataFrame, decoder: Decoder, carry: Iterable[str] = (), *, keyed: bool = False
     ) -> DataFrame:
-        """What `decoder.finish` needs of records that `decoder` stages, observed when they run.
-
-        Args:
-            records: With the columns that every reader gives.
-            decoder: Parses them and finds the ones to reject.
-            carry: Further columns of the records that `finish` keeps.
-            keyed: Whether the table has a key.
-        """
+        """What `decoder.finish` needs of records that `decoder` stages, observed when they run."""
         from pyspark.sql import functions as f
 
         size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
@@ -320,10 +300,6 @@ class BatchObservation:
         """Returns the counts. Call it only after the commit.
 
         The metrics arrive with the commit or a moment later. A plan that Spark optimised away never yields any.
-
-        Args:
-            patience: Seconds to wait for them.
-            counted: Metrics of the other observation, if `is_counted`.
         """
         if not self._splits:
             return Observed(records=0, bytes=0, rejected=0)

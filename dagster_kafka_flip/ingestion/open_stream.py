@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.ingestion.run_spec import RunSource, RunSpec
     from dagster_kafka_flip.ingestion.tolerance import Incidents
-    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.commit import Commit, Committed
@@ -49,14 +50,6 @@ _T = TypeVar("_T")
 class OpenStream:
     """A stream with a plan. It starts Spark, reads the position from the table, and creates the table if needed.
 
-    Args:
-        spec: The run, with its reader schemas.
-        reads: What the run reads.
-        context: Context of the run.
-        record: A copy of the position, if it belongs to this stream and table.
-        incidents: Collects tolerated errors.
-        reported: The table's version up to which commits were reported; None if not tracked.
-
     Attributes:
         context: Context of the run.
         plan: The first plan of the run.
@@ -64,7 +57,7 @@ class OpenStream:
 
     def __init__(
         self,
-        spec: RunSpec[Source],
+        spec: RunSpec,
         reads: RunSource,
         context: SplitEnumeratorContext,
         record: RecordedPosition | None,
@@ -139,11 +132,7 @@ class OpenStream:
         )
 
     def assign(self, until: Position | None = None) -> bool:
-        """Assigns the next batch; returns whether there is one.
-
-        Args:
-            until: Offsets at which the batch stops if there is anything to read before them. Default: none.
-        """
+        """Assigns the next batch; returns whether there is one."""
         self._assigned = self._planned.enumerator.assign(self._spec.limits, until) if self.has_more else None
         return self._assigned is not None
 
@@ -312,7 +301,7 @@ class OpenStream:
             self._spec.log.warning("%s; the run's commits are not affected: %s", what, error_summary(error))
             return otherwise
 
-    def _notify(self, enumerator: SplitEnumerator) -> bool:
+    def _notify(self, enumerator: KafkaSourceEnumerator) -> bool:
         """Notifies the consumer group of a commit; returns whether this failed, which does not affect the commit."""
         try:
             enumerator.notify_checkpoint_complete()
@@ -354,13 +343,7 @@ def find_unreported(
 
 
 def unreported_commits(commits: Iterable[Commit], stream: str, reported: int) -> Unreported | None:
-    """Summarizes the stream's commits after the last reported one; None if there are none.
-
-    Args:
-        commits: The table's commits, newest first.
-        stream: Id of the stream.
-        reported: The table's version up to which commits were reported.
-    """
+    """Summarizes the stream's commits after the last reported one; None if there are none."""
     # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
     fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits))
     # Excludes manual moves, whose result the user has already seen.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.result import IngestResult
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.table.commit import Committed
 
@@ -35,13 +34,7 @@ _LONG = 90
 
 
 class ReadProgress:
-    """One read, from its first reading on.
-
-    Args:
-        offsets: Number of offsets to read, and so the maximum number of records.
-        record_bytes: Average record size in bytes (key and value); None if unknown.
-        behind: Number of offsets in the log after this read.
-    """
+    """One read, from its first reading on."""
 
     def __init__(self, offsets: int, record_bytes: float | None = None, behind: int = 0) -> None:
         self._offsets = offsets
@@ -153,7 +146,7 @@ def read_watched(
         yield
 
 
-def measure_commit(spec: RunSpec[Source], committed: Committed, observed: Observed) -> None:
+def measure_commit(spec: RunSpec, committed: Committed, observed: Observed) -> None:
     """Records a commit."""
     metrics = spec.metrics
     metrics.record("commits", 1)
@@ -164,14 +157,14 @@ def measure_commit(spec: RunSpec[Source], committed: Committed, observed: Observ
     metrics.record("rejected_records", observed.rejected)
 
 
-def measure_incidents(spec: RunSpec[Source], incidents: Iterable[Incident]) -> None:
+def measure_incidents(spec: RunSpec, incidents: Iterable[Incident]) -> None:
     """Records tolerated errors."""
     for incident in incidents:
         spec.metrics.record("incidents", 1, error_type=incident.error)
         spec.metrics.record("lost_offsets", incident.lost_offsets, error_type=incident.error)
 
 
-def measure_result(spec: RunSpec[Source], result: IngestResult) -> None:
+def measure_result(spec: RunSpec, result: IngestResult) -> None:
     """Records what a run of a stream left, and the errors that it tolerated."""
     measure_incidents(spec, result.incidents)
     lag: Counter[str] = Counter()

@@ -16,7 +16,6 @@ from dagster_kafka_flip.errors import (
     error_text,
 )
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.unreadable import LATEST_MS
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 
     import tenacity
 
-    from dagster_kafka_flip.source.api import Source, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -57,7 +57,7 @@ _OVERFLOW = "java.lang.ArithmeticException: long overflow"
 
 @contextlib.contextmanager
 def naming_wild_timestamps(
-    source: Source, context: SplitEnumeratorContext, splits: Sequence[KafkaPartitionSplit], target: DeltaTarget
+    source: KafkaSource, context: SplitEnumeratorContext, splits: Sequence[KafkaPartitionSplit], target: DeltaTarget
 ) -> Generator[None]:
     """Names a record whose timestamp made a read fail.
 
@@ -96,7 +96,7 @@ def _is_overflow(error: BaseException | None) -> bool:
 def write_retries(
     log: logging.Logger | logging.LoggerAdapter[Any],
     target: DeltaTarget,
-    source: Source,
+    source: KafkaSource,
     context: SplitEnumeratorContext,
     splits: Iterable[KafkaPartitionSplit],
 ) -> tenacity.Retrying:
@@ -105,7 +105,7 @@ def write_retries(
 
 
 def reader_failures(
-    source: Source, context: SplitEnumeratorContext, splits: Iterable[KafkaPartitionSplit]
+    source: KafkaSource, context: SplitEnumeratorContext, splits: Iterable[KafkaPartitionSplit]
 ) -> Callable[[BaseException, int, float], None]:
     """Returns a check of a failed write before its retry.
 
@@ -116,7 +116,7 @@ def reader_failures(
 
     def check(error: BaseException, attempt: int, seconds: float) -> None:
         cause = error.__cause__ if isinstance(error, WriteFailedError) else error
-        if not isinstance(source, KafkaSource) or cause is None or not partitions or not is_sparks_own(cause):
+        if cause is None or not partitions or not is_sparks_own(cause):
             return
         text = error_text(cause)
         if _NO_READER.search(text):

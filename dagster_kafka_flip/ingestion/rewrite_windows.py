@@ -130,7 +130,7 @@ def rewrite_windows(
 
 
 def run_windows(
-    spec: RunSpec[KafkaSource],
+    spec: RunSpec,
     windows: Iterable[Window],
     rules: Windows,
     *,
@@ -138,13 +138,6 @@ def run_windows(
     topics: Sequence[str] | None = None,
 ) -> Iterator[WindowsResult]:
     """Writes time windows for an existing run spec; see `rewrite_windows`.
-
-    Args:
-        spec: The run.
-        windows: The windows.
-        rules: The rules that assign records to windows.
-        definition: The window definition.
-        topics: The source's topics whose rows are replaced; None for all.
 
     Raises:
         ConfigurationError: An option is invalid. Raised by the call, not by the first iteration.
@@ -191,7 +184,7 @@ def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) 
 
 @dataclass
 class _Run:
-    spec: RunSpec[KafkaSource]
+    spec: RunSpec
     groups: list[tuple[Window, ...]]
     rules: Windows
     definition: str

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
@@ -63,19 +62,11 @@ class ReplacedRows:
 
 
 class RowsToReplace:
-    """Finds which rows the windows of one run replace.
-
-    Args:
-        spec: The run.
-        context: Context of the run.
-        table: The table.
-        rules: How records are put into windows.
-        topics: The topics whose rows are replaced; None for all of the source.
-    """
+    """Finds which rows the windows of one run replace."""
 
     def __init__(
         self,
-        spec: RunSpec[KafkaSource],
+        spec: RunSpec,
         context: SplitEnumeratorContext,
         table: WindowedTable,
         rules: Windows,
@@ -192,11 +183,6 @@ class RowsToReplace:
 
     def lost(self, plan: WindowPlan, scoped: ReplacedRows, records: Callable[[], DataFrame]) -> tuple[Incident, ...]:
         """Looks for records that the table has rows of, and that would have none after the write.
-
-        Args:
-            plan: The plan, with the errors that are tolerated.
-            scoped: The rows that are replaced.
-            records: Returns the records that the windows will hold, as read from Kafka.
 
         Raises:
             WindowBeyondRetentionError: There are such records, and that is not tolerated.

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import SchemaNotFoundError
-from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive, parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address, watch_executors
-from dagster_kafka_flip.source.api import Source
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -44,11 +43,8 @@ class Clock:
         return self._last - last
 
 
-Source_co = TypeVar("Source_co", bound=Source, covariant=True)
-
-
 @dataclass(frozen=True)
-class RunSpec(Generic[Source_co]):
+class RunSpec:
     """Source, target and options of one run.
 
     Attributes:
@@ -67,7 +63,7 @@ class RunSpec(Generic[Source_co]):
         read: Reads records; replaced if several runs share a read.
     """
 
-    source: Source_co
+    source: KafkaSource
     target: DeltaTarget
     spark: Callable[[], SparkSession]
     decoder: Decoder
@@ -78,7 +74,7 @@ class RunSpec(Generic[Source_co]):
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     run_id: str = ""
     tries: frozenset[str] = frozenset()
-    read: Callable[[Source, SparkSession, SplitAssignment], DataFrame] = read
+    read: Callable[[KafkaSource, SparkSession, SplitAssignment], DataFrame] = read
 
     @property
     def metrics(self) -> Metrics:
@@ -89,7 +85,7 @@ class RunSpec(Generic[Source_co]):
         """The records of an assignment, which may be empty."""
         return no_records(spark) if assignment.plan.is_empty else self.read(self.source, spark, assignment)
 
-    def bound(self) -> RunSpec[Source_co]:
+    def bound(self) -> RunSpec:
         """The spec with the reader schemas of this run, from the registries of its formats.
 
         Raises:
@@ -102,9 +98,9 @@ class RunSpec(Generic[Source_co]):
         return replace(self, decoder=self.decoder.bound(topics_of(self.source), may_lack=may_lack))
 
 
-def topics_of(source: Source) -> set[str] | None:
+def topics_of(source: KafkaSource) -> set[str] | None:
     """The topics of a source; None if only the brokers know them."""
-    if not isinstance(source, KafkaSource) or source.topic_pattern is not None:
+    if source.topic_pattern is not None:
         return None
     return set(source.topics or ()) | {topic_partition.topic for topic_partition in source.partitions or ()}
 
@@ -118,23 +114,18 @@ class RunSource:
         overriding: The source with the start that the run's config sets; None to continue from the position.
     """
 
-    source: Source
+    source: KafkaSource
     overriding: KafkaSource | None = None
 
     @classmethod
-    def of(cls, source: Source, starting_offsets: OffsetsInitializer | None) -> RunSource:
-        """What a run reads.
-
-        Args:
-            source: The source.
-            starting_offsets: Start that overrides the position; None to continue.
-        """
-        if starting_offsets is None or not isinstance(source, KafkaSource):
+    def of(cls, source: KafkaSource, starting_offsets: OffsetsInitializer | None) -> RunSource:
+        """What a run reads."""
+        if starting_offsets is None:
             return cls(source)
         return cls(source, source.with_overrides(starting_offsets=starting_offsets))
 
     @property
-    def first(self) -> Source:
+    def first(self) -> KafkaSource:
         """The source of the first plan."""
         return self.overriding or self.source
 
@@ -146,18 +137,13 @@ class RunSource:
         """Sets the stop offsets of later plans; topic partitions without one are not read."""
         # Not validated: the start that a user wrote may be after the end of a topic that was made again.
         change = {"stopping_offsets": OffsetsInitializer.specific_offsets(stop)}
-        if isinstance(self.source, KafkaSource):
-            self.source = self.source.model_copy(update=change)
+        self.source = self.source.model_copy(update=change)
         if self.overriding is not None:
             self.overriding = self.overriding.model_copy(update=change)
 
 
-def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> tuple[SparkSession, float, str | None]:
+def start_spark(spec: RunSpec, context: SplitEnumeratorContext) -> tuple[SparkSession, float, str | None]:
     """Returns the session of a run, the seconds until it was available, and the address of its UI, if any.
-
-    Args:
-        spec: The run.
-        context: Context of the run; receives the number of parallel tasks.
 
     Raises:
         SparkSessionError: The session has ended.

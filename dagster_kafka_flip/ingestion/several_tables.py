@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.stream_run import StreamRun
-from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.telemetry.metrics import RunOutcome, measured_runs
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.open_stream import OpenStream
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source, SplitAssignment
+    from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
@@ -42,7 +42,7 @@ class SharedRead:
     def __init__(self) -> None:
         self._kept: dict[tuple[KafkaPartitionSplit, ...], DataFrame] | None = None
 
-    def __call__(self, source: Source, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
+    def __call__(self, source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
         """The records of an assignment."""
         if self._kept is None:
             return read(source, spark, assignment)
@@ -72,7 +72,7 @@ class TableRun:
         reported: The table's version up to which commits were reported; None if not tracked.
     """
 
-    spec: RunSpec[KafkaSource]
+    spec: RunSpec
     known: KnownPosition | None = None
     reported: int | None = None
 
@@ -98,12 +98,6 @@ def ingest_tables(
     starting_offsets: OffsetsInitializer | None = None,
 ) -> TablesResult:
     """Ingests a source into several tables, each from its own position to the same stop, exactly once.
-
-    Args:
-        tables: The runs, by table name.
-        verify_after: How long to trust a copy of a position.
-        log: Logger for messages about all tables.
-        starting_offsets: Start that overrides the positions for this run.
 
     Raises:
         KafkaFlipError: Nothing can be read at all. Errors of single tables are in the result.

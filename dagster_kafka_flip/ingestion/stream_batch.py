@@ -29,7 +29,7 @@ from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, 
 from dagster_kafka_flip.ingestion.reader_failures import naming_wild_timestamps, write_retries
 from dagster_kafka_flip.ingestion.result import BatchResult
 from dagster_kafka_flip.ingestion.run_spec import Clock
-from dagster_kafka_flip.reader.read import no_records
+from dagster_kafka_flip.reader.kafka_reader import no_records
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.source.identity import taken_up
 from dagster_kafka_flip.table.changes import Changes
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
@@ -63,20 +63,13 @@ if TYPE_CHECKING:
 class Landing:
     """Writes the planned batches of one run.
 
-    Args:
-        spec: The run.
-        session: The Spark session.
-        context: Context of the enumerators.
-        table: The table.
-        letters: The dead-letter table; None if rejected records end the run or are kept.
-
     Attributes:
         columns: The table's columns, after the first batch.
     """
 
     def __init__(
         self,
-        spec: RunSpec[Source],
+        spec: RunSpec,
         session: SparkSession,
         context: SplitEnumeratorContext,
         table: DeltaTable,
@@ -103,13 +96,6 @@ class Landing:
         confirm: Callable[[CommitDocument, Committed], None] | None = None,
     ) -> BatchResult:
         """Writes one batch in one commit.
-
-        Args:
-            anchor: The commit that defines the position.
-            assignment: The batch.
-            overrides_start: Whether the run's config starts the batch elsewhere than at the position.
-            incidents: Errors that were tolerated before it.
-            confirm: Checks right after the commit that the planned logs were read. Default: no check.
 
         Raises:
             CommitUnknownError: The batch may be committed.
@@ -266,7 +252,7 @@ class BatchRows(Protocol):
 
 
 class _SparkRows:
-    def __init__(self, session: SparkSession, spec: RunSpec[Source], *, leave_out_rejected: bool) -> None:
+    def __init__(self, session: SparkSession, spec: RunSpec, *, leave_out_rejected: bool) -> None:
         self._session = session
         self._spec = spec
         self._key = spec.target.key
@@ -319,12 +305,6 @@ class _SparkRows:
 
 
 @functools.singledispatch
-def batch_rows(session: Any, spec: RunSpec[Source], *, leave_out_rejected: bool) -> BatchRows:
-    """Returns the reads of a run in a session.
-
-    Args:
-        session: The session.
-        spec: The run.
-        leave_out_rejected: Whether rejected records have no row.
-    """
+def batch_rows(session: Any, spec: RunSpec, *, leave_out_rejected: bool) -> BatchRows:
+    """Returns the reads of a run in a session."""
     return _SparkRows(session, spec, leave_out_rejected=leave_out_rejected)

@@ -11,7 +11,6 @@ from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_f
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSource, RunSpec
     from dagster_kafka_flip.ingestion.tolerance import Incidents
-    from dagster_kafka_flip.source.api import Source, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -46,8 +47,8 @@ class StreamPlan:
     """
 
     anchor: Anchor
-    source: Source
-    enumerator: SplitEnumerator
+    source: KafkaSource
+    enumerator: KafkaSourceEnumerator
     plan: ReadPlan
 
 
@@ -59,7 +60,7 @@ class StreamPlanner:
         discovered: New topic partitions in all plans.
     """
 
-    _spec: RunSpec[Source]
+    _spec: RunSpec
     _session: SparkSession
     _context: SplitEnumeratorContext
     _table: DeltaTable
@@ -70,14 +71,14 @@ class StreamPlanner:
     _reads: RunSource
     _incidents: Incidents
     discovered: set[TopicPartition] = field(default_factory=set["TopicPartition"])
-    _started: SplitEnumerator | None = None
+    _started: KafkaSourceEnumerator | None = None
 
     def close(self) -> None:
         """Closes the enumerator of the last plan, even if it failed."""
         if self._started is not None:
             self._started.close()
 
-    def plan(self, source: Source) -> StreamPlan:
+    def plan(self, source: KafkaSource) -> StreamPlan:
         """Reads the position and plans from it; creates the table if needed."""
         anchor = self._settled_anchor()
         if anchor is None:
@@ -102,7 +103,7 @@ class StreamPlanner:
             self._log_override(overriding, anchor.state, planned.plan)
         return planned
 
-    def plan_again(self, planned: StreamPlan, source: Source) -> StreamPlan:
+    def plan_again(self, planned: StreamPlan, source: KafkaSource) -> StreamPlan:
         """Plans again after a conflict.
 
         If the position has not changed, the enumerator continues with the splits that it was given back.
@@ -151,11 +152,11 @@ class StreamPlanner:
         )
         return True
 
-    def _begin_anew(self, source: Source) -> tuple[SplitEnumerator, ReadPlan]:
+    def _begin_anew(self, source: KafkaSource) -> tuple[KafkaSourceEnumerator, ReadPlan]:
         """First plan of a stream without a position; checks that a former stream's records are not skipped."""
         enumerator = source.create_enumerator(self._context)
         plan = self._start(enumerator)
-        if self._record is not None and isinstance(source, KafkaSource):
+        if self._record is not None:
             if source is not self._reads.overriding:
                 check_nothing_is_skipped(self._record.state, plan, source.starting_offsets, self._spec.target)
             self._spec.log.warning(
@@ -168,8 +169,8 @@ class StreamPlanner:
         return enumerator, plan
 
     def _begin_again(
-        self, source: Source, undone_start: EnumeratorState | None
-    ) -> tuple[SplitEnumerator, ReadPlan] | None:
+        self, source: KafkaSource, undone_start: EnumeratorState | None
+    ) -> tuple[KafkaSourceEnumerator, ReadPlan] | None:
         """First plan of a stream whose commits a RESTORE has undone: from where it began, as what it landed is gone."""
         if undone_start is None:
             return None
@@ -182,7 +183,7 @@ class StreamPlanner:
         )
         return enumerator, plan
 
-    def _start(self, enumerator: SplitEnumerator) -> ReadPlan:
+    def _start(self, enumerator: KafkaSourceEnumerator) -> ReadPlan:
         """Plans, and then asks for the reader schemas that its records may have."""
         if enumerator is not self._started:
             self.close()
@@ -269,12 +270,6 @@ def check_nothing_is_skipped(
 
     These records were never written, and nothing would show that they are missing. Records deleted by retention are not
     counted.
-
-    Args:
-        recorded: The stream's state in the record of its last run.
-        plan: The new stream's first plan.
-        start: The source's starting offsets.
-        target: The table without a position.
     """
     continues_at = {
         # A new topic partition would have been read from the beginning.

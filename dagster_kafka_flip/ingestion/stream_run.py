@@ -22,29 +22,21 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.open_stream import OpenStream
     from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
 
 
 def run_stream(
-    spec: RunSpec[Source],
+    spec: RunSpec,
     *,
     known: KnownPosition | None,
     verify_after: timedelta,
     starting_offsets: OffsetsInitializer | None = None,
     reported: int | None = None,
 ) -> IngestResult:
-    """Ingests a source for an existing run spec; see `ingest`.
-
-    Args:
-        spec: The run.
-        known: A copy of the position.
-        verify_after: How long to trust this copy.
-        starting_offsets: Start that overrides the position; None to continue.
-        reported: The table's version up to which commits were reported; None if not tracked.
-    """
+    """Ingests a source for an existing run spec; see `ingest`."""
     run = StreamRun(spec, known, starting_offsets, reported)
     with measured_run(spec.metrics) as measured:
         result = run.idle(verify_after) or run.execute()
@@ -54,18 +46,11 @@ def run_stream(
 
 
 class StreamRun:
-    """One run of one stream; `ingest()` and `ingest_tables()` call its steps.
-
-    Args:
-        spec: The run spec.
-        known: A copy of the position; None if there is none.
-        starting_offsets: Start that overrides the position; None to continue.
-        reported: The table's version up to which commits were reported; None if not tracked.
-    """
+    """One run of one stream; `ingest()` and `ingest_tables()` call its steps."""
 
     def __init__(
         self,
-        spec: RunSpec[Source],
+        spec: RunSpec,
         known: KnownPosition | None = None,
         starting_offsets: OffsetsInitializer | None = None,
         reported: int | None = None,
@@ -80,11 +65,7 @@ class StreamRun:
         self._incidents = Incidents(spec.log)
 
     def idle(self, verify_after: timedelta) -> IngestResult | None:
-        """The result of an idle run, if this is known without Spark; else None.
-
-        Args:
-            verify_after: How long to trust the copy of the position.
-        """
+        """The result of an idle run, if this is known without Spark; else None."""
         if self._known is None or self._reads.overriding is not None:
             return None
         source = self._reads.source
@@ -152,8 +133,8 @@ class StreamRun:
 
 
 def plan_without_spark(
-    spec: RunSpec[Source],
-    source: Source,
+    spec: RunSpec,
+    source: KafkaSource,
     context: SplitEnumeratorContext,
     known: KnownPosition,
     verify_after: timedelta,
@@ -180,7 +161,7 @@ def plan_without_spark(
         return None
 
 
-def _is_fresh(spec: RunSpec[Source], known: KnownPosition, verify_after: timedelta) -> bool:
+def _is_fresh(spec: RunSpec, known: KnownPosition, verify_after: timedelta) -> bool:
     """Whether a recorded position is recent enough to be trusted."""
     now = instants.now()
     age = now - known.verified_at
@@ -195,7 +176,7 @@ def _is_fresh(spec: RunSpec[Source], known: KnownPosition, verify_after: timedel
     return age < verify_after and (known.kept_until is None or now < known.kept_until)
 
 
-def idle_position(spec: RunSpec[Source], source: Source, known: KnownPosition, plan: ReadPlan) -> KnownPosition | None:
+def idle_position(spec: RunSpec, source: KafkaSource, known: KnownPosition, plan: ReadPlan) -> KnownPosition | None:
     """Returns the position of a run that has nothing to do; None if it has, or if the table's log contradicts the copy.
 
     If the log can't be read without Spark, the table's number of rows is unknown.

@@ -34,7 +34,7 @@ from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen, wind
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
 from dagster_kafka_flip.ingestion.run_spec import Clock
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
-from dagster_kafka_flip.reader.read import no_records
+from dagster_kafka_flip.reader.kafka_reader import no_records
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.table.commit import Committed
@@ -84,7 +83,7 @@ class WindowLanding:
 
     def __init__(
         self,
-        spec: RunSpec[KafkaSource],
+        spec: RunSpec,
         session: SparkSession,
         context: SplitEnumeratorContext,
         *,
@@ -124,12 +123,6 @@ class WindowLanding:
         self, look: WindowsLook, plan: WindowPlan, plan_seconds: float, letters: DeadLetterTable | None = None
     ) -> WindowsResult:
         """Replaces some windows, in one commit.
-
-        Args:
-            look: The state of the table.
-            plan: The plan of the windows.
-            plan_seconds: Duration of planning.
-            letters: The stream's dead-letter table, for a repair; None if rejected records end the run or are kept.
 
         Raises:
             ForeignConflictError: Another writer changed the table meanwhile; plan again.

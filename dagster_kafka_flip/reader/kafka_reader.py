@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
+# Columns of Spark's Kafka source with includeHeaders. A session may reserve the word offset.
+RECORD_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, `offset` BIGINT, timestamp TIMESTAMP_LTZ, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
 # Bounded reads go through a backlog, so fetches that are too large for a live consumer pay off.
 _BATCH_FETCHES = {
     "max.poll.records": "10000",
@@ -39,7 +45,7 @@ _MOST_FETCH_BYTES = 16 * 1024 * 1024
 _FETCH_BYTES_PER_OFFSET = 128
 
 
-def read_kafka(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
+def read(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
     """Returns a lazy DataFrame of the records in an assignment's splits.
 
     Args:
@@ -94,3 +100,8 @@ def reader_options(
         **({} if records_per_task is None else {"maxRecordsPerPartition": str(records_per_task)}),
         **{f"kafka.{key}": value for key, value in consumer.items()},
     }
+
+
+def no_records(spark: SparkSession) -> DataFrame:
+    """The DataFrame of a batch without splits."""
+    return spark.createDataFrame([], RECORD_SCHEMA)

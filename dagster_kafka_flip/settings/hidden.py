@@ -41,11 +41,7 @@ def hidden_logins(addresses: str) -> str:
 
 
 def hidden_parameters(remote: str) -> str:
-    """Returns a Spark Connect address without its parameter values, which may include a token or a user name.
-
-    Args:
-        remote: Such as `sc://host:15002/;token=...`.
-    """
+    """Returns a Spark Connect address without its parameter values, which may include a token or a user name."""
     address, *parameters = remote.split(";")
     address = hidden_logins(address)
     return ";".join([address, *(f"{each.partition('=')[0]}={HIDDEN}" if "=" in each else each for each in parameters)])

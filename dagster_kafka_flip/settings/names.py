@@ -63,12 +63,6 @@ def meant_by(name: str, names: Iterable[str], *, most: int = 1, likeness: float 
     """Returns valid names similar to an unknown one, most similar first, ignoring case.
 
     If none of them begins with it, those that do count as more similar.
-
-    Args:
-        name: The unknown name.
-        names: The valid names.
-        most: Maximum number of names.
-        likeness: Minimum similarity, from 0 to 1.
     """
     written, wanted = {each.lower(): each for each in names}, name.lower()
     near = difflib.get_close_matches(wanted, written, most, likeness)

@@ -27,10 +27,6 @@ def check_texts(options: Mapping[Any, Any]) -> None:
 def truth(name: str, text: str) -> bool:
     """Reads a yes or no.
 
-    Args:
-        name: The option's name.
-        text: `true` or `false`, in any case.
-
     Raises:
         ConfigurationError: It is something else.
     """

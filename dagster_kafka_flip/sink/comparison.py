@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, VersionsGoneError
-from dagster_kafka_flip.reader.kafka_reader import reader_options
-from dagster_kafka_flip.reader.read import no_records
+from dagster_kafka_flip.reader.kafka_reader import no_records, reader_options
 from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import shown

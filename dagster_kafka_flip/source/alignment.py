@@ -111,13 +111,7 @@ def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> 
 
 
 def cuts_by_time(splits: Sequence[KafkaPartitionSplit], max_offsets: int, times: Times) -> dict[TopicPartition, int]:
-    """Returns an offset within each split, so that all have the same event time and stay within the limit.
-
-    Args:
-        splits: The splits to read.
-        max_offsets: Maximum number of offsets before the returned ones.
-        times: The timestamp lookups.
-    """
+    """Returns an offset within each split, so that all have the same event time and stay within the limit."""
     partitions = [split.topic_partition for split in splits]
 
     def cuts(timestamp_ms: int) -> dict[TopicPartition, int]:

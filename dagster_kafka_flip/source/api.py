@@ -1,9 +1,7 @@
 """The source API: FLIP-27, adapted to batch.
 
-A source is a set of logs whose records are numbered by offsets. Its enumerator fixes the range to read of each log and
-assigns the ranges in batches. `ingest()` reads and commits each batch together with `snapshot_state()`; the next run
-restores an enumerator from this state. `reader.read` registers how a source's splits become a DataFrame, because
-sources do not depend on Spark.
+A source's enumerator fixes the range to read of each log and assigns the ranges in batches. `ingest()` reads and
+commits each batch together with `snapshot_state()`; the next run restores an enumerator from this state.
 
 The life of an enumerator in one run:
 
@@ -19,17 +17,17 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.plan import Limits, Spread, TaskPlan, plan_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TimestampedOffset, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
@@ -76,12 +74,7 @@ class SplitAssignment:
 
 
 class SplitEnumerator(ABC):
-    """Fixes the splits of a run and assigns them in batches. Subclasses plan; this class implements the life cycle.
-
-    Args:
-        context: Context of the run.
-        state: The stream's state; None for a new stream.
-    """
+    """Fixes the splits of a run and assigns them in batches. Subclasses plan; this class implements the life cycle."""
 
     def __init__(self, context: SplitEnumeratorContext, state: EnumeratorState | None = None) -> None:
         self._context = context
@@ -171,55 +164,13 @@ class SplitEnumerator(ABC):
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
         """Returns a plan of exactly these splits, after checking that the logs still hold them."""
 
-    def check_same_logs(self, batch: ReadPlan) -> None:  # noqa: B027 - optional for subclasses
-        """Checks after reading a batch that the logs are still those of the plan.
-
-        Raises:
-            TopicRecreatedError: A topic was deleted and recreated since.
-            ClusterChangedError: Another cluster answers.
-            EndBeforePositionError: A log was cut off since, before the end of what was read.
-        """
-
+    @abstractmethod
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
-        """Splits off a batch in which every log advances to the same event time.
+        """Splits off a batch in which every log advances to the same event time."""
 
-        Raises:
-            ConfigurationError: The source does not support lookups by timestamp.
-        """
-        msg = f"{type(self).__name__} can't spread {plan.offset_span} offsets by time (limit {max_offsets} per batch)"
-        raise ConfigurationError(msg)
-
+    @abstractmethod
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
-        """Average record size of a plan in bytes, from a bounded sample; None if the source can't take samples."""
-        del plan
-
-    def reached_brokers(self, partitions: Collection[TopicPartition]) -> tuple[str, ...]:
-        """Addresses that the brokers advertise; empty if the source has none.
-
-        Args:
-            partitions: Topic partitions whose leaders must answer.
-
-        Raises:
-            ClusterUnreachableError: A broker does not answer.
-        """
-        del partitions
-        return ()
-
-    def unreadable_record(
-        self, splits: Iterable[KafkaPartitionSplit]
-    ) -> tuple[TopicPartition, TimestampedOffset] | None:
-        """A record of the splits whose timestamp Spark can't hold; None if the source has no such records."""
-        del splits
-
-    def notify_checkpoint_complete(self) -> None:  # noqa: B027 - optional for subclasses
-        """Called when all assigned splits are committed, to notify external systems. Errors are only logged.
-
-        Raises:
-            KafkaFlipError: The notification failed.
-        """
-
-    def close(self) -> None:  # noqa: B027 - optional for subclasses
-        """Closes connections."""
+        """Average record size of a plan in bytes, from a bounded sample; None if it has no records."""
 
     def _cut(self, plan: ReadPlan, limits: Limits) -> tuple[ReadPlan, ReadPlan | None]:
         if limits.max_bytes_per_batch is not None and self._context.record_bytes is None and not plan.is_empty:
@@ -241,20 +192,3 @@ def _before(plan: ReadPlan, offsets: Position) -> ReadPlan | None:
     }
     batch, _ = plan.cut_at(cuts)
     return None if batch.is_empty else batch
-
-
-class Source(Protocol):
-    """Describes what to read. `str()` returns a short summary."""
-
-    @property
-    def boundedness(self) -> Boundedness:
-        """Whether the source ends."""
-        ...
-
-    def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
-        """Returns an enumerator for a new stream."""
-        ...
-
-    def restore_enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState) -> SplitEnumerator:
-        """Returns an enumerator for a stream with a position."""
-        ...

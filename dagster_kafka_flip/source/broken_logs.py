@@ -192,12 +192,6 @@ def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: L
 def check_not_cut(source: ReadSettings, cluster: Cluster, plan: EnumeratorState, stops: Position) -> None:
     """Checks that no log was cut off before the end of what was read: it may have been read before or behind that.
 
-    Args:
-        source: The source.
-        cluster: The Kafka cluster.
-        plan: The state of the plan, with the leaders' epochs.
-        stops: The end of what was read of each log.
-
     Raises:
         EndBeforePositionError: One was.
     """

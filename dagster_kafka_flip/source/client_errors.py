@@ -65,11 +65,7 @@ class BrokerErrors:
         self._errors.clear()
 
     def reason(self, otherwise: str) -> str:
-        """The reason of a failure.
-
-        Args:
-            otherwise: The reason if no broker had an error.
-        """
+        """The reason of a failure."""
         if self._last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
             return UNANSWERED
         why = self._last or otherwise
@@ -233,12 +229,7 @@ _TRANSIENT = frozenset(
 
 
 class TransientError(Exception):
-    """A transient answer, for example while a topic partition has no leader.
-
-    Args:
-        final: The error to raise if retries fail.
-        reason: What failed, for the log.
-    """
+    """A transient answer, for example while a topic partition has no leader."""
 
     def __init__(self, final: KafkaFlipError, reason: str) -> None:
         super().__init__(reason)
@@ -321,12 +312,7 @@ class RequestFailures:
         )
 
     def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
-        """Creates the error about an answer that did not come.
-
-        Args:
-            what: The requested data.
-            reason: librdkafka's reason, unless a broker had an error.
-        """
+        """Creates the error about an answer that did not come."""
         why = self._broker_errors.reason(reason)
         advice = "check the address, the network and the credentials"
         if "Connection refused" in why:

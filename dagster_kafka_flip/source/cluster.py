@@ -153,10 +153,6 @@ class KafkaCluster(ClusterClient):
 
         All lookups run concurrently, so they take about as long as one.
 
-        Args:
-            times: Timestamps in milliseconds since the epoch by topic partition, for each lookup.
-            isolation_level: With `read_committed`, results are before the last stable offset.
-
         Returns:
             The result of each lookup; omits topic partitions without such a record.
         """
@@ -214,12 +210,6 @@ class KafkaCluster(ClusterClient):
     @until_answered
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int = -1) -> None:
         """Creates a topic, and waits until it has leaders.
-
-        Args:
-            topic: The topic.
-            partitions: How many topic partitions it gets.
-            settings: Its settings.
-            replicas: How many replicas each one gets. Default: the brokers' default.
 
         Raises:
             ClusterAccessError: This client may not create it.
@@ -289,10 +279,6 @@ class KafkaCluster(ClusterClient):
         """Returns the first consumer-visible record at or after the time in each search's range.
 
         Reads as long as messages arrive, without joining a group.
-
-        Args:
-            searches: The searches.
-            isolation_level: With `read_committed`, ignores records of aborted and open transactions.
 
         Returns:
             The record of each search; None if the range has no such record.

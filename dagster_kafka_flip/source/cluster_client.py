@@ -56,13 +56,7 @@ def until_answered(ask: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[
 
 
 class ClusterClient:
-    """Client for one cluster. Call `close` (or use `contextlib.closing`) when done: it holds threads and connections.
-
-    Args:
-        connection: The connection settings.
-        properties: Additional settings of the librdkafka client; they override the connection's.
-        log: Logger for waits. Default: this module's.
-    """
+    """Client for one cluster. Call `close` when done: it holds threads and connections."""
 
     def __init__(
         self, connection: KafkaConnection, properties: Mapping[str, str] | None = None, log: Log | None = None

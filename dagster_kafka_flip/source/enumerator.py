@@ -80,15 +80,7 @@ _MAY_BE_DOUBLED = (
 
 
 class KafkaSourceEnumerator(SplitEnumerator):
-    """Turns a source and a state into splits.
-
-    Args:
-        source: The source.
-        cluster: The Kafka cluster.
-        context: Context of the run.
-        state: The stream's state; None for a new stream. It takes precedence over the source's starting offsets, unless
-            the source overrides it for this run.
-    """
+    """Turns a source and a state into splits."""
 
     def __init__(
         self,

@@ -45,12 +45,7 @@ class ReadFailedError(Exception):
 
 
 def groupless_consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -> confluent_kafka.Consumer:
-    """Creates a consumer with assigned topic partitions, each with a starting offset.
-
-    Args:
-        config: Settings of a librdkafka client.
-        settings: Additional settings; they override `config`.
-    """
+    """Creates a consumer with assigned topic partitions, each with a starting offset."""
     return confluent_kafka.Consumer({**config, **_SETTINGS, **settings})
 
 
@@ -83,11 +78,6 @@ def next_message(
 
     May return None early: check the clock. Skips messages without a topic partition: they concern the group, which is
     not used, so a missing ACL on it is irrelevant.
-
-    Args:
-        consumer: A consumer without a group.
-        seconds: Maximum time to wait, in seconds.
-        wanted: Topic partitions whose messages are returned.
     """
     message = consumer.poll(max(0.0, seconds))
     if message is None:
@@ -114,12 +104,7 @@ class LogEndedError(Exception):
 def read_messages(
     config: Mapping[str, Any], ranges: Sequence[KafkaPartitionSplit], seconds: float
 ) -> Iterator[confluent_kafka.Message]:
-    """Yields the messages in ranges of offsets, in order per topic partition.
-
-    Args:
-        config: Settings of a librdkafka client.
-        ranges: The ranges, at most one of each topic partition.
-        seconds: Maximum time to wait for the next message, in seconds.
+    """Yields the messages in ranges of offsets, at most one range per topic partition, in order.
 
     Raises:
         ReadFailedError: A topic partition can't be read.
@@ -184,11 +169,6 @@ def sample_splits(
     config: Mapping[str, Any], splits: Sequence[KafkaPartitionSplit], seconds: float
 ) -> tuple[dict[TopicPartition, SplitSample], set[TopicPartition]]:
     """Samples records of each split, first from the starts and then before the ends.
-
-    Args:
-        config: Settings of a librdkafka client.
-        splits: The splits.
-        seconds: Time limit in seconds; the sample is what arrived until then.
 
     Returns:
         A sample of each split with records, and the topic partitions without any message in time.

@@ -64,11 +64,6 @@ def recreated_topics(
 
     Compares topic ids. If an id is unknown, missing topic partitions also identify a different topic, because Kafka
     never removes partitions.
-
-    Args:
-        state: The known state.
-        topics: The current topics.
-        subscription: The subscription, if it does not cover all partitions.
     """
     errors: dict[str, TopicRecreatedError] = {}
     for topic in topics.values():

@@ -65,25 +65,14 @@ def tolerate(
     *,
     lost_offsets: int | None = None,
 ) -> Incident:
-    """Raises an error, unless it is tolerated.
-
-    Args:
-        error: The error.
-        tolerated: Errors that don't fail the run.
-        continuation: How the run continues, as a sentence.
-        lost_offsets: Maximum number of records lost; None if unknown.
-    """
+    """Raises an error, unless it is tolerated."""
     if type(error) not in tolerated:
         raise error
     return incident_of(error, continuation, lost_offsets=lost_offsets)
 
 
 class Tolerance:
-    """Raises the errors that a plan meets, but collects those that are tolerated.
-
-    Args:
-        tolerated: Errors that don't fail the run.
-    """
+    """Raises the errors that a plan meets, but collects those that are tolerated."""
 
     def __init__(self, tolerated: Collection[type[KafkaFlipError]]) -> None:
         self.incidents: list[Incident] = []
@@ -95,13 +84,7 @@ class Tolerance:
         return incidents
 
     def meet(self, error: KafkaFlipError, continuation: str, *, lost_offsets: int | None = None) -> Incident:
-        """Raises an error, unless it is tolerated.
-
-        Args:
-            error: The error.
-            continuation: How the run continues, as a sentence.
-            lost_offsets: Maximum number of records lost; None if unknown.
-        """
+        """Raises an error, unless it is tolerated."""
         incident = tolerate(error, self._tolerated, continuation, lost_offsets=lost_offsets)
         self.incidents.append(incident)
         return incident

@@ -238,10 +238,6 @@ class Log(Times):
         """Where logs were cut off before a position; None if unknown. Omits those that were not.
 
         Only asks for logs that have another leader since.
-
-        Args:
-            position: The position.
-            leader_epochs: The epochs of the leaders when it was planned; omits unknown ones.
         """
         ends = {
             tp: LogEnd(offset, leader_epochs[tp])

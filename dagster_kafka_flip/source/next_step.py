@@ -32,14 +32,7 @@ def materialize(
     partitions: Sequence[str] = (),
     config: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns Dagster's command that materializes an asset in one run.
-
-    Args:
-        asset: The asset's key.
-        defined_in: The options that say where it is defined.
-        partitions: The keys of contiguous partitions.
-        config: The run's config.
-    """
+    """Returns Dagster's command that materializes an asset in one run."""
     words = ["--select", asset]
     if len(partitions) == 1:
         words += ["--partition", partitions[0]]
@@ -75,13 +68,7 @@ def set_position(
 
 
 def filled_in(text: str, table: str, stream: str) -> str:
-    """Returns a message with the table and the stream in place of their placeholders.
-
-    Args:
-        text: The message of an error that was raised where they are not known.
-        table: The table.
-        stream: The stream.
-    """
+    """Returns a message with the table and the stream in place of their placeholders."""
     return text.replace("<table>", shlex.quote(table)).replace("<stream>", shlex.quote(stream))
 
 

@@ -306,11 +306,7 @@ def timestamp_text(milliseconds: int) -> str:
 
 
 def epoch_milliseconds(timestamp: int | datetime | str) -> int:
-    """Converts a timestamp to milliseconds since the epoch, rounded up.
-
-    Args:
-        timestamp: Milliseconds, an aware datetime, or an ISO 8601 string with a UTC offset.
-    """
+    """Converts a timestamp to milliseconds since the epoch, rounded up."""
     if isinstance(timestamp, str):
         try:
             # Python 3.10 does not parse a trailing Z.

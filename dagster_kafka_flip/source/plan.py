@@ -247,12 +247,7 @@ class TaskPlan:
 
 
 def plan_tasks(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskPlan:
-    """Assigns splits to tasks of about the same size.
-
-    Args:
-        splits: Non-empty splits, at most one per topic partition.
-        parallelism: Number of tasks that can run in parallel.
-    """
+    """Assigns splits to tasks of about the same size."""
     total = sum(split.offset_span for split in splits)
     even = -(-total // max(1, parallelism * _TASKS_PER_CORE))
     records_per_task = min(max(even, MIN_RECORDS_PER_TASK), MAX_RECORDS_PER_TASK)

@@ -173,22 +173,12 @@ def check_properties(properties: Mapping[str, object], client: Client, *, connec
 
 
 def java_properties(shared: Mapping[str, str], java_only: Mapping[str, str]) -> dict[str, str]:
-    """Returns the Java consumer's settings: the shared ones and its own, which take precedence.
-
-    Args:
-        shared: Settings of both clients, by the Java consumer's names.
-        java_only: Settings of only the Java consumer.
-    """
+    """Returns the Java consumer's settings: the shared ones and its own, which take precedence."""
     return {**shared, **java_only}
 
 
 def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[str, str]) -> dict[str, str]:
-    """Returns librdkafka's settings: the shared ones that it supports and its own, which take precedence.
-
-    Args:
-        shared: Settings of both clients, by the Java consumer's names.
-        librdkafka_only: Settings of only librdkafka, by its names.
-    """
+    """Returns librdkafka's settings: the shared ones that it supports and its own, which take precedence."""
     converted = {
         _TRANSLATIONS[name]: _translate(_TRANSLATIONS[name], value)
         for name, value in shared.items()

@@ -40,11 +40,6 @@ def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch]
 
     Reads each topic partition once, in offset order, and all of them in parallel.
 
-    Args:
-        config: Settings of a librdkafka client.
-        searches: The searches.
-        seconds: Maximum time to wait for the next message, in seconds.
-
     Raises:
         ReadFailedError: A topic partition can't be read.
         NoAnswerError: No message arrived in this time.
@@ -181,11 +176,6 @@ def cut_offsets(
     """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not.
 
     All topic partitions are asked for at the same time.
-
-    Args:
-        config: Settings of a librdkafka client.
-        ends: Earlier ends, with epochs.
-        seconds: Maximum time to wait for the next answer, in seconds.
 
     Raises:
         ReadFailedError: A topic partition can't be read.

@@ -94,12 +94,7 @@ class TopicPatternSubscription:
     pattern: str
 
     def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Returns the topics that currently match.
-
-        Args:
-            directory: The cluster.
-            skip_missing: Has no effect for a pattern.
-        """
+        """Returns the topics that currently match."""
         del skip_missing
         names = [name for name in directory.list_topics() if re.fullmatch(self.pattern, name)]
         # A topic may be deleted between the two requests.
@@ -143,12 +138,7 @@ class PartitionSetSubscription:
         return tuple(sorted({tp.topic for tp in self.partitions}))
 
     def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Returns the current topics, reduced to the requested topic partitions.
-
-        Args:
-            directory: The cluster.
-            skip_missing: Omit missing topic partitions instead of raising an error.
-        """
+        """Returns the current topics, reduced to the requested topic partitions."""
         found = directory.describe_topics(self.topics, skip_missing=skip_missing)
         wanted = set(self.partitions)
         for tp in self.partitions:

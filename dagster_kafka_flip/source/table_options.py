@@ -55,9 +55,6 @@ _OFFSET = re.compile(r"partition:([0-9]{1,10}),offset:([0-9]{1,19})")
 def source_fields(options: Mapping[str, str]) -> dict[str, Any]:
     """Returns the fields of a KafkaSource.
 
-    Args:
-        options: Options of Flink's table by name, without those of its formats.
-
     Raises:
         ConfigurationError: An option is unknown, malformed, for sinks or formats, missing, or contradicts another one.
     """

@@ -272,11 +272,7 @@ class WindowPlan:
         return sum(split.offset_span for split in self.splits)
 
     def first_part(self, max_offsets: int | None) -> WindowPlan:
-        """The windows of the first commit; the rest is planned again after it.
-
-        Args:
-            max_offsets: Maximum number of offsets in a part; a larger window is a part of its own. None for no limit.
-        """
+        """The windows of the first commit; the rest is planned again after it."""
         if max_offsets is None:
             return self
         part = self._until(1)

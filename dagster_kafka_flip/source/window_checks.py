@@ -39,12 +39,6 @@ class LookUps:
     Kafka returns the first *entry* at or after a timestamp: a record, a transaction marker or an aborted record. All
     records before it are older, so an entry is a valid start. It is not a valid stop: older records may follow a
     marker. Only reading shows whether an entry is a record.
-
-    Args:
-        cluster: The cluster.
-        isolation_level: With `read_committed`, results are before the last stable offset.
-        beginning: Start offset of each log.
-        end: End offset of each log. Results are before it.
     """
 
     def __init__(
@@ -311,14 +305,6 @@ def check_identity(
     tolerance: Tolerance,
 ) -> frozenset[str]:
     """Checks that the table's rows come from the current cluster and topics.
-
-    Args:
-        known: Cluster and topics of the rows.
-        cluster_id: Id of the current cluster; None if unknown.
-        topics: The current topics.
-        subscription: The source's topics.
-        rules: The rules of the windows.
-        tolerance: Collects tolerated errors.
 
     Returns:
         The topics that were recreated since; this is tolerated.

@@ -100,15 +100,7 @@ _logger = logging.getLogger(__name__)
 
 
 class WindowEnumerator:
-    """Turns windows into offsets.
-
-    Args:
-        source: The source; its starting and stopping offsets are not used.
-        cluster: The Kafka cluster.
-        windows: The rules that assign records to windows.
-        context: Context of the run.
-        now: Returns the current time in milliseconds since the epoch. Default: this machine's clock.
-    """
+    """Turns windows into offsets."""
 
     def __init__(
         self,

@@ -297,15 +297,7 @@ class Written:
 def committed(
     commit: Commit, written: Written, table_rows: int | None, keys: int | None = None, attempt: str | None = None
 ) -> Committed:
-    """Creates the result from a commit in the history.
-
-    Args:
-        commit: The commit.
-        written: The write that made it.
-        table_rows: Rows of the table at that version, if known.
-        keys: Number of keys of a batch of changes; None if rows are appended.
-        attempt: Id of the attempt, if it is a stream's commit.
-    """
+    """Creates the result from a commit in the history."""
     rows = commit.rows_written
     # A rewrite also counts rows that it only moved between files; an append moves none, and a merge counts them
     # separately.

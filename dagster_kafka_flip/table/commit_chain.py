@@ -104,10 +104,6 @@ def continuity(commits: Sequence[Commit], stream: str) -> Continuity:
     """Compares the start of each commit of a stream with the end of the previous one.
 
     If a RESTORE goes back beyond the oldest commit, or to a timestamp, the comparison starts again.
-
-    Args:
-        commits: Consecutive newest commits of the table, newest first.
-        stream: Id of the stream.
     """
     current = _State()
     at: dict[int, _State] = {}

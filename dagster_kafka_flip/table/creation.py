@@ -203,11 +203,7 @@ def has_first_commit(path: Path) -> bool:
 
 
 def remove_incomplete_log(path: Path | None) -> None:
-    """Deletes an incomplete log. Only call under the table's lock: another run may be about to write.
-
-    Args:
-        path: The table's folder; None if it is not local.
-    """
+    """Deletes an incomplete log. Only call under the table's lock: another run may be about to write."""
     if path is not None and path.is_dir() and is_free(path) and (path / _LOG).is_dir():
         shutil.rmtree(path / _LOG)
 

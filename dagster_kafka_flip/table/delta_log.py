@@ -76,12 +76,7 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
 
 
 def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = FIRST_PAGE) -> Iterator[Commit]:
-    """Yields all commits of a history that only returns its newest ones, without duplicates, newest first.
-
-    Args:
-        page_of: Returns the given number of newest commits.
-        first_page: Size of the first page; each later one is ten times larger.
-    """
+    """Yields all commits of a history that only returns its newest ones, without duplicates, newest first."""
     oldest: int | None = None
     limit = first_page
     while oldest is None or oldest > 0:

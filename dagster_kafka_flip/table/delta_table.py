@@ -380,11 +380,7 @@ class DeltaTable:
             check_mode(self.target, created_for(properties), f"table property {KEY_PROPERTY}")
 
     def is_of_windows(self, since: str) -> WindowsChangedError:
-        """Returns the error for a stream into a table of windows.
-
-        Args:
-            since: Since when it is one, as the end of a clause; empty for always.
-        """
+        """Returns the error for a stream into a table of windows."""
         msg = (
             f"{self.target} is written in windows{since}, and the stream {self.target.stream!r} would duplicate "
             "their records. Nothing was written. Use another table for the stream"
@@ -463,12 +459,7 @@ class DeltaTable:
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:
-    """Returns what was found in a table that was just created.
-
-    Args:
-        found: The result; None for no table.
-        target: The table.
-    """
+    """Returns what was found in a table that was just created."""
     if found is None:
         msg = f"the table {target} was created but does not exist; it may have been dropped meanwhile. Run again"
         raise TableError(msg)

@@ -22,15 +22,7 @@ T = TypeVar("T")
 
 
 def read_marked(text: str | None, mark: str, version: int, what: str, read: Callable[[dict[str, Any]], T]) -> T | None:
-    """Reads a commit's `userMetadata`; None if it is empty or foreign.
-
-    Args:
-        text: The `userMetadata`.
-        mark: The key that identifies the document; its value is the document version.
-        version: The newest supported version.
-        what: Name of the content, for messages.
-        read: Parses the JSON object.
-    """
+    """Reads a commit's `userMetadata`; None if it is empty or foreign."""
     document = _marked_object(text, mark)
     if document is None:
         return None

@@ -55,12 +55,7 @@ def check_restore(commit: Commit, table: str) -> None:
 
 
 def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator[tuple[Commit, CommitDocument]]:
-    """Yields the commits of streams, each with its document.
-
-    Args:
-        commits: Commits of a table.
-        stream: Id of the stream; None for all streams.
-    """
+    """Yields the commits of streams, each with its document."""
     for commit in commits:
         document = commit.document()
         if document is not None and stream in {None, document.stream}:
@@ -68,12 +63,7 @@ def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator
 
 
 def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, CommitDocument]:
-    """The newest documents of the other streams of a table, from all commits in the history.
-
-    Args:
-        commits: The table's commits, newest first.
-        stream: Id of the excluded stream.
-    """
+    """The newest documents of the other streams of a table, from all commits in the history."""
     found: dict[str, CommitDocument] = {}
     for _, document in documented(commits):
         if document.stream != stream:

@@ -59,11 +59,7 @@ class Hold:
 
 @contextlib.contextmanager
 def held(lock: AbstractContextManager[object]) -> Generator[Hold]:
-    """Holds a lock for the block, and longer if another thread still uses it.
-
-    Args:
-        lock: The lock; any thread may release it.
-    """
+    """Holds a lock for the block, and longer if another thread still uses it."""
     stack = contextlib.ExitStack()
     stack.enter_context(lock)
     hold = Hold(stack.close)

@@ -53,11 +53,6 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
     """Checks that a batch writes no BINARY into a partition column of a table.
 
     Delta stores the values of partition columns as text, and replaces what is not UTF-8.
-
-    Args:
-        table: The table's name.
-        batch: The batch's columns.
-        partition_columns: Returns the table's partition columns; only asked if the batch has a BINARY.
     """
     binary = [field.name for field in batch.fields if field.dataType.typeName() == "binary"]
     partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
@@ -74,13 +69,7 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
 def required_texts(
     names: Sequence[str], table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> list[str]:
-    """Returns which columns of a batch are partition columns of a table, and texts that are NOT NULL.
-
-    Args:
-        names: The batch's columns.
-        table: The table's columns.
-        partition_columns: Returns the table's partition columns; only asked if a text is NOT NULL.
-    """
+    """Returns which columns of a batch are partition columns of a table, and texts that are NOT NULL."""
     texts = {
         field.name.lower() for field in table.fields if not field.nullable and field.dataType.typeName() == "string"
     }
@@ -94,11 +83,6 @@ def with_nulls_as_stored(
     """Makes a null of each text that Delta stores as one, in partition columns that are NOT NULL.
 
     Delta then refuses the row. It checks NOT NULL before it stores the text, and could not read such a table again.
-
-    Args:
-        rows: The rows to write.
-        table: The table's columns.
-        partition_columns: See `required_texts`.
     """
     from pyspark.sql import functions as f
 
@@ -171,13 +155,7 @@ def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
 def check_times_of_partitions(
     spark: SparkSession, target: DeltaTarget, timestamps: Callable[[], Sequence[str]]
 ) -> None:
-    """Checks that the times in a table's partition columns are stored as they are.
-
-    Args:
-        spark: The session that writes.
-        target: The table.
-        timestamps: Returns the names of its partition columns of the type TIMESTAMP.
-    """
+    """Checks that the times in a table's partition columns are stored as they are."""
     # First the checks that need no query.
     if is_local(spark, target) and not timestamps():
         return

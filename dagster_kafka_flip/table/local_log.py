@@ -90,14 +90,6 @@ def version_if_still_valid(
 ) -> tuple[int, int | None] | None:
     """Returns the newest version of a table and its rows, if a stream's recorded position is still valid.
 
-    Args:
-        location: The table's location.
-        stream: Id of the stream.
-        state: The recorded state.
-        anchor_version: Version of the commit that defined the position.
-        table_version: The table's newest version at that time.
-        table_rows: The table's rows at that time, if known.
-
     Returns:
         The version, and the rows if known. None if the log is not accessible, does not show the position, or has later
         commits that may have changed it.

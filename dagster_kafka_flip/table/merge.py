@@ -252,11 +252,6 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
 
     Changes up to the last one in the table are not applied again. A row is never valid before the one that it follows:
     if a record has an earlier timestamp than the one before it, both changed at the later of these times.
-
-    Args:
-        changes: The batch, with what was left out filled in.
-        rows: Its changes in order.
-        table: The table's rows that may have one of the keys.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f

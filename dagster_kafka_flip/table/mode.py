@@ -97,12 +97,7 @@ def kind_of(mode: Mode) -> dict[str, Any]:
 
 
 def mode_of(key: tuple[str, ...], kind: Mapping[str, Any]) -> Mode:
-    """The mode with a key and its other options.
-
-    Args:
-        key: The columns that identify a row; empty if rows are appended.
-        kind: See `kind_of`.
-    """
+    """The mode with a key and its other options."""
     if not key:
         return Append()
     return Scd2(key=key) if kind.get("history") else Upsert(key=key, **kind)

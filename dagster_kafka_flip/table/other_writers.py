@@ -30,12 +30,6 @@ def check_shared(
 ) -> None:
     """Rejects a stream that would read the same topic partitions as others of the table.
 
-    Args:
-        target: The table and the stream.
-        streams: The newest documents of the other streams.
-        partitions: Topic partitions that the stream will read.
-        state: The stream's new state.
-
     Raises:
         StreamOverlapError: A topic partition is in the position of another stream.
         TableModeError: The rows of one of them have a key.
@@ -64,14 +58,7 @@ def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
 
 
 def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
-    """Creates the error for overlapping streams.
-
-    Args:
-        target: The table and the stream.
-        both: Topic partitions of both streams.
-        stream: Id of the other stream.
-        since: Since when the other stream reads them.
-    """
+    """Creates the error for overlapping streams."""
     more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
     msg = (
         f"{both[0]}{more}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
@@ -87,12 +74,6 @@ def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, si
 
 def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: Collection[str], oldest: int) -> None:
     """If history has expired, finds other streams by Delta's transaction ids.
-
-    Args:
-        target: The table and the stream.
-        versions: Transaction versions of streams, by transaction id.
-        streams: The other streams in the history.
-        oldest: The oldest version in the history.
 
     Raises:
         PositionLostError: The history no longer has a commit of one of them.
@@ -151,12 +132,6 @@ def check_alone(commit: Commit, document: CommitDocument, version: int, table: s
     """Checks that a commit between the reading of the position and a batch's commit is not of the same records.
 
     On a store without a lock, this can happen after the check before the write.
-
-    Args:
-        commit: The commit.
-        document: The document of the batch.
-        version: The version of the batch.
-        table: The table's name, for the message.
 
     Raises:
         TableChangedError: It is.

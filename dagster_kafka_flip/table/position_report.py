@@ -75,14 +75,7 @@ def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
 
 
 def report_position(history: Sequence[Commit], stream: str, table: str, last: int) -> PositionReport:
-    """Reports one stream.
-
-    Args:
-        history: The table's commits, newest first.
-        stream: Id of the stream.
-        table: The table's name, for messages.
-        last: Number of the stream's commits to report.
-    """
+    """Reports one stream."""
     anchor, error = None, None
     try:
         anchor = find_anchor(history, stream, table)

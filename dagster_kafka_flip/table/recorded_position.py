@@ -40,12 +40,7 @@ _LONGEST = timedelta.max // timedelta(microseconds=1)
 
 
 def log_retention(text: str | None, target: DeltaTarget) -> timedelta:
-    """A table's log retention; if it can't be parsed, the shortest reasonable value.
-
-    Args:
-        text: The property's value; None for Delta's default.
-        target: The table.
-    """
+    """A table's log retention; if it can't be parsed, the shortest reasonable value."""
     parsed = parse_log_retention(text)
     if parsed is not None:
         return parsed
@@ -64,9 +59,6 @@ def parse_log_retention(text: str | None) -> timedelta | None:
 
     Delta does not allow months and years here, because their length varies. Values above the maximum of `timedelta` are
     reduced to it.
-
-    Args:
-        text: The property's value; None for Delta's default.
     """
     if text is None:
         return DEFAULT_LOG_RETENTION
@@ -106,15 +98,7 @@ class RecordedPosition:
 def recorded_anchor(
     record: RecordedPosition | None, target: DeltaTarget, found: int | None, *, oldest: int, newest: int
 ) -> Anchor:
-    """Returns the recorded position, if nothing unseen can have changed the rows since.
-
-    Args:
-        record: The record; None if there is none.
-        target: The table and the stream.
-        found: The stream's transaction version in Delta's log; None if there is none.
-        oldest: The oldest version in the history.
-        newest: The newest version.
-    """
+    """Returns the recorded position, if nothing unseen can have changed the rows since."""
     if found is None:
         reason = "Delta's log holds no transaction version of the stream either, so nothing is known about it"
     elif record is None or record.transaction_version is None:

@@ -125,12 +125,7 @@ MOST_PLANS = 5
 
 
 class Conflicts:
-    """Consecutive plans of a run that a change to the table or the logs invalidated.
-
-    Args:
-        target: The table.
-        log: The log for each conflict.
-    """
+    """Consecutive plans of a run that a change to the table or the logs invalidated."""
 
     def __init__(self, target: DeltaTarget, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
         self._target = target

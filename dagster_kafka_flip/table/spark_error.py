@@ -291,12 +291,7 @@ _FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")
 
 
 def with_advice(error: BaseException, otherwise: str = "") -> str:
-    """The line that explains the error, and what to do.
-
-    Args:
-        error: Spark's error.
-        otherwise: What to do if it is not a known error of an object store, a Connect server or an incomplete log.
-    """
+    """The line that explains the error, and what to do."""
     return ". ".join(filter(None, (error_summary(error).rstrip("."), _advice(error) or otherwise)))
 
 

@@ -186,14 +186,7 @@ def check_writers(
     single_writer: bool,
     properties: Callable[[], Mapping[str, str] | None],
 ) -> None:
-    """Rejects a table unless its store, or something else, keeps two writers apart, or there is only one.
-
-    Args:
-        spark: The session that writes.
-        location: The table's location.
-        single_writer: Whether the user confirmed that there is only one writer.
-        properties: Gives the table's properties; None if there is no table yet.
-    """
+    """Rejects a table unless its store, or something else, keeps two writers apart, or there is only one."""
     scheme = urlparse(location).scheme.lower()
     if scheme in _ATOMIC or single_writer:
         return

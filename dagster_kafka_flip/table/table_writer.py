@@ -49,11 +49,7 @@ _OTHER_COLUMNS = "its columns are not those of before the write"
 
 
 class TableWriter:
-    """Writes what a stream, or a run of windows, has for a table.
-
-    Args:
-        table: The table.
-    """
+    """Writes what a stream, or a run of windows, has for a table."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table

@@ -130,12 +130,6 @@ def find_duplicates(
     """Counts duplicates in one pass over three columns.
 
     Ignores rows without topic, partition or offset.
-
-    Args:
-        table: The table.
-        columns: Its columns.
-        ranges: The offsets to compare; None for all.
-        leave_out: Topics that are not compared.
     """
     from pyspark.sql import functions as f
 

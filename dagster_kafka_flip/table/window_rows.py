@@ -116,11 +116,7 @@ class LandedLogs:
         return {name: topic.topic_id for name, topic in self.topics.items() if topic.topic_id is not None}
 
     def partitions(self, topics: Sequence[str] | None = None) -> set[TopicPartition]:
-        """The topic partitions.
-
-        Args:
-            topics: Only these topics; None for all.
-        """
+        """The topic partitions."""
         return {
             TopicPartition(name, partition)
             for name, topic in self.topics.items()
@@ -165,13 +161,6 @@ class LandedLogs:
         """Returns the logs including what is about to be written.
 
         Keeps ids that are currently unknown.
-
-        Args:
-            state: Current cluster and topics.
-            partitions: The topic partitions that are read.
-            stream: The asset's stream.
-            until_ms: Latest end of all windows written before, in milliseconds since the epoch.
-            made_again: Topics that were recreated, regardless of known ids.
         """
         is_other_cluster = None not in {self.cluster_id, state.cluster_id} and self.cluster_id != state.cluster_id
         topics = dict(self.topics)
@@ -208,13 +197,7 @@ class Scope:
 
     @classmethod
     def of(cls, landed: LandedLogs, read: Collection[TopicPartition], topics: Sequence[str] | None) -> Scope:
-        """Determines the replaceable rows: never rows of a log that is not read.
-
-        Args:
-            landed: Logs of the table's windows.
-            read: The topic partitions that are read.
-            topics: The topics whose rows to replace; None for all.
-        """
+        """Determines the replaceable rows: never rows of a log that is not read."""
         kept = frozenset(landed.partitions(topics) - set(read))
         if topics is None and not kept:
             return cls(None)
@@ -251,15 +234,7 @@ def windows_predicate(
     topic_column: str = "",
     partition_column: str = "",
 ) -> str:
-    """Condition for the rows of windows in a table of windows.
-
-    Args:
-        windows: The windows.
-        column: The column with the window's key.
-        scope: Scope of their rows; None for all.
-        topic_column: The column with the record's topic.
-        partition_column: The column with its topic partition.
-    """
+    """Condition for the rows of windows in a table of windows."""
     keys = f"{quoted(column)} IN ({', '.join(literal(window.key) for window in windows)})"
     if scope is None or scope.topics is None:
         return keys
@@ -279,24 +254,12 @@ def windows_predicate(
 def repair_predicate(
     windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]
 ) -> str:
-    """Condition for the rows that a repair replaces: these windows, and exactly the offsets that it reads.
-
-    Args:
-        windows: Consecutive windows in time order.
-        splits: The splits to read, at least one.
-        columns: The table's columns for `topic`, `partition`, `offset` and `time`.
-    """
+    """Condition for the rows that a repair replaces: these windows, and exactly the offsets that it reads."""
     return f"{time_predicate(windows, columns['time'])} AND ({records_predicate(splits, columns)})"
 
 
 def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
-    """Condition for rows of a repair's offsets that it keeps: those with other timestamps, and without one.
-
-    Args:
-        windows: Consecutive windows in time order.
-        splits: The splits to read, at least one.
-        columns: As for `repair_predicate`.
-    """
+    """Condition for rows of a repair's offsets that it keeps: those with other timestamps, and without one."""
     within = time_predicate(windows, columns["time"])
     return f"NOT coalesce({within}, false) AND ({records_predicate(splits, columns)})"
 
@@ -343,12 +306,7 @@ class EarlierRows:
 
 
 def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicPartition, EarlierRows]:
-    """End offsets of rows of other logs with the same names as the stream's current ones.
-
-    Args:
-        commits: The commits that are not undone, newest first.
-        now: The stream's current state.
-    """
+    """End offsets of rows of other logs with the same names as the stream's current ones."""
     found: dict[TopicPartition, EarlierRows] = {}
     is_one = True
     for commit in commits:

@@ -109,11 +109,6 @@ class _Walked:
 class WindowedTable:
     """A table of windows.
 
-    Args:
-        spark: The Spark session.
-        target: The table.
-        definition: The window definition in the table property.
-
     Attributes:
         repairs: The stream that writes to it; None if it has only windows.
         delta: The table without its windows; in a repair as its stream sees it.
@@ -306,11 +301,6 @@ class WindowedTable:
     def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
         """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
 
-        Args:
-            rows: The new rows; Delta checks that each matches the predicate.
-            document: The commit's document.
-            replacement: The replaced rows.
-
         Returns:
             The commit; None if no rows were added or removed, because Delta then creates no commit.
 
@@ -399,13 +389,6 @@ class WindowedTable:
     ) -> dict[tuple[str, str | None], int] | None:
         """Counts the table's rows of windows that were just written; omits empty windows.
 
-        Args:
-            windows: The windows.
-            done: The commit that wrote them; None if there was nothing to write.
-            column: The column with the window's key.
-            topic_column: The column with the topic, to also count by topic.
-            is_whole: Whether all rows of the windows were replaced.
-
         Returns:
             Rows by the window's key, and by topic or None. None if unknown.
         """
@@ -425,13 +408,7 @@ class WindowedTable:
 
 
 class RepairedTable(WindowedTable):
-    """A table that a stream writes to.
-
-    Args:
-        spark: The Spark session.
-        target: The table and the stream.
-        tolerated: Errors that reading the stream's position does not raise.
-    """
+    """A table that a stream writes to."""
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]]) -> None:
         super().__init__(spark, target, "")

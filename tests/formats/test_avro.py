@@ -24,7 +24,7 @@ from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, SchemaBook
 from dagster_kafka_flip.formats.table_options import formats_of
-from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 
 spark_test = pytest.mark.spark

@@ -23,7 +23,7 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.keyed_stream import change_rows, with_tombstones
-from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.runtime.jvm_library import use_library
 
 spark_test = pytest.mark.spark

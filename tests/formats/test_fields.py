@@ -83,7 +83,7 @@ def _seen(spark, decoder, records, span):
     """The fields of records, by key and value, that are seen while they are decoded."""
     from pyspark.sql import Observation
 
-    from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+    from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 
     when = datetime(2026, 3, 29, tzinfo=timezone.utc)
     rows = [

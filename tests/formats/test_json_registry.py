@@ -16,7 +16,7 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import rejected_records
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
 
 pytestmark = pytest.mark.spark

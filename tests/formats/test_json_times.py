@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 
 # A date in full, or its start. Spark takes a year of four to six digits in a TIMESTAMP, and up to seven in a DATE.
 _DATED = re.compile(r"[\t ]*[+]?[0-9]{4,7}(?:-[0-9]{1,2}(?:-[0-9]{1,2}(?:[ T].*)?)?)?[\t ]*")

@@ -7,8 +7,7 @@ import json
 import pytest
 from pyspark.sql import functions as f
 
-from dagster_kafka_flip.reader.kafka_reader import reader_options
-from dagster_kafka_flip.reader.read import RECORD_SCHEMA, no_records, read
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA, no_records, read, reader_options
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource

@@ -16,7 +16,7 @@ from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_batch import BatchRows, batch_rows
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
+from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import Cluster
@@ -112,7 +112,7 @@ def _(session: SimSession, target: DeltaTarget) -> TablePort:
 
 
 @batch_rows.register
-def _(session: SimSession, spec: RunSpec[Source], *, leave_out_rejected: bool) -> BatchRows:
+def _(session: SimSession, spec: RunSpec, *, leave_out_rejected: bool) -> BatchRows:
     del spec, leave_out_rejected
     return cast("BatchRows", _SimRows(session.world))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
-from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits

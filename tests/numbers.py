@@ -1,0 +1,89 @@
+"""A source of whole numbers: asks no broker, and Spark counts its records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.reader.kafka_reader import no_records
+from dagster_kafka_flip.source.api import SplitEnumerator
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.plan import ReadPlan
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+
+NUMBERS = TopicPartition("numbers", 0)
+
+
+class NumbersEnumerator(SplitEnumerator):
+    end = 0
+
+    def discover(self):
+        pass
+
+    def cut_by_time(self, plan, max_offsets):
+        raise NotImplementedError
+
+    def estimate_record_bytes(self, plan):
+        raise NotImplementedError
+
+    def check_same_logs(self, batch):
+        pass
+
+    def close(self):
+        pass
+
+    def plan(self, state):
+        split = KafkaPartitionSplit(NUMBERS, state.position[NUMBERS] if state else 0, self.end)
+        return self.plan_exactly((split,)) if not split.is_empty else self.plan_exactly(())
+
+    def plan_exactly(self, splits):
+        ends, starts = {NUMBERS: self.end}, {split.topic_partition: split.starting_offset for split in splits}
+        return ReadPlan(splits, EnumeratorState(ends), ends, ends, {**ends, **starts})
+
+
+class Numbers(KafkaSource):
+    """A source whose enumerator asks no broker."""
+
+    end: int = 5
+
+    def create_enumerator(self, context):
+        return self.restore_enumerator(context, None)  # pyright: ignore[reportArgumentType]
+
+    def restore_enumerator(self, context, state):
+        enumerator: Any = NumbersEnumerator(context, state)
+        enumerator.end = self.end
+        return enumerator
+
+
+def numbers(end: int, kind: type[Numbers] = Numbers, **fields: Any) -> Numbers:
+    """The numbers from 0 up to an end."""
+    connection = KafkaConnection(bootstrap_servers="nowhere:1")
+    return kind(topics=("numbers",), connection=connection, end=end, **fields)
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """Has Spark count instead of reading Kafka."""
+
+    def read(source, spark, assignment):
+        del source
+        if assignment.plan.is_empty:
+            return no_records(spark)
+        (split,) = assignment.plan.splits
+        return spark.range(split.starting_offset, split.stopping_offset).selectExpr(
+            "CAST(NULL AS BINARY) AS key",
+            "CAST(CAST(id AS STRING) AS BINARY) AS value",
+            "'numbers' AS topic",
+            "0 AS partition",
+            "id AS offset",
+            "timestamp_millis(id) AS timestamp",
+            "0 AS timestampType",
+            "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+        )
+
+    monkeypatch.setattr(RunSpec, "records", read)
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.dead_letter_rows.read", read)
