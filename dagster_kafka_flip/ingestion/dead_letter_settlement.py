@@ -247,9 +247,6 @@ class PendingDeadLetters:
             splits: The pending splits.
             batch: Their batch.
             moved: Whether the dead letters' position was moved: missing ones are then left out without an error.
-
-        Raises:
-            DeadLetterLostError: The log no longer has them.
         """
         if not splits:
             return ()

@@ -166,12 +166,7 @@ class DeadLetterTable:
         self._settle(batch, reads=bool(batch.splits) and not known_to_owe_nothing, notes=bool(batch.splits))
 
     def prepare(self, records: DataFrame | None) -> None:
-        """Checks before a commit that rejected records can be written, and are within the limits.
-
-        Raises:
-            TooManyDeadLettersError: There are too many.
-            KafkaFlipError: The dead-letter table can't be used.
-        """
+        """Checks before a commit that rejected records can be written, and are within the limits."""
         if not self._is_open:
             self._look(None)
         letters = self._letters
@@ -214,11 +209,7 @@ class DeadLetterTable:
         return rejected
 
     def confirm(self) -> None:
-        """Repeats the check of the last dead letters' logs, if it got no answer.
-
-        Raises:
-            LogChangedError: They were read from other logs.
-        """
+        """Repeats the check of the last dead letters' logs, if it got no answer."""
         self._confirmation.finish()
 
     def finish(self) -> bool:
@@ -256,10 +247,6 @@ class DeadLetterTable:
             routed: The stream's last batch with a dead-letter route; None if there is none.
             records: The range's records as read, to count the rejected ones.
             select: Selects the rejected records of the range.
-
-        Raises:
-            TooManyDeadLettersError: There are too many.
-            KafkaFlipError: They can't be written; see `settle_pending`.
         """
         if routed is not None:
             self.settle_pending(routed)

@@ -44,11 +44,7 @@ _FUNCTIONS = {"spark": "lambda: session", "transform": "a function of a DataFram
 
 
 def check_run_options(**options: Any) -> None:
-    """Checks the types.
-
-    Raises:
-        ConfigurationError: An option has the wrong type.
-    """
+    """Checks the types."""
     for option, value in options.items():
         if option not in _FUNCTIONS:
             if value is not None:

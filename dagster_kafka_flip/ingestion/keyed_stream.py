@@ -196,9 +196,6 @@ def change_rows(
 
     A tombstone's value has no columns to take the key from. If the decoded key is a STRUCT with a field of the same
     name, it is taken from there; so it is from a key that is not decoded, if the value's format can.
-
-    Raises:
-        ConfigurationError: A key column has a type in the record's key that is not converted to that of the value.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType

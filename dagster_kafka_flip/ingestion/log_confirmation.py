@@ -73,9 +73,6 @@ class LogConfirmation:
             message_for: Returns the message for the user, from the error that `ask` raised.
             document: The commit's document.
             committed: The commit.
-
-        Raises:
-            LogChangedError: At least a part was read from other logs.
         """
         try:
             self._ask(ask, message_for, document, committed)
@@ -86,22 +83,13 @@ class LogConfirmation:
             self._unanswered = ask, message_for, document, committed
 
     def ask_again(self) -> None:
-        """Repeats the last commit's check if it got no answer; called before the next read.
-
-        Raises:
-            LogChangedError: Its logs have changed.
-            KafkaFlipError: There is still no answer.
-        """
+        """Repeats the last commit's check if it got no answer; called before the next read."""
         if self._unanswered is not None:
             self._ask(*self._unanswered)
             self._unanswered = None
 
     def finish(self) -> None:
-        """Repeats the check at the end of a run: all is committed, and the next run compares the ids before it reads.
-
-        Raises:
-            LogChangedError: The last commit's logs have changed.
-        """
+        """Repeats the check at the end of a run: all is committed; the next run compares the ids before it reads."""
         try:
             self.ask_again()
         except LogChangedError:

@@ -137,11 +137,7 @@ def run_windows(
     definition: str = "",
     topics: Sequence[str] | None = None,
 ) -> Iterator[WindowsResult]:
-    """Writes time windows for an existing run spec; see `rewrite_windows`.
-
-    Raises:
-        ConfigurationError: An option is invalid. Raised by the call, not by the first iteration.
-    """
+    """Writes time windows for an existing run spec; see `rewrite_windows`."""
     if spec.dead_letters is not None and not rules.repair:
         msg = "dead_letter is for streams and repairs of their tables, not for tables written in windows"
         raise ConfigurationError(msg)

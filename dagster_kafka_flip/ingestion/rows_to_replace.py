@@ -80,11 +80,7 @@ class RowsToReplace:
         self._topics = topics
 
     def of(self, look: WindowsLook, plan: WindowPlan) -> tuple[ReplacedRows, WindowPlan]:
-        """Returns which rows are replaced, and the plan with the errors that are tolerated.
-
-        Raises:
-            KafkaFlipError: Rows would be removed that this run does not write again.
-        """
+        """Returns which rows are replaced, and the plan with the errors that are tolerated."""
         errors: list[tuple[KafkaFlipError, str]] = []
         if self._rules.repair:
             scoped = ReplacedRows(None, self._repair_predicate(plan) if plan.splits else "")
@@ -182,11 +178,7 @@ class RowsToReplace:
         )
 
     def lost(self, plan: WindowPlan, scoped: ReplacedRows, records: Callable[[], DataFrame]) -> tuple[Incident, ...]:
-        """Looks for records that the table has rows of, and that would have none after the write.
-
-        Raises:
-            WindowBeyondRetentionError: There are such records, and that is not tolerated.
-        """
+        """Looks for records that the table has rows of, and that would have none after the write."""
         from pyspark.sql import functions as f
 
         named = {field: self._names.name(field) for field in LOG_FIELDS if field in self._names.fields}

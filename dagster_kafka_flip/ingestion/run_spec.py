@@ -86,12 +86,7 @@ class RunSpec:
         return no_records(spark) if assignment.plan.is_empty else self.read(self.source, spark, assignment)
 
     def bound(self) -> RunSpec:
-        """The spec with the reader schemas of this run, from the registries of its formats.
-
-        Raises:
-            ConfigurationError: A reader schema is unknown or unusable.
-            SchemaRegistryError: A registry does not answer, or has no such subject.
-        """
+        """The spec with the reader schemas of this run, from the registries of its formats."""
         if not self.decoder.registered:
             return self
         may_lack = SchemaNotFoundError in self.tolerated
@@ -143,11 +138,7 @@ class RunSource:
 
 
 def start_spark(spec: RunSpec, context: SplitEnumeratorContext) -> tuple[SparkSession, float, str | None]:
-    """Returns the session of a run, the seconds until it was available, and the address of its UI, if any.
-
-    Raises:
-        SparkSessionError: The session has ended.
-    """
+    """Returns the session of a run, the seconds until it was available, and the address of its UI, if any."""
     clock = Clock()
     keep_interrupts()
     spec.log.info("starting Spark")

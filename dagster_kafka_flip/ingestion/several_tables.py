@@ -97,11 +97,7 @@ def ingest_tables(
     log: logging.Logger | logging.LoggerAdapter[Any],
     starting_offsets: OffsetsInitializer | None = None,
 ) -> TablesResult:
-    """Ingests a source into several tables, each from its own position to the same stop, exactly once.
-
-    Raises:
-        KafkaFlipError: Nothing can be read at all. Errors of single tables are in the result.
-    """
+    """Ingests a source into several tables, each from its own position to the same stop, exactly once."""
     with measured_runs({name: table.spec.metrics for name, table in tables.items()}) as outcomes:
         ended = _ingested(tables, verify_after, log, starting_offsets)
         for name, result in ended.results.items():

@@ -143,9 +143,6 @@ def plan_without_spark(
 
     Returns:
         The plan and the seconds that it took; None if the copy is not to be trusted.
-
-    Raises:
-        ClusterUnreachableError: No broker answered.
     """
     if known.dead_letters_pending or not known.is_of(spec.target) or not _is_fresh(spec, known, verify_after):
         return None

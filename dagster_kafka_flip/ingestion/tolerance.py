@@ -79,11 +79,7 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
 
 
 def check_errors(tolerate: object) -> None:
-    """Checks that the `tolerate` option is several errors, and not one.
-
-    Raises:
-        ConfigurationError: It is one error, or something else.
-    """
+    """Checks that the `tolerate` option is several errors, and not one."""
     if isinstance(tolerate, (str, type)) or not hasattr(tolerate, "__iter__"):
         expect("tolerate", tolerate, list, "[RetentionOvertookPositionError]")
 

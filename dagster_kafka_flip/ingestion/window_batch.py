@@ -104,11 +104,7 @@ class WindowLanding:
         self._confirmation = LogConfirmation(spec.log)
 
     def create(self, plan: WindowPlan) -> None:
-        """Creates the table, empty.
-
-        Raises:
-            TableError: The table can't be created.
-        """
+        """Creates the table, empty."""
         landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, instants.now_ms())
         self._table.create(self._schema(), landed)
 

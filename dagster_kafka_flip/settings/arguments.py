@@ -35,11 +35,7 @@ def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: an unknown or missing option raises an error that names it.
-
-    Raises:
-        ConfigurationError: Raised by the decorated function: an option is unknown or missing.
-    """
+    """Decorator: an unknown or missing option raises an error that names it."""
     return _checked(function, None, {})
 
 

@@ -25,11 +25,7 @@ def check_texts(options: Mapping[Any, Any]) -> None:
 
 
 def truth(name: str, text: str) -> bool:
-    """Reads a yes or no.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
+    """Reads a yes or no."""
     lowered = text.strip().lower()
     if lowered not in {"true", "false"}:
         raise refused(name, f"expected true or false, not {text!r}")
@@ -37,11 +33,7 @@ def truth(name: str, text: str) -> bool:
 
 
 def texts_of(name: str, text: str) -> tuple[str, ...]:
-    """Reads a list.
-
-    Raises:
-        ConfigurationError: One of them is empty.
-    """
+    """Reads a list."""
     found = tuple(each.strip() for each in text.split(";"))
     if not all(found):
         raise refused(name, f"expected names with semicolons between them, such as a;b, not {text!r}")

@@ -134,9 +134,6 @@ class SplitEnumerator(ABC):
 
         Args:
             splits: Splits assigned since the last `start`; the last assigned ones of each topic partition.
-
-        Raises:
-            ConfigurationError: A split was never assigned, or a later one is not returned with it.
         """
         if self._planned is None or self._state is None:
             msg = "splits can't be returned to an enumerator that was never started"
@@ -154,9 +151,6 @@ class SplitEnumerator(ABC):
         """Assigns given splits exactly as they were planned before.
 
         The enumerator's own state does not change: a replay covers the stream's past, or another table.
-
-        Raises:
-            KafkaFlipError: The logs no longer hold these splits.
         """
         return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
 

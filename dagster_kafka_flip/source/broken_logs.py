@@ -122,12 +122,7 @@ def _rewritten(
 def goes_on(
     broken: Sequence[BrokenLogs], tolerated: Collection[type[KafkaFlipError]]
 ) -> tuple[dict[TopicPartition, int], list[Incident]]:
-    """Returns where a run goes on that tolerates all of them; raises one error about those that it does not.
-
-    Raises:
-        EndBeforePositionError: A log ends before the position, or was truncated there and written again.
-        RetentionOvertookPositionError: The others are as they were, but a log begins after the position.
-    """
+    """Returns where a run goes on that tolerates all of them; raises one error about those that it does not."""
     refused = [each for each in broken if each.error not in tolerated]
     if refused:
         msg = (
@@ -167,10 +162,6 @@ def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: L
     """Checks that logs still have what was planned.
 
     No start is told: the splits need not begin at the stream's position, and other logs may be broken, too.
-
-    Raises:
-        RetentionOvertookPositionError: A log begins after a split's start.
-        EndBeforePositionError: A log ends before a split's stop, or was truncated there and written again.
     """
     starts = {split.topic_partition: split.starting_offset for split in splits}
     stops = {split.topic_partition: split.stopping_offset for split in splits}
@@ -190,11 +181,7 @@ def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: L
 
 
 def check_not_cut(source: ReadSettings, cluster: Cluster, plan: EnumeratorState, stops: Position) -> None:
-    """Checks that no log was cut off before the end of what was read: it may have been read before or behind that.
-
-    Raises:
-        EndBeforePositionError: One was.
-    """
+    """Checks that no log was cut off before the end of what was read: it may have been read before or behind that."""
     epochs = plan.leader_epochs
     known = [tp for tp in stops if tp in epochs]
     # Only another leader may have cut one off.

@@ -79,12 +79,7 @@ class BrokerErrors:
         return self._last
 
     def raise_if_permanent(self) -> None:
-        """Ends the wait for the first answer if a retry can't bring one.
-
-        Raises:
-            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
-            ClusterUnreachableError: The host name is unknown, or something else than Kafka answers.
-        """
+        """Ends the wait for the first answer if a retry can't bring one."""
         addresses = len(self._connection.bootstrap_servers.split(","))
         permanent = (
             (_is_refusal, _REFUSED_SECONDS),

@@ -70,11 +70,7 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
-        """Returns ids and partitions of topics.
-
-        Raises:
-            TopicNotFoundError: A topic does not exist, or this client may not describe it.
-        """
+        """Returns ids and partitions of topics."""
         futures = self._client.describe_topics(
             confluent_kafka.TopicCollection(list(topics)), request_timeout=self.request_timeout
         )
@@ -197,11 +193,7 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def cleanup_policy(self, topic: str) -> str:
-        """Returns a topic's `cleanup.policy`, such as `compact,delete`.
-
-        Raises:
-            ClusterAccessError: This client may not see the topic's settings.
-        """
+        """Returns a topic's `cleanup.policy`, such as `compact,delete`."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         (future,) = self._client.describe_configs([resource], request_timeout=self._attempt_seconds).values()
         asked = Asked(f"the settings of the topic {topic}", "DESCRIBE_CONFIGS", topic)
@@ -209,11 +201,7 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int = -1) -> None:
-        """Creates a topic, and waits until it has leaders.
-
-        Raises:
-            ClusterAccessError: This client may not create it.
-        """
+        """Creates a topic, and waits until it has leaders."""
         asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
         new = NewTopic(topic, partitions, replicas, config=dict(settings))
         (future,) = self._client.create_topics([new], request_timeout=self._attempt_seconds).values()
@@ -295,9 +283,6 @@ class KafkaCluster(ClusterClient):
         """Samples a few records from the start and the end of each split; omits splits without records.
 
         Reads for at most one request timeout, regardless of the number of splits, without joining a group.
-
-        Raises:
-            ClusterUnreachableError: No broker answered, or no record arrived in that time although there may be some.
         """
         from dagster_kafka_flip.source.groupless import sample_splits
 
@@ -312,21 +297,13 @@ class KafkaCluster(ClusterClient):
     def record_times(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
-        """Returns the offset and the timestamp of each record in the ranges; reads all of them.
-
-        Raises:
-            EndBeforePositionError: A log ends before its range.
-        """
+        """Returns the offset and the timestamp of each record in the ranges; reads all of them."""
         for message in self._messages(ranges, isolation_level):
             tp = TopicPartition(message.topic() or "", message.partition() or 0)
             yield tp, TimestampedOffset(message.offset() or 0, message.timestamp()[1])
 
     def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[LoggedRecord]:
-        """Returns the records in the ranges, with any timestamp.
-
-        Raises:
-            EndBeforePositionError: A log ends before its range.
-        """
+        """Returns the records in the ranges, with any timestamp."""
         for message in self._messages(ranges, isolation_level):
             timestamp_type, timestamp_ms = message.timestamp()
             yield LoggedRecord(

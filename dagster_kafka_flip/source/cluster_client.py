@@ -97,9 +97,6 @@ class ClusterClient:
         """Waits until a broker has answered once; later calls return at once.
 
         librdkafka retries until a request times out. Errors that a retry can't fix end the wait at once.
-
-        Raises:
-            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
         """
         if not self._failures.has_answered:
             self._first_contact()
@@ -126,9 +123,6 @@ class ClusterClient:
 
         librdkafka waits for a dead leader's answer until the request expires, also if there is another leader long
         since: only another request goes to that one.
-
-        Raises:
-            KafkaFlipError: There is none.
         """
         end, before = time.monotonic() + self.request_timeout, self._attempt_seconds
         number, last = 0, ""
@@ -163,11 +157,7 @@ class ClusterClient:
         self._broker_errors.forget()
 
     def cluster_id(self) -> str | None:
-        """Returns the cluster's id.
-
-        Raises:
-            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
-        """
+        """Returns the cluster's id."""
         return self._ask_for_cluster_id() if self._failures.has_answered else self._first_contact()
 
     @until_answered

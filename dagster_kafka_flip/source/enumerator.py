@@ -94,12 +94,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         self._cluster = cluster
 
     def discover(self) -> None:
-        """Discovers the topics.
-
-        Raises:
-            TopicNotFoundError: A topic is missing.
-            ClusterUnreachableError: No broker answered.
-        """
+        """Discovers the topics."""
         self._topics()
 
     def plan(self, state: EnumeratorState | None) -> ReadPlan:
@@ -217,12 +212,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             check_not_cut(self._source, self._cluster, batch.state, {tp: stops[tp] for tp in stops if tp in there})
 
     def notify_checkpoint_complete(self) -> None:
-        """Commits the position to the consumer group if the source has `commit_offsets`.
-
-        Raises:
-            GroupCommitError: The group has active members.
-            KafkaFlipError: The cluster refused, or did not answer.
-        """
+        """Commits the position to the consumer group if the source has `commit_offsets`."""
         state, group_id = self.snapshot_state(), self._source.group_id
         if not self._source.commit_offsets or group_id is None or state is None or self._planned is None:
             return

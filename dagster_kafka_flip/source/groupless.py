@@ -59,12 +59,7 @@ def at(
 def awaited_message(
     consumer: confluent_kafka.Consumer, deadline: float, wanted: Collection[TopicPartition]
 ) -> tuple[TopicPartition, confluent_kafka.Message]:
-    """Returns the next message, as `next_message`.
-
-    Raises:
-        ReadFailedError: A topic partition can't be read.
-        NoAnswerError: None arrived before the deadline.
-    """
+    """Returns the next message, as `next_message`."""
     while (came := next_message(consumer, deadline - time.monotonic(), wanted)) is None:
         if time.monotonic() >= deadline:
             raise NoAnswerError

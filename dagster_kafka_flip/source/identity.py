@@ -119,11 +119,7 @@ def recreated_error(
 
 
 def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) -> None:
-    """Rejects a state of earlier topics with the same names.
-
-    Raises:
-        TopicRecreatedError: A topic was recreated.
-    """
+    """Rejects a state of earlier topics with the same names."""
     errors = recreated_topics(state, topics)
     if errors:
         raise recreated_error(errors)
@@ -135,10 +131,6 @@ def check_same_logs(
     """Checks after reading that the logs are still those of the plan.
 
     Needs two requests, independent of the number of topic partitions. A topic that no longer exists is not an error.
-
-    Raises:
-        TopicRecreatedError: A topic was deleted and recreated since.
-        ClusterChangedError: Another cluster answers.
     """
     if not read:
         return ()

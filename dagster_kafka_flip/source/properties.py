@@ -164,9 +164,6 @@ def check_properties(properties: Mapping[str, object], client: Client, *, connec
         properties: Settings by name. Values are not checked.
         client: The client that they are for. Settings for both clients have the Java consumer's names.
         connection: Whether they belong to a connection, which may have SASL and TLS settings. A source may not.
-
-    Raises:
-        ValueError: A name is not allowed here; the message has the alternative.
     """
     for name in properties:
         _check_property(name, client, connection=connection)

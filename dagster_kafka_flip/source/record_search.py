@@ -39,10 +39,6 @@ def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch]
     """Returns the record of each search; None if the range has no such record.
 
     Reads each topic partition once, in offset order, and all of them in parallel.
-
-    Raises:
-        ReadFailedError: A topic partition can't be read.
-        NoAnswerError: No message arrived in this time.
     """
     found: Found = {search: None for search in searches if search.start >= search.stop}
     wanted = [search for search in searches if search.start < search.stop]
@@ -176,10 +172,6 @@ def cut_offsets(
     """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not.
 
     All topic partitions are asked for at the same time.
-
-    Raises:
-        ReadFailedError: A topic partition can't be read.
-        NoAnswerError: No answer arrived in this time.
     """
     cut: dict[TopicPartition, int | None] = {}
     left = set(ends)

@@ -49,12 +49,7 @@ class LogStatus:
 
 
 def log_status(source: KafkaSource, cluster: Cluster, state: EnumeratorState) -> LogStatus:
-    """Requests the cluster's id, the topic ids, and the start and end offsets of the logs.
-
-    Raises:
-        ClusterUnreachableError: No broker answered.
-        ClusterRequestError: The cluster answered with an error.
-    """
+    """Requests the cluster's id, the topic ids, and the start and end offsets of the logs."""
     cluster_id = cluster.cluster_id()
     changed: list[KafkaFlipError] = []
     try:

@@ -64,11 +64,7 @@ class TopicListSubscription:
     topics: tuple[str, ...]
 
     def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Returns the current topics.
-
-        Raises:
-            TopicNotFoundError: A topic is missing.
-        """
+        """Returns the current topics."""
         return directory.describe_topics(self.topics, skip_missing=skip_missing)
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:

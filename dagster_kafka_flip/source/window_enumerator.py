@@ -117,12 +117,7 @@ class WindowEnumerator:
         self._now = now or instants.now_ms
 
     def discover(self) -> None:
-        """Checks that the topics exist.
-
-        Raises:
-            TopicNotFoundError: A topic is missing.
-            ClusterUnreachableError: No broker answered.
-        """
+        """Checks that the topics exist."""
         found_topics(self._source.subscription, self._cluster, self._context.tolerated)
 
     def plan(

@@ -71,11 +71,7 @@ class Anchor:
 
 
 def check_doubt(anchor: Anchor) -> None:
-    """Checks that no open question about the stream's last batch stops the run.
-
-    Raises:
-        LogChangedError: A log changed while that batch was read.
-    """
+    """Checks that no open question about the stream's last batch stops the run."""
     if anchor.document is not None and anchor.document.doubt is not None:
         raise LogChangedError(anchor.document.doubt)
 

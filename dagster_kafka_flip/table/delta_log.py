@@ -162,9 +162,6 @@ def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
     """Returns a table's details, as of now.
 
     Spark's way counts the table's files, which is a job of its own.
-
-    Raises:
-        TableError: It is not there, or can't be described.
     """
     if is_local(spark, target) and (found := details_at(target.location)):
         return found[1]
@@ -174,11 +171,7 @@ def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
 
 
 def detail_of(spark: SparkSession, target: DeltaTarget, *columns: str) -> Any:
-    """Returns columns of Delta's description of a table.
-
-    Raises:
-        TableError: It is not there, or can't be described.
-    """
+    """Returns columns of Delta's description of a table."""
     (row,) = described(target, lambda: spark.sql(f"DESCRIBE DETAIL {target.identifier}").select(*columns).collect())
     return row
 
@@ -217,20 +210,13 @@ class TransactionLog:
         """Returns an application's last transaction version at a table version; None if there is none.
 
         Reads the last checkpoint and the commits after it. A checkpoint's sidecars only contain files.
-
-        Raises:
-            TableError: The log can't be read, or is incomplete.
         """
         return self._trying(
             functools.partial(self._transaction_versions, f"appId = {literal(application)}", newest)
         ).get(application)
 
     def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
-        """Returns the last transaction versions of all applications with an id prefix; see `transaction_version`.
-
-        Raises:
-            TableError: The log can't be read, or is incomplete.
-        """
+        """Returns the last transaction versions of all applications with an id prefix; see `transaction_version`."""
         condition = f"startswith(appId, {literal(prefix)})"
         return self._trying(functools.partial(self._transaction_versions, condition, newest))
 
@@ -238,9 +224,6 @@ class TransactionLog:
         """Returns the columns that Delta computes from others, at a table version.
 
         Spark does not show which these are.
-
-        Raises:
-            TableError: The log can't be read, or is incomplete.
         """
         return self._trying(functools.partial(self._generated_columns, newest))
 

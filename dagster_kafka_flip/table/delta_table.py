@@ -130,11 +130,7 @@ class DeltaTable:
         return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
-        """Returns all commits in the table's history, newest first; None if there is no table.
-
-        Raises:
-            TableError: There is something else in the table's place.
-        """
+        """Returns all commits in the table's history, newest first; None if there is no table."""
         try:
             return tuple(self.commits())
         except TableNotThereError:
@@ -154,11 +150,7 @@ class DeltaTable:
         return self.port.rows(version)
 
     def schema(self) -> StructType:
-        """The table's columns now.
-
-        Raises:
-            TableError: The table is gone, or can't be read.
-        """
+        """The table's columns now."""
         try:
             return self.port.schema()
         except TableError as error:
@@ -180,10 +172,6 @@ class DeltaTable:
 
         The walk to the anchor meets the other streams that committed since. When this stream takes up new topic
         partitions, all of history is asked.
-
-        Raises:
-            StreamOverlapError: A topic partition is in the position of another stream.
-            TableModeError: The table is written in another mode.
         """
         if anchor.state is not None:
             self._check_mode(anchor)
@@ -207,11 +195,7 @@ class DeltaTable:
         check_forgotten(self.target, versions, streams, commits[-1].version)
 
     def transaction_versions(self, newest: int) -> dict[str, int]:
-        """Returns the last transaction versions of all streams at a table version, by their transaction ids.
-
-        Raises:
-            TableError: The table's log can't be read.
-        """
+        """Returns the last transaction versions of all streams at a table version, by their transaction ids."""
         return self.port.log(self.location()).transaction_versions(TRANSACTION_PREFIX, newest)
 
     def create(self, schema: StructType) -> None:
@@ -255,12 +239,7 @@ class DeltaTable:
             raise TableError(msg) from error
 
     def made(self, schema: StructType) -> Anchor:
-        """Creates the empty table and returns the commit that defines the position in it.
-
-        Raises:
-            ConfigurationError: See `create`.
-            TableError: The table can't be created, or was dropped again.
-        """
+        """Creates the empty table and returns the commit that defines the position in it."""
         self.create(schema)
         return still_there(self.anchor(), self.target)
 
@@ -305,11 +284,7 @@ class DeltaTable:
         return with_nulls_as_stored(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
     def check_times_of_partitions(self) -> None:
-        """Checks that Delta stores the times in the table's partition columns as they are.
-
-        Raises:
-            SparkSessionError: It would store others in this session.
-        """
+        """Checks that Delta stores the times in the table's partition columns as they are."""
         self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
 
     def _has_nothing_but_our_columns(self) -> bool:
@@ -367,12 +342,7 @@ class DeltaTable:
         return dict(self.port.details().properties)
 
     def check_takes_streams(self) -> None:
-        """Checks that a table takes a stream that has no position in it.
-
-        Raises:
-            WindowsChangedError: It is a table of windows.
-            TableModeError: It was created for another mode.
-        """
+        """Checks that a table takes a stream that has no position in it."""
         properties = self.properties()
         if WINDOWS_PROPERTY in properties:
             raise self.is_of_windows("")
@@ -438,11 +408,7 @@ class DeltaTable:
         return self.properties()
 
     def commits(self) -> Iterator[Commit]:
-        """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included.
-
-        Raises:
-            TableNotThereError: There is no such table.
-        """
+        """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included."""
         return self.port.commits()
 
     def newest_commits(self) -> Iterator[Commit]:
@@ -450,11 +416,7 @@ class DeltaTable:
         return itertools.islice(self.commits(), MOST_COMMITS)
 
     def check_place_is_free(self) -> None:
-        """Checks that a table can be created where there is none.
-
-        Raises:
-            TableError: There is something else in its place.
-        """
+        """Checks that a table can be created where there is none."""
         self.port.check_place_is_free()
 
 

@@ -268,11 +268,7 @@ class CommitDocument:
 
     @classmethod
     def from_text(cls, text: str | None) -> CommitDocument | None:
-        """Reads a commit's `userMetadata`; None if it is empty or foreign.
-
-        Raises:
-            DocumentVersionError: A newer version of this package wrote it, or it is damaged.
-        """
+        """Reads a commit's `userMetadata`; None if it is empty or foreign."""
         return read_marked(text, _MARK, DOCUMENT_VERSION, "a position", cls._from_json)
 
     @classmethod
@@ -379,11 +375,7 @@ class WindowsDocument:
 
     @classmethod
     def from_text(cls, text: str | None) -> WindowsDocument | None:
-        """Reads a commit's `userMetadata`; None if it is not a windows document.
-
-        Raises:
-            DocumentVersionError: A newer version of this package wrote it, or it is damaged.
-        """
+        """Reads a commit's `userMetadata`; None if it is not a windows document."""
         return read_marked(text, _WINDOWS_MARK, WINDOWS_DOCUMENT_VERSION, "a document of windows", cls._from_json)
 
     @classmethod

@@ -80,9 +80,6 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
         action: The action.
         tag: Tag of the action's Spark jobs, unique among concurrent actions.
         hold: Resource that is held until the action has ended, even if this function returns earlier.
-
-    Raises:
-        BaseException: The action's error, or the interrupt of this thread (KeyboardInterrupt, Dagster's interrupt).
     """
     from pyspark import InheritableThread
 

@@ -76,11 +76,7 @@ class LatestChanges:
 
 
 def read(changes: Changes) -> LatestChanges:
-    """Reads the batch once: keeps the changes to apply, and returns what the merge needs to know about them.
-
-    Raises:
-        ConfigurationError: A value was left out that can't be looked up; see `filled`.
-    """
+    """Reads the batch once: keeps the changes to apply, and returns what the merge needs to know about them."""
     from pyspark.sql import functions as f
 
     changes, fill = filled(changes)

@@ -28,12 +28,7 @@ def check_shared(
     partitions: Collection[TopicPartition],
     state: EnumeratorState,
 ) -> None:
-    """Rejects a stream that would read the same topic partitions as others of the table.
-
-    Raises:
-        StreamOverlapError: A topic partition is in the position of another stream.
-        TableModeError: The rows of one of them have a key.
-    """
+    """Rejects a stream that would read the same topic partitions as others of the table."""
     for stream, other in streams.items():
         check_only_stream(target, other)
         theirs = other.state
@@ -43,11 +38,7 @@ def check_shared(
 
 
 def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
-    """Checks that a stream may write to a table that another stream has written to.
-
-    Raises:
-        TableModeError: The rows of one of the two have a key.
-    """
+    """Checks that a stream may write to a table that another stream has written to."""
     if target.key or other.key:
         msg = (
             f"the stream {other.stream!r} writes to {target} with {written(other.mode)}, and the stream "
@@ -73,11 +64,7 @@ def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, si
 
 
 def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: Collection[str], oldest: int) -> None:
-    """If history has expired, finds other streams by Delta's transaction ids.
-
-    Raises:
-        PositionLostError: The history no longer has a commit of one of them.
-    """
+    """If history has expired, finds other streams by Delta's transaction ids."""
     known = {target.stream, *streams}
     # Ids with another slash belong to windows by offset, of an earlier version.
     forgotten = sorted(
@@ -132,9 +119,6 @@ def check_alone(commit: Commit, document: CommitDocument, version: int, table: s
     """Checks that a commit between the reading of the position and a batch's commit is not of the same records.
 
     On a store without a lock, this can happen after the check before the write.
-
-    Raises:
-        TableChangedError: It is.
     """
     way_out = (
         f"RESTORE the table to version {version - 1}, which removes this batch; then use another table for one of the "

@@ -66,11 +66,6 @@ def check_schema(
         may_change: Whether to add columns that only the batch has, and to widen types.
         may_widen: Returns whether Delta widens types of this table (`delta.enableTypeWidening`).
         is_mapped: Returns whether the table's columns may have any name (`delta.columnMapping.mode`).
-
-    Raises:
-        SchemaMismatchError: A column is new and may not be added, has another type, or is required and missing. The
-            message shows all differences.
-        ConfigurationError: Delta can't store a new column, or two fields of a STRUCT have one name.
     """
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))

@@ -93,11 +93,7 @@ class LandedLogs:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> LandedLogs:
-        """Reads the logs from a table's properties.
-
-        Raises:
-            DocumentVersionError: One of them can't be read.
-        """
+        """Reads the logs from a table's properties."""
         topics = {
             topic: LandedTopic.from_text(topic, text)
             for key, text in properties.items()

@@ -124,13 +124,7 @@ class WindowedTable:
         self._target = self.delta.target
 
     def look(self) -> WindowsLook | None:
-        """Reads the table's windows; None if there is no table yet.
-
-        Raises:
-            WindowsChangedError: The table has other windows, has rows but is not written in windows, or a stream writes
-            to it.
-            TableError: The location has another object.
-        """
+        """Reads the table's windows; None if there is no table yet."""
         try:
             walked = self._walk()
         except TableNotThereError:
@@ -258,22 +252,12 @@ class WindowedTable:
         )
 
     def create(self, schema: StructType, landed: LandedLogs) -> None:
-        """Creates the empty table. Does nothing if it already exists.
-
-        Raises:
-            TableError: The table can't be created.
-        """
+        """Creates the empty table. Does nothing if it already exists."""
         properties = {**self._target.properties, **landed.properties()}
         DeltaTable(self._spark, self._target.model_copy(update={"properties": properties})).create(schema)
 
     def keep(self, landed: LandedLogs, look: WindowsLook) -> None:
-        """Records the logs of the rows before writing them.
-
-        Raises:
-            ForeignConflictError: Another writer changed the table at the same time, or another run has recorded logs
-                of these topics since the look; nothing was recorded.
-            TableError: The property can't be set.
-        """
+        """Records the logs of the rows before writing them."""
         known = look.landed.properties()
         changed = {key: value for key, value in landed.properties().items() if known.get(key) != value}
 
@@ -416,12 +400,7 @@ class RepairedTable(WindowedTable):
         self.delta = DeltaTable(spark, target, tolerated)
 
     def look(self) -> WindowsLook:
-        """Reads the stream's position.
-
-        Raises:
-            ConfigurationError: No stream in the table has a position.
-            KafkaFlipError: The position is unknown; see `find_anchor`.
-        """
+        """Reads the stream's position."""
         anchor = self.delta.anchor()
         if anchor is None or anchor.state is None:
             there = "there is no table" if anchor is None else "no run of the stream has written to it"
