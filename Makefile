@@ -8,7 +8,7 @@
 # make library builds the Java library that the package carries, after a change of java/
 # make docs    the documents as a site, in site/
 # make test-airflow  a whole Airflow runs the example's DAGs: scheduled, backfilled, killed, cleared; takes minutes
-# make test-brokers  the core on a broker of each release of Kafka from 2.8 on; takes minutes
+# make test-brokers  the core on a broker of several releases of Kafka from 3.3 on; takes minutes
 # make test-yarn  assets on YARN, with tables on HDFS; takes minutes
 # make test-versions  the core on the Pythons, Javas, Sparks and libraries that people have; takes an hour
 # make upgrade  pins the newest versions of all libraries that pyproject.toml allows, and says what changed

@@ -23,7 +23,6 @@ from dagster_kafka_flip.source.client_errors import REFUSED_RIGHTS, Asked, Trans
 from dagster_kafka_flip.source.cluster_client import FIRST_ATTEMPT_SECONDS, ClusterClient, until_answered
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED, TopicSettings
-from dagster_kafka_flip.source.record_search import highest_times
 from dagster_kafka_flip.source.split import LogEnd, LoggedRecord, TimestampedOffset, TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
@@ -230,7 +229,7 @@ class KafkaCluster(ClusterClient):
         # A broker before Kafka 3.0 treats the request as a lookup by timestamp and returns the log's first record.
         suspects = [tp for tp, found in highest.items() if tp in first and first[tp] >= found.offset]
         if suspects:
-            highest |= self._verified_highest(suspects)
+            self._check_highest(suspects)
         return {tp: found for tp, found in highest.items() if found.timestamp_ms >= 0}
 
     def _highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
@@ -241,25 +240,19 @@ class KafkaCluster(ClusterClient):
             if info.offset >= 0 or info.timestamp >= 0
         }
 
-    def _verified_highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
-        """Returns the highest timestamps, verified by a second lookup."""
-
-        def look_up(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, TimestampedOffset]:
-            return self.records_at([times], READ_UNCOMMITTED)[0]
-
+    def _check_highest(self, partitions: Collection[TopicPartition]) -> None:
+        """Refuses a broker that answers with another record than the latest one."""
         # End offsets first: records before them existed when the highest timestamp was requested.
         ends = self.end_offsets(partitions, READ_UNCOMMITTED)
-        highest = self._highest(partitions)
-        later = look_up({tp: max(0, found.timestamp_ms + 1) for tp, found in highest.items()})
-        wrong = {tp: found for tp, found in later.items() if found.offset < ends[tp]}
-        if wrong:
-            _logger.info(
-                "Kafka at %s does not support lookup of a log's highest timestamp (Kafka 3.0 and later do); searching "
-                "with lookups by timestamp",
-                self._connection.bootstrap_servers,
+        times = {tp: max(0, found.timestamp_ms + 1) for tp, found in self._highest(partitions).items()}
+        later = self.records_at([times], READ_UNCOMMITTED)[0]
+        if any(found.offset < ends[tp] for tp, found in later.items()):
+            msg = (
+                f"Kafka at {self._connection.bootstrap_servers} can't look up a log's highest timestamp: it is older "
+                "than Kafka 3.0. Nothing was read. Upgrade the brokers; until then remove the source's max_drift, and "
+                "leave spread at 'backlog'"
             )
-            highest |= highest_times(wrong, look_up)
-        return highest
+            raise ClusterRequestError(msg)
 
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str

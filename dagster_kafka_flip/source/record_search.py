@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 
 from dagster_kafka_flip.source.groupless import ReadFailedError, at, awaited_message, groupless_consumer
-from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.split import RecordSearch, TimestampedOffset, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.split import LogEnd
 
@@ -210,33 +209,3 @@ def _seek(consumer: confluent_kafka.Consumer, to: confluent_kafka.TopicPartition
             if error.args[0].name() != "_STATE" or time.monotonic() > deadline:
                 raise ReadFailedError(TopicPartition(to.topic, to.partition), error.args[0]) from None
             time.sleep(_PAUSE_SECONDS)
-
-
-def highest_times(
-    found: Mapping[TopicPartition, TimestampedOffset],
-    look_up: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, TimestampedOffset]],
-) -> dict[TopicPartition, TimestampedOffset]:
-    """Returns the highest timestamp of each log and the first offset that has it.
-
-    Steps double until there is no later record, then halve: a few dozen requests, each for all logs.
-
-    Args:
-        found: An entry of each log, with its timestamp.
-        look_up: Returns the first entry of each log at or after a time; omits logs without one.
-    """
-    highest = dict(found)
-    steps = dict.fromkeys(found, 1)
-    nothing_from = dict.fromkeys(found, LAST_TIMESTAMP_MS + 1)
-    while open_ones := [tp for tp, entry in highest.items() if nothing_from[tp] - entry.timestamp_ms > 1]:
-        asked: dict[TopicPartition, int] = {}
-        for tp in open_ones:
-            low, high = highest[tp].timestamp_ms, nothing_from[tp]
-            asked[tp] = low + min(steps[tp], (high - low) // 2)
-        answers = look_up(asked)
-        for tp, ms in asked.items():
-            if tp in answers:
-                highest[tp] = answers[tp]
-                steps[tp] *= 2
-            else:
-                nothing_from[tp] = ms
-    return highest

@@ -1,7 +1,7 @@
 """The core on brokers of each release of Kafka: what is landed and published is compared with what a consumer reads.
 
 `make test-brokers` runs this; it takes minutes, so `make test` does not. Between them the releases have every way in
-which brokers still in use answer: 2.8 needs ZooKeeper, 3.3 is the first without, 3.9 the last that speaks the oldest
+which brokers still in use answer: 3.3 is the first without ZooKeeper, 3.9 the last that speaks the oldest
 protocols, 4.0 the first that does not.
 """
 
@@ -25,7 +25,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
-from tests.brokers.release import OLDEST, release
+from tests.brokers.release import release
 from tests.kafka_topic import QUIET, Kafka, consumed
 from tests.processes import wait_until
 from tests.sink.conftest import Published
@@ -36,7 +36,7 @@ from tests.windows.conftest import HOUR, START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-RELEASES = (OLDEST, "3.3.2", "3.7.2", "3.9.2", "4.0.1", KAFKA_VERSION)
+RELEASES = ("3.3.2", "3.7.2", "3.9.2", "4.0.1", KAFKA_VERSION)
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -138,7 +138,6 @@ def test_each_starting_offset_is_the_number_that_it_means(kafka, connection, spa
         "timestamp": {0: (6, 10)},
         "latest": {},
     }
-    # Alignment asks for the highest time, which brokers before 3.0 can't tell.
     aligned = builder.set_starting_offsets(OffsetsInitializer.committed_offsets())
     aligned = aligned.set_watermark_alignment(timedelta(hours=2)).build()
     assert ingest(aligned, table, spark=spark_of, connection=connection).rows == 6
