@@ -76,9 +76,9 @@ def test_records_beyond_what_spark_can_hold_are_named_and_landed_without_their_t
         land()
     assert str(refused.value) == (
         f"{topic}-0: the record at offset 2 has the timestamp {LATEST_MS + 1} ms (also at {topic}-0 offset 5, "
-        f"{topic}-1 offset 0). Spark can't read timestamps more than {LATEST_MS} ms before or after 1970. Nothing of "
-        "the batch was written. Correct the producer: it may write microseconds or nanoseconds instead of "
-        "milliseconds. To write such records with a null timestamp, tolerate TimestampOutOfRangeError"
+        f"{topic}-1 offset 0). Spark can't read timestamps more than {LATEST_MS} ms before or after 1970. Nothing was "
+        "written. Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. To write "
+        "such records with a null timestamp, tolerate TimestampOutOfRangeError"
     )
     assert rows("kafka_offset") == []
 

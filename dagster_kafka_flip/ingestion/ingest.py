@@ -136,8 +136,7 @@ def ingest(
     tolerated = tolerated_errors(tolerate)
     check_keyed(target, decoder, tolerated, has_transform=transform is not None)
     if source.boundedness is not Boundedness.BOUNDED:
-        msg = f"the source of {source} is unbounded, but a batch must end; set a stop"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"the source of {source} is unbounded, but a batch must end; set a stop")
     if isinstance(source, KafkaSource):
         source = source.connected(connection)
     elif connection is not None or starting_offsets is not None:

@@ -73,17 +73,18 @@ def reader_failures(
             return
         text = error_text(cause)
         if _NO_READER.search(text):
-            msg = f"Spark can't read Kafka: its jars are missing. Nothing of the batch was written. {jars_advice()}"
-            raise SparkSessionError(msg) from error
+            raise SparkSessionError(
+                "Spark can't read Kafka: its jars are missing",
+                f"{jars_advice()}",
+            ) from error
         connection = source.required_connection()
         if (refused := _REFUSED.search(text)) is not None:
             kind, name = ("topic", refused[2]) if refused[1] == "Topic" else ("consumer group", refused[2])
-            msg = (
+            raise ClusterAccessError(
                 f"Kafka at {connection.bootstrap_servers} refuses {connection.user} the right to read the {kind} "
-                f"{name} in Spark's reader. Nothing of the batch was written. Grant READ on the {kind} {name}, "
-                "then run again"
-            )
-            raise ClusterAccessError(msg) from error
+                f"{name} in Spark's reader",
+                f"Grant READ on the {kind} {name}, then run again",
+            ) from error
         is_unknown = _NO_ADDRESS.search(text) is not None
         if not is_unknown and not (
             _NO_CONNECTION.search(text) is not None
@@ -97,14 +98,13 @@ def reader_failures(
         except KafkaFlipError:
             # This process can't reach them either.
             return
-        msg = (
+        raise ClusterUnreachableError(
             f"Spark's Kafka reader could not connect to the brokers, or lost the connection, in {attempt} "
-            f"{'try' if attempt == 1 else 'tries'}, but this process is connected. "
-            f"Nothing of the batch was written. The brokers' advertised.listeners are {', '.join(addresses)} "
-            f"(bootstrap_servers: {connection.bootstrap_servers}): Spark's driver and executors must resolve and "
-            "reach all of them. Check DNS, routes and firewalls on the machines where Spark runs, or change the "
-            f"advertised listeners, then run again. Spark's error: {error_summary(cause)}"
-        )
-        raise ClusterUnreachableError(msg) from error
+            f"{'try' if attempt == 1 else 'tries'}, but this process is connected",
+            f"The brokers' advertised.listeners are {', '.join(addresses)} (bootstrap_servers: "
+            f"{connection.bootstrap_servers}): Spark's driver and executors must resolve and reach all of them. Check "
+            "DNS, routes and firewalls on the machines where Spark runs, or change the advertised listeners, then run "
+            f"again. Spark's error: {error_summary(cause)}",
+        ) from error
 
     return check

@@ -11,13 +11,19 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError, TimestampOutOfRangeError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    LogChangedError,
+    PositionLostError,
+    TableError,
+    TimestampOutOfRangeError,
+    outcome,
+)
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
-from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import TableVersion
@@ -54,6 +60,7 @@ class Replayed:
     batch: BatchResult | None
 
 
+@outcome("Nothing was written")
 def replay(
     source: KafkaSource,
     table: DeltaTarget,
@@ -138,14 +145,16 @@ def replay(
             with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
                 enumerator.check_same_logs(assignment.plan)
 
-        def message_for(error: KafkaFlipError) -> str:
-            return (
-                f"{found(error)} This happened while version {committed.version} of {target} was read and written: "
-                f"its rows may come from either log. RESTORE TABLE {target.identifier} TO VERSION AS OF "
-                f"{committed.version - 1} removes them. Replays into this table stop until then"
+        def doubt(error: KafkaFlipError) -> LogChangedError:
+            return LogChangedError(
+                f"{error.finding}. This happened while version {committed.version} of {target} was read and written: "
+                "its rows may come from either log",
+                f"RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} removes them. Replays "
+                "into this table stop until then",
+                outcome="The commit stays",
             )
 
-        confirmation.confirm(ask, message_for, written, committed)
+        confirmation.confirm(ask, doubt, written, committed)
 
     with contextlib.closing(spec.decoder):
         batch = landing.land(anchor, assignment, replays=replays, confirm=confirm)
@@ -155,8 +164,7 @@ def replay(
 
 def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: int) -> CommitDocument:
     if history is None:
-        msg = f"there is no Delta table {table}"
-        raise TableError(msg)
+        raise TableError(f"there is no Delta table {table}")
     oldest = newest = -1
     for commit in history:
         newest, oldest = max(newest, commit.version), commit.version
@@ -164,21 +172,18 @@ def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: in
             continue
         document = commit.document()
         if document is None or document.stream != table.stream or not document.splits:
-            msg = (
+            raise ConfigurationError(
                 f"version {version} of {table} ({commit.operation}) is not a commit of the stream {table.stream!r} "
                 "with records; dagster-kafka-flip position show lists its commits"
             )
-            raise ConfigurationError(msg)
         return document
     if version > newest:
-        msg = f"{table} has no version {version} yet; its newest is {newest}"
-        raise ConfigurationError(msg)
-    msg = (
+        raise ConfigurationError(f"{table} has no version {version} yet; its newest is {newest}")
+    raise PositionLostError(
         f"the history of {table} no longer holds version {version}: its oldest commit is version {oldest}. Delta "
-        "removes commits after delta.logRetentionDuration. To read the records again, run with start and stop set to "
-        "their offsets"
+        "removes commits after delta.logRetentionDuration",
+        "To read the records again, run with start and stop set to their offsets",
     )
-    raise PositionLostError(msg)
 
 
 def _done_before(

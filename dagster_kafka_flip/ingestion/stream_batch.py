@@ -76,6 +76,7 @@ class Landing:
 
     Attributes:
         columns: The table's columns, after the first batch.
+        commits: Number of batches that are committed.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Landing:
         key: tuple[str, ...] = (),
     ) -> None:
         self.columns: TableColumns | None = None
+        self.commits = 0
         self._spec = spec
         self._context = context
         self._table = table
@@ -179,6 +181,7 @@ class Landing:
         document, committed, watch = around_unreadable(
             write, self._spec.source, self._context, batch.splits, self._spec.log
         )
+        self.commits += 1
         seconds = clock.lap()
         if confirm is not None:
             confirm(document, committed)

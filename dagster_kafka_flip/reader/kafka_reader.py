@@ -150,12 +150,11 @@ def read_by_client(source: KafkaSource, spark: SparkSession, ranges: Sequence[Ka
             size += sum(len(name) + len(value or b"") for name, value in record.headers)
             if size > _MOST_BYTES:
                 tp, offset = record.topic_partition, record.offset
-                msg = (
-                    f"{tp}: Spark can't read some records, and the records around them exceed "
-                    f"{_MOST_BYTES // 1024**2} MiB (up to offset {offset}), the limit for reading without Spark. "
-                    "Nothing of the batch was written. Lower max_records_per_batch"
+                raise WriteFailedError(
+                    f"{tp}: Spark can't read some records, and the records around them exceed {_MOST_BYTES // 1024**2} "
+                    f"MiB (up to offset {offset}), the limit for reading without Spark",
+                    "Lower max_records_per_batch",
                 )
-                raise WriteFailedError(msg)
     read = spark.createDataFrame(rows, _SCHEMA)
     time = f.timestamp_millis("milliseconds").alias("timestamp")
     return read.select("key", "value", "topic", "partition", "offset", time, "timestampType", "headers")

@@ -97,12 +97,11 @@ def set_aside(
         return None
     description = _describe(found)
     if TimestampOutOfRangeError not in context.tolerated:
-        msg = (
-            f"{description} Nothing of the batch was written. Correct the producer: it may write microseconds or "
-            "nanoseconds instead of milliseconds. To write such records with a null timestamp, tolerate "
-            "TimestampOutOfRangeError"
-        )
-        raise TimestampOutOfRangeError(msg) from error
+        raise TimestampOutOfRangeError(
+            description,
+            "Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. To write such "
+            "records with a null timestamp, tolerate TimestampOutOfRangeError",
+        ) from error
     aside = joined([*context.aside, *found.ranges])
     _check_size(description, within(aside, splits))
     context.aside = aside
@@ -117,7 +116,7 @@ def _describe(found: UnreadableRecords) -> str:
     the_like = f" (also at {', '.join(others)}{f' and {more} more' if more else ''})" if others else ""
     return (
         f"{tp}: the record at offset {first.offset} has the timestamp {first.timestamp_ms} ms{the_like}. Spark can't "
-        f"read timestamps more than {LATEST_MS} ms before or after 1970."
+        f"read timestamps more than {LATEST_MS} ms before or after 1970"
     )
 
 
@@ -127,10 +126,9 @@ def _check_size(description: str, aside: Sequence[KafkaPartitionSplit]) -> None:
     for each in aside:
         ranges[each.topic_partition] = ranges.get(each.topic_partition, 0) + 1
     if records > _MOST_RECORDS or max(ranges.values()) > _MOST_RANGES:
-        msg = (
-            f"{description} Such records and those between them span {records} offsets in {len(aside)} ranges of the "
+        raise WriteFailedError(
+            f"{description}. Such records and those between them span {records} offsets in {len(aside)} ranges of the "
             f"batch; the limit for reading without Spark is {_MOST_RECORDS} offsets in {_MOST_RANGES} ranges per topic "
-            f"partition. Nothing of the batch was written. Set max_records_per_batch to {_MOST_RECORDS} or less until "
-            "these records are written"
+            "partition",
+            f"Set max_records_per_batch to {_MOST_RECORDS} or less until these records are written",
         )
-        raise WriteFailedError(msg)

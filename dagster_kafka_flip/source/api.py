@@ -53,6 +53,8 @@ class SplitEnumeratorContext:
         tolerated: Errors that the enumerator does not raise: it continues and adds an incident to the plan.
         aside: Ranges with records that Spark can't read, found in this run so far. The Kafka client reads them.
         log: The run's log; None for the modules' own.
+        table: The table, for commands in errors.
+        stream: The stream, for the same.
     """
 
     current_parallelism: int = 1
@@ -60,6 +62,8 @@ class SplitEnumeratorContext:
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     aside: tuple[KafkaPartitionSplit, ...] = ()
     log: Log | None = None
+    table: str = "<table>"
+    stream: str = "<stream>"
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
         """Assigns a batch to tasks."""
@@ -152,8 +156,7 @@ class SplitEnumerator(ABC):
             ConfigurationError: A split was never assigned, or a later one is not returned with it.
         """
         if self._planned is None or self._state is None:
-            msg = "splits can't be returned to an enumerator that was never started"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("splits can't be returned to an enumerator that was never started")
         position = dict(self._state.position)
         for split in sorted(splits, reverse=True):
             if position.get(split.topic_partition) != split.stopping_offset:

@@ -74,16 +74,5 @@ def set_position(
     return f"dagster-kafka-flip position set {_written(words)}"
 
 
-def filled_in(text: str, table: str, stream: str) -> str:
-    """Returns a message with the table and the stream in place of their placeholders.
-
-    Args:
-        text: The message of an error that was raised where they are not known.
-        table: The table.
-        stream: The stream.
-    """
-    return text.replace("<table>", shlex.quote(table)).replace("<stream>", shlex.quote(stream))
-
-
 def _written(words: Iterable[str]) -> str:
     return " ".join(word if word.startswith("<") else shlex.quote(word) for word in words)

@@ -314,27 +314,21 @@ def _is_java(name: str) -> bool:
 def _check_property(key: str, client: Client, *, connection: bool) -> None:
     name = key.removeprefix("kafka.")
     if connection and name in CONNECTION_FIELDS:
-        msg = f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}")
     if name in _OWNED_PROPERTIES:
-        msg = f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}")
     if name in _REFUSED_PROPERTIES:
-        msg = f"the property {key} {_REFUSED_PROPERTIES[name]}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} {_REFUSED_PROPERTIES[name]}")
     # The field only applies to planning, so the reader's timeout must be settable here.
     if name == _REQUEST_TIMEOUT and client is not Client.JAVA:
-        msg = f"the property {key} {_REQUEST_TIMEOUT_ADVICE}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} {_REQUEST_TIMEOUT_ADVICE}")
     if not connection and name.startswith(_CONNECTION_PREFIXES):
-        msg = (
+        raise ValueError(
             f"the property {key} belongs to the connection: use the connection's fields, or its properties if there is "
             "no field"
         )
-        raise ValueError(msg)
     if key != name:
-        msg = f"write the property {key} without the prefix: {name}"
-        raise ValueError(msg)
+        raise ValueError(f"write the property {key} without the prefix: {name}")
     if client is Client.LIBRDKAFKA:
         _check_librdkafka_name(name)
     else:
@@ -346,20 +340,23 @@ def _check_java_name(name: str, client: Client) -> None:
         # Other settings of a single client concern reading. A login or trust store for only one client would go
         # unnoticed.
         if client is Client.BOTH and _is_untranslated(name):
-            msg = (
+            raise ValueError(
                 f"the property {name} has no librdkafka equivalent: put it in java_properties, and librdkafka's own "
                 "setting in librdkafka_properties"
             )
-            raise ValueError(msg)
         return
     if name in _LIBRDKAFKA_NAMES:
         counterpart = _JAVA_COUNTERPARTS.get(name)
         if counterpart is not None and client is Client.BOTH and _is_untranslated(counterpart):
             counterpart = None
-        msg = f"the property {name} is a librdkafka name: " + (
-            "put it in librdkafka_properties" if counterpart is None else f"the Java consumer's name is {counterpart}"
+        raise ValueError(
+            f"the property {name} is a librdkafka name: "
+            + (
+                "put it in librdkafka_properties"
+                if counterpart is None
+                else f"the Java consumer's name is {counterpart}"
+            )
         )
-        raise ValueError(msg)
     known = _JAVA_NAMES | _LIBRDKAFKA_NAMES if client is Client.BOTH else _JAVA_NAMES
     raise ValueError(_unknown(name, client, known))
 
@@ -373,10 +370,10 @@ def _check_librdkafka_name(name: str) -> None:
         return
     if _is_java(name):
         counterpart = _COUNTERPARTS.get(name)
-        msg = f"the property {name} is a Java consumer name: " + (
-            "put it in java_properties" if counterpart is None else f"librdkafka's name is {counterpart}"
+        raise ValueError(
+            f"the property {name} is a Java consumer name: "
+            + ("put it in java_properties" if counterpart is None else f"librdkafka's name is {counterpart}")
         )
-        raise ValueError(msg)
     raise ValueError(_unknown(name, Client.LIBRDKAFKA, _LIBRDKAFKA_NAMES))
 
 
