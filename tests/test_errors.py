@@ -57,5 +57,5 @@ def test_dagsters_failure_has_the_whole_message_and_each_part_is_still_there():
     failure = as_failure(error)
     assert isinstance(failure, TopicRecreatedError)
     assert (failure.finding, failure.outcome, failure.advice) == ("the topic is another one", "", "Read it")
-    assert str(failure.description) == str(failure) == str(error)
-    assert list(failure.metadata) == ["topics"]
+    assert vars(failure)["description"] == str(failure) == str(error)
+    assert list(vars(failure)["metadata"]) == ["topics"]
