@@ -1,30 +1,59 @@
 """Every error this package raises, under one base class.
 
-Each message says what happened, to which topic partition or table, with which numbers, and what to do next. The class
-identifies the situation, so that alerts and policies can select errors by class.
+The class identifies the situation, so that alerts and policies can select errors by class.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import contextlib
+import copyreg
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Generator, Mapping
 
 
 class KafkaFlipError(Exception):
-    """Base class of all errors of this package.
+    """Base class of all errors of this package. The message is its three parts, each without a full stop.
 
     Attributes:
+        finding: What happened, to which topic partition or table, with which numbers.
+        outcome: What was written, usually nothing. Whoever writes says it: see `outcome`.
+        advice: What to do next.
         is_lasting: Whether all stays as it is until somebody changes something, so that no retry can help.
     """
 
     is_lasting: ClassVar[bool] = False
 
+    def __init__(self, finding: str, advice: str = "", *, outcome: str = "") -> None:
+        super().__init__(finding)
+        self.finding, self.outcome, self.advice = finding, outcome, advice
+
+    def __str__(self) -> str:
+        return ". ".join(filter(None, (self.finding, self.outcome, self.advice)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by __init__, whose arguments differ by class.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # pyright: ignore[reportAttributeAccessIssue]
+
     def __init_subclass__(cls, *, is_lasting: bool | None = None) -> None:
         super().__init_subclass__()
         if is_lasting is not None:
             cls.is_lasting = is_lasting
+
+
+@contextlib.contextmanager
+def outcome(text: str | Callable[[], str]) -> Generator[None]:
+    """Says what an error left behind that leaves this block, or the function that this decorates.
+
+    Args:
+        text: The outcome, or what gives it then; unless the error already has one.
+    """
+    try:
+        yield
+    except KafkaFlipError as error:
+        error.outcome = error.outcome or (text if isinstance(text, str) else text())
+        raise
 
 
 # --- before anything runs -----------------------------------------------------------------------------------------
@@ -91,8 +120,8 @@ class RetentionOvertookPositionError(KafkaFlipError, is_lasting=True):
         log_start_offsets: Log start offset of each topic partition that it has overtaken, by topic and partition.
     """
 
-    def __init__(self, message: str, log_start_offsets: Mapping[tuple[str, int], int]) -> None:
-        super().__init__(message)
+    def __init__(self, *parts: str, log_start_offsets: Mapping[tuple[str, int], int]) -> None:
+        super().__init__(*parts)
         self.log_start_offsets = log_start_offsets
 
 
@@ -107,8 +136,8 @@ class TopicRecreatedError(KafkaFlipError, is_lasting=True):
         topics: The names of such topics.
     """
 
-    def __init__(self, message: str, topics: Collection[str] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, *parts: str, topics: Collection[str] = ()) -> None:
+        super().__init__(*parts)
         self.topics = tuple(topics)
 
 
@@ -131,8 +160,8 @@ class SchemaRegistryError(KafkaFlipError, is_lasting=False):
         code: The registry's own error code; None if the answer has none.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, code: int | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, *parts: str, status: int | None = None, code: int | None = None) -> None:
+        super().__init__(*parts)
         self.status = status
         self.code = code
 
@@ -156,14 +185,13 @@ class SchemaNotFoundError(SchemaRegistryError):
 
     def __init__(
         self,
-        message: str,
-        *,
+        *parts: str,
         schema_id: int | None = None,
         guid: str | None = None,
         subject: str | None = None,
         **answer: int | None,
     ) -> None:
-        super().__init__(message, **answer)
+        super().__init__(*parts, **answer)
         self.schema_id = schema_id
         self.guid = guid
         self.subject = subject

@@ -43,7 +43,9 @@ class TrimmedEnumerator(NumbersEnumerator):
         (split,) = splits
         self.looks.append(split.starting_offset)
         if self.looks.count(split.starting_offset) > self.readable_looks:
-            raise RetentionOvertookPositionError(f"{split} is gone.", {("numbers", 0): split.stopping_offset})
+            raise RetentionOvertookPositionError(
+                f"{split} is gone", log_start_offsets={("numbers", 0): split.stopping_offset}
+            )
         return super().replay(splits)
 
 

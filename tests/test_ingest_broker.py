@@ -475,7 +475,8 @@ def test_a_wrong_address_or_topic_is_reported_before_spark_is_started_and_leaves
     with pytest.raises(TopicNotFoundError) as error:
         ingest(_source("not-there").build(), table, spark=_no_spark, connection=connection)
     assert str(error.value) == (
-        f"the topic not-there does not exist on {broker}, or this client may not describe it; check the name, create "
+        f"the topic not-there does not exist on {broker}, or this client may not describe it. Nothing was written. "
+        "Check the name, create "
         "it, or remove it from the source"
     )
     assert not Path(table).exists()

@@ -90,7 +90,7 @@ def test_a_session_that_can_not_take_the_library_is_refused(tmp_path):
     done = _users_session(other)
     assert done.returncode == 3, done.stderr[-4000:]
     assert "can't load this package's Java library, which decodes records: " in done.stdout
-    assert f"Nothing was read or written. Put {JAR} into spark.jars" in done.stdout
+    assert f"Put {JAR} into spark.jars" in done.stdout
 
 
 @pytest.mark.spark

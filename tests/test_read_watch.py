@@ -69,7 +69,7 @@ def test_a_write_that_reads_nothing_for_long_tells_that_it_goes_on(spark):
 def test_a_write_that_fails_leaves_no_thread_that_watches(spark):
     def write() -> None:
         assert _watchers() == ["dagster-kafka-flip-progress"]
-        raise WriteFailedError
+        raise WriteFailedError("the write failed")
 
     with pytest.raises(WriteFailedError), read_watched(spark, "tag", ReadProgress(1), logging.getLogger(), 3600):
         write()

@@ -42,8 +42,8 @@ def test_a_right_that_only_spark_misses_is_named(text):
     with pytest.raises(ClusterAccessError) as refused:
         _check(SparkRuntimeException(f"Job aborted due to stage failure: ... {text}\n\tat org.apache..."))
     assert str(refused.value) == (
-        "Kafka at 127.0.0.1:1 refuses the user ann the right to read the topic orders in Spark's reader. Nothing of "
-        "the batch was written. Grant READ on the topic orders, then run again"
+        "Kafka at 127.0.0.1:1 refuses the user ann the right to read the topic orders in Spark's reader. Grant READ on "
+        "the topic orders, then run again"
     )
 
 

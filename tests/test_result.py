@@ -75,7 +75,7 @@ def _commit(version, *, stream="main", reason=None, incidents=(), rows: str | No
 
 
 def _unreported(commits, reported=-1):
-    return unreported_commits(commits, "main", reported, lambda *_: ())
+    return unreported_commits(commits, "main", reported)
 
 
 def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_they_tolerated():

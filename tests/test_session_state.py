@@ -243,7 +243,7 @@ def test_a_name_without_its_catalog_or_schema_leads_to_one_table_whatever_the_se
     spark.sql("CREATE SCHEMA elsewhere")
     try:
         spark.sql("USE elsewhere")
-        with pytest.raises(ConfigurationError, match=r"told to USE spark_catalog\.elsewhere\. Nothing was read"):
+        with pytest.raises(ConfigurationError, match=r"told to USE spark_catalog\.elsewhere"):
             DeltaTable(spark, DeltaTarget(table="t"))
         assert DeltaTable(spark, DeltaTarget(table="lake.t")).target.table == "spark_catalog.lake.t"
     finally:

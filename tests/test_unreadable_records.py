@@ -65,7 +65,7 @@ def test_a_record_beyond_what_spark_can_hold_stops_the_run_and_the_named_way_out
     behind = f'{{"{topic}": {{"0": 3}}}}'
     assert str(refused.value) == (
         f"{topic}-0: the record at offset 2 has the timestamp {LATEST_MS + 1} ms. Spark can't read timestamps more "
-        f"than {LATEST_MS} ms before or after 1970. Nothing of the batch was written. Correct the producer: it may "
+        f"than {LATEST_MS} ms before or after 1970. Nothing was written. Correct the producer: it may "
         "write microseconds or nanoseconds instead of milliseconds. To go on without the record, run once with stop "
         "set to its offset, then set the position behind it: dagster-kafka-flip position set --table "
         f"{table} --stream main --bootstrap-servers <host:port> --to 'offsets:{behind}' --reason <why>"

@@ -387,7 +387,7 @@ def test_an_address_without_a_secret_is_a_table(table):
             "tolerate: 'RetentionOvertookPositionError' is a string, but the error's class is expected: ",
         ),
         (
-            lambda: _asset(tolerate=[RetentionOvertookPositionError("x", {})]),
+            lambda: _asset(tolerate=[RetentionOvertookPositionError("x", log_start_offsets={})]),
             "tolerate: RetentionOvertookPositionError('x') can't be tolerated; allowed: Clu",
         ),
         (

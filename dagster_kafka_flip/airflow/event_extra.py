@@ -118,13 +118,13 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
             if extra.get(SINK) == prefix and (progress := _progress(extra.get(PROGRESS))):
                 return progress
     except AirflowRuntimeError as error:
-        msg = (
+        raise SinkProgressError(
             f"Airflow can't return the events of the asset {asset.name}, which hold the progress of the last run of "
-            f"the sink {prefix}: {error}. Without them, a lost progress topic would not be noticed. Nothing was "
-            "published. Run it again. Airflow 3.2.0 to 3.3.2 can't return events while a run that one of them started "
-            "is queued: wait for the queued or cleared runs of the DAGs that this asset starts, or delete them"
-        )
-        raise SinkProgressError(msg) from error
+            f"the sink {prefix}: {error}. Without them, a lost progress topic would not be noticed",
+            "Run it again. Airflow 3.2.0 to 3.3.2 can't return events while a run that one of them started is queued: "
+            "wait for the queued or cleared runs of the DAGs that this asset starts, or delete them",
+            outcome="Nothing was published",
+        ) from error
     return {}
 
 

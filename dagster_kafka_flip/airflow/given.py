@@ -117,11 +117,11 @@ def check_absolute(target: DeltaTarget) -> None:
     """Checks that a table does not depend on the working directory."""
     place = target.table
     if target.local_path is not None and not place.startswith(("/", "file:", "delta.`/", "{")):
-        msg = (
+        raise ConfigurationError(
             f"the table {place!r} is a relative path, and Airflow's processes have no common working directory: each "
-            f"would write to another table. Write an absolute path, such as /data/{place}"
+            "would write to another table",
+            f"Write an absolute path, such as /data/{place}",
         )
-        raise ConfigurationError(msg)
 
 
 def extra_of(connection: Connection) -> dict[str, Any]:
@@ -135,8 +135,7 @@ def extra_of(connection: Connection) -> dict[str, Any]:
         found = json.loads(connection.extra or "{}")
     except ValueError as error:
         # The parser's message has the place, but none of the text, which may be a secret.
-        msg = f"the connection {connection.conn_id!r}: its extra is not JSON: {error}"
-        raise ConfigurationError(msg) from None
+        raise ConfigurationError(f"the connection {connection.conn_id!r}: its extra is not JSON: {error}") from None
     if not isinstance(found, dict):
         msg = f'the connection {connection.conn_id!r}: its extra is not a JSON object: write {{"name": "value"}}'
         raise ConfigurationError(msg)

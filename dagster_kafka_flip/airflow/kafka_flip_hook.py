@@ -112,23 +112,20 @@ def kafka_connection(connection: Connection) -> KafkaConnection:
     }
     read = readers.get(connection.conn_type or "")
     if read is None:
-        msg = (
+        raise ConfigurationError(
             f"the connection {connection.conn_id!r} has the type {connection.conn_type!r}; Kafka's are "
             f"{PROVIDER_TYPE!r} (of Airflow's Kafka provider) and {OWN_TYPE!r}"
         )
-        raise ConfigurationError(msg)
     values = read(connection)
     if not values.get("bootstrap_servers"):
         where = "bootstrap.servers in its extra" if read is _of_librdkafka else "its bootstrap servers"
-        msg = f"the connection {connection.conn_id!r} has no address of the cluster: set {where}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"the connection {connection.conn_id!r} has no address of the cluster: set {where}")
     for secret in _secrets(values):
         mask_secret(secret)
     try:
         return KafkaConnection(**values)
     except ConfigurationError as error:
-        msg = f"the connection {connection.conn_id!r}: {error}"
-        raise ConfigurationError(msg) from None
+        raise ConfigurationError(f"the connection {connection.conn_id!r}: {error}") from None
 
 
 def _of_fields(connection: Connection) -> dict[str, Any]:
@@ -174,12 +171,12 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
         elif is_shared(name):
             shared[name] = text
         elif name.startswith(_LOGIN_PREFIXES) or name == "oauth_cb":
-            msg = (
+            raise ConfigurationError(
                 f"the connection {connection.conn_id!r}: {name} only reaches the client that plans. Spark's client "
-                f"would fail to log in. Use a connection of type {OWN_TYPE!r}: it has librdkafka_properties and "
-                "java_properties, for the settings of each"
+                "would fail to log in",
+                f"Use a connection of type {OWN_TYPE!r}: it has librdkafka_properties and java_properties, for the "
+                "settings of each",
             )
-            raise ConfigurationError(msg)
         else:
             own[name] = text
     if left:

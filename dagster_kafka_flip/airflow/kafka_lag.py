@@ -81,8 +81,7 @@ class KafkaLagSensor(BaseSensorOperator):
         expect("min_lag", min_lag, int, "1000")
         expect("deferrable", self.deferrable, bool, "True")
         if min_lag < 1:
-            msg = f"min_lag: {min_lag} is always reached; the minimum is 1"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"min_lag: {min_lag} is always reached; the minimum is 1")
         check_absolute(DeltaTarget.of(table))
         if not any(is_template(topic) for topic in given_topics(source)):
             kafka_source_of(source)

@@ -159,8 +159,7 @@ class KafkaToDeltaOperator(SparkTask):
                 'CronPartitionTimetable("@daily", timezone="UTC")',
             )
         if self.windows is None and self.partition_keys is not None:
-            msg = "partition_keys is for tasks that land windows: set `windows=Windows()` too"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("partition_keys is for tasks that land windows: set `windows=Windows()` too")
 
     def _topic_assets(self) -> list[Asset]:
         if is_template(self.kafka_conn_id) or any(is_template(topic) for topic in given_topics(self.source)):
@@ -226,8 +225,7 @@ class KafkaToDeltaOperator(SparkTask):
         )
         self._has_read(shared["connection"], result.state.position)
         if result.is_idle and self.on_idle == "skip":
-            msg = f"nothing new in {source} for {target}; its lag is {result.lag_after}"
-            raise AirflowSkipException(msg)
+            raise AirflowSkipException(f"nothing new in {source} for {target}; its lag is {result.lag_after}")
         return stream_extra(result)
 
     def _land_window(
@@ -255,8 +253,10 @@ def _check_path(transform: str) -> None:
     """Checks that a dotted path may be one; only a run imports it."""
     module, _, name = transform.rpartition(".")
     if not module or not all(part.isidentifier() for part in (*module.split("."), name)):
-        msg = f"transform: {transform!r} is not the dotted path of a function. Write module.function"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"transform: {transform!r} is not the dotted path of a function",
+            "Write module.function",
+        )
 
 
 def _function(transform: Callable[[DataFrame], DataFrame] | str | None) -> Callable[[DataFrame], DataFrame] | None:
@@ -267,9 +267,10 @@ def _function(transform: Callable[[DataFrame], DataFrame] | str | None) -> Calla
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        msg = f"transform: {transform!r} can't be imported: {error}. Write module.function"
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(
+            f"transform: {transform!r} can't be imported: {error}",
+            "Write module.function",
+        ) from error
     if not callable(found):
-        msg = f"transform: {transform!r} is not a function"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"transform: {transform!r} is not a function")
     return cast("Callable[[DataFrame], DataFrame]", found)

@@ -53,12 +53,11 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
         own = schedule if hasattr(schedule, "key_format") else None
         keys = partition_keys or own
         if keys is None:
-            msg = (
+            raise ConfigurationError(
                 f"the run has the partition key {key!r}, but the DAG's schedule does not define its time: "
                 'set partition_keys=CronPartitionTimetable("@daily", timezone="UTC") on the operator, the timetable '
                 "that the keys come from"
             )
-            raise ConfigurationError(msg)
         date = context.get("partition_date") if keys == own else None
         return _of_cron(_time_of(key, keys) if date is None else date, None, keys, rules)
     start, stop = context.get("data_interval_start"), context.get("data_interval_end")
@@ -66,21 +65,20 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
         msg = f"the run has neither a partition key nor a data interval, so it has no window: use {_CRON_ADVICE}"
         raise ConfigurationError(msg)
     if start >= stop:
-        msg = (
-            f"the run's data interval begins and ends at {start.isoformat()}, so its window has no length. Nothing was "
-            f"read. Cron strings have such intervals unless [scheduler] create_cron_data_intervals is set: use "
-            f"{_CRON_ADVICE}. To land a window manually: airflow backfill create"
+        raise ConfigurationError(
+            f"the run's data interval begins and ends at {start.isoformat()}, so its window has no length",
+            "Cron strings have such intervals unless [scheduler] create_cron_data_intervals is set: use "
+            f"{_CRON_ADVICE}. To land a window manually: airflow backfill create",
+            outcome="Nothing was read",
         )
-        raise ConfigurationError(msg)
     if hasattr(schedule, "expression"):
         return _of_cron(start, stop, schedule, rules)
     if isinstance(delta := getattr(schedule, "delta", None), timedelta):
         return _of_delta(Window.between(start, stop), delta, rules)
-    msg = (
+    raise ConfigurationError(
         f"the run's data interval, {start.isoformat()} to {stop.isoformat()}, comes from a "
         f"{type(schedule).__name__}, whose intervals may overlap: use {_CRON_ADVICE}"
     )
-    raise ConfigurationError(msg)
 
 
 def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windows) -> RunWindow:
@@ -88,12 +86,13 @@ def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windo
     interval = _interval_from(start, schedule)
     if interval is None or (stop is not None and interval.end != stop):
         window = start.isoformat() if stop is None else f"{start.isoformat()} to {stop.isoformat()}"
-        msg = (
+        raise ConfigurationError(
             f"{window} is not a window of the cron {schedule.expression!r} in {schedule.timezone}, whose windows begin "
             "at one of its times and end at the next. Windows that overlap would double records, and gaps would lose "
-            f"them. Nothing was read. Use {_CRON_ADVICE}"
+            "them",
+            f"Use {_CRON_ADVICE}",
+            outcome="Nothing was read",
         )
-        raise ConfigurationError(msg)
     defined = {"cron": schedule.expression, "timezone": str(schedule.timezone)}
     return RunWindow(Window.between(interval.start, interval.end), json.dumps({**defined, **rules.definition}))
 
@@ -123,11 +122,12 @@ def _interval_from(start: datetime, schedule: Any) -> Any:
 def _of_delta(window: Window, delta: timedelta, rules: Windows) -> RunWindow:
     length = window.stop_ms - window.start_ms
     if length != delta // timedelta(milliseconds=1):
-        msg = (
+        raise ConfigurationError(
             f"the run's data interval is {timedelta(milliseconds=length)} long, but the schedule starts a run every "
-            f"{delta}: windows would overlap, or leave gaps. Nothing was read. Use DeltaDataIntervalTimetable"
+            f"{delta}: windows would overlap, or leave gaps",
+            "Use DeltaDataIntervalTimetable",
+            outcome="Nothing was read",
         )
-        raise ConfigurationError(msg)
     # Windows of the same length that begin at other times would overlap.
     defined = {"every_ms": length, "from_ms": window.start_ms % length, **rules.definition}
     return RunWindow(window, json.dumps(defined))
@@ -147,12 +147,12 @@ def _time_of(key: str, keys: CronPartitionTimetable) -> datetime:
     found = {time.timestamp(): time for time in times if _interval_from(time, keys) is not None}
     if len(found) > 1:
         either = " or ".join(time.in_timezone("UTC").isoformat() for time in found.values())
-        msg = (
+        raise ConfigurationError(
             f"the partition key {key!r} may stand for {either}, because the clock changes in {keys.timezone}. One of "
-            "the two windows would be lost. Nothing was read. Give the timetable of the keys a key_format with %z, or "
-            "the time zone UTC"
+            "the two windows would be lost",
+            "Give the timetable of the keys a key_format with %z, or the time zone UTC",
+            outcome="Nothing was read",
         )
-        raise ConfigurationError(msg)
     return next(iter(found.values()), times[0])
 
 

@@ -117,14 +117,12 @@ def spark_settings_of(connection: Connection) -> SparkSettings:
     readers = {"spark": _of_master, "spark_connect": _of_server}
     read = readers.get(connection.conn_type or "")
     if read is None:
-        msg = (
+        raise ConfigurationError(
             f"the connection {connection.conn_id!r} has the type {connection.conn_type!r}; Spark's are 'spark' and "
             "'spark_connect'"
         )
-        raise ConfigurationError(msg)
     if not connection.host:
-        msg = f"the connection {connection.conn_id!r} has no address of Spark: set its host"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"the connection {connection.conn_id!r} has no address of Spark: set its host")
     return read(connection, connection.host)
 
 
@@ -132,11 +130,10 @@ def _of_master(connection: Connection, host: str) -> SparkSettings:
     config: dict[str, str] = {}
     for name, value in extra_of(connection).items():
         if name == "deploy-mode" and value == "cluster":
-            msg = (
+            raise ConfigurationError(
                 f"the connection {connection.conn_id!r}: deploy-mode is cluster, but Spark's driver runs in the task's "
                 "process: set it to client"
             )
-            raise ConfigurationError(msg)
         if name.startswith("spark."):
             config[name] = str(value)
         elif name in _SETTINGS:

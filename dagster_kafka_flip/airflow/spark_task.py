@@ -56,11 +56,9 @@ class SparkTask(BaseOperator):
         self._lineage = Lineage()
         expect("spark", self.spark, (SparkSettings, str), 'SparkSettings(master="local[4]"), or "spark_default"')
         if not self.spark:
-            msg = 'spark is empty; write the id of a connection, such as spark="spark_default"'
-            raise ConfigurationError(msg)
+            raise ConfigurationError('spark is empty; write the id of a connection, such as spark="spark_default"')
         if on_idle not in (choices := get_args(OnIdle)):
-            msg = f"on_idle: {on_idle!r} is not {' or '.join(choices)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"on_idle: {on_idle!r} is not {' or '.join(choices)}")
 
     def _add_assets(self, *, inlets: Iterable[Asset], outlets: Iterable[Asset]) -> None:
         """Adds the task's own assets to the user's; one that the user names too, as for a mapped task, counts once."""
@@ -123,8 +121,7 @@ class SparkTask(BaseOperator):
             KeyboardInterrupt: In the thread that waits for Spark; on its way it stops the jobs.
         """
         if self._works:
-            msg = "Airflow ended the task"
-            raise KeyboardInterrupt(msg)
+            raise KeyboardInterrupt("Airflow ended the task")
 
 
 _BY_HAND = frozenset({"manual", "asset_materialization"})

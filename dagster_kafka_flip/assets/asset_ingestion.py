@@ -85,11 +85,9 @@ class Ingestion:
         expect("source", self.source, KafkaSource, 'KafkaSource(topics=("orders",))')
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
         if self.verify_after < timedelta():
-            msg = f"verify_after: {self.verify_after} is negative"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"verify_after: {self.verify_after} is negative")
         if self.on_idle not in (choices := get_args(OnIdle)):
-            msg = f"on_idle: {self.on_idle!r} is not {' or '.join(choices)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"on_idle: {self.on_idle!r} is not {' or '.join(choices)}")
 
     def check_layout(self) -> None:
         """Validates the table's mode and layout against the columns of its rows, if these are known before a run.
@@ -278,11 +276,10 @@ class Ingestion:
         }
         wrong = [name for name, is_set in for_streams.items() if is_set]
         if wrong:
-            msg = (
+            raise ConfigurationError(
                 f"{', '.join(wrong)}: not allowed for an asset with partitions, because the partitions select what "
                 "is read"
             )
-            raise ConfigurationError(msg)
         target = self.target
         if not (target.partition_by or target.cluster_by or partitions.rules.repair):
             names = [partitions.rules.column]

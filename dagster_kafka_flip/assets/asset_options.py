@@ -149,8 +149,7 @@ def check_asset_options(**options: Any) -> None:
             expect(option, value, kind, example)
     name = options.get("name")
     if name is not None and not _PLAIN_NAME.fullmatch(name):
-        msg = f"name: invalid asset name {name!r}; use letters, digits and '_' only, or set key="
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"name: invalid asset name {name!r}; use letters, digits and '_' only, or set key=")
     _check_topics_of(options.get("topics_of"))
 
 
@@ -168,5 +167,4 @@ def dagsters_errors(name: str) -> Generator[None, None, None]:
     except (CheckError, DagsterInvalidDefinitionError) as error:
         reason = (str(error).strip().splitlines() or ["no message"])[0]
         option = next((f"{each}: " for word, each in _DAGSTERS_WORDS.items() if word in reason), "")
-        msg = f"{option}Dagster can't create the asset {name}: {reason}"
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"{option}Dagster can't create the asset {name}: {reason}") from error

@@ -66,11 +66,10 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
     if isinstance(connection, KafkaResource):
         connection = cast("KafkaResource", connection.process_config_and_initialize()).connection(source.cluster)
     if connection is None and source.connection is None:
-        msg = (
+        raise ConfigurationError(
             f"the topics that match {subscription.pattern!r} are looked up when definitions are loaded: set "
             "connection=, or list the topics with topics="
         )
-        raise ConfigurationError(msg)
     connected = source.connected(connection)
     where = connected.required_connection()
     key = f"dagster-kafka-flip/topics/{subscription.pattern}@{where.bootstrap_servers}"
@@ -124,11 +123,11 @@ def assets_by_topic(
     """Creates an asset for each topic."""
     for topic in topics:
         if not _TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
-            msg = (
+            raise ConfigurationError(
                 f"the topic {topic!r} has a name that Kafka does not allow, so it can't be part of a table's path or "
-                "name. Check where the name comes from: topics= or the broker"
+                "name",
+                "Check where the name comes from: topics= or the broker",
             )
-            raise ConfigurationError(msg)
     named = {**options} if options.get("name") or options.get("key") else {**options, "name": NAME}
     made = {
         topic: make(source=source.only([topic]), **{name: _option(name, value, topic) for name, value in named.items()})

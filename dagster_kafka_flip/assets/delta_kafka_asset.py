@@ -237,8 +237,10 @@ def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: D
     else:
         found, what = list(upstream.keys), f"has {len(upstream.keys)} assets"
     if len(found) != 1:
-        msg = f"upstream: the definition {what}. Set upstream to the key of the asset of {source}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"upstream: the definition {what}",
+            f"Set upstream to the key of the asset of {source}",
+        )
     return found
 
 
@@ -308,12 +310,11 @@ def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDe
             continue
         is_same_cluster = (other.cluster, other.kafka) == (publishing.cluster, publishing.kafka)
         if is_same_cluster and other.sink.transactional_id_prefix == prefix:
-            msg = (
-                f"the assets {publishing.key.to_user_string()} and {other.key.to_user_string()} both publish under "
-                f"the transactional_id_prefix {prefix}, so each topic would get only some of the changes. Nothing was "
-                "published. Give each its own prefix"
+            raise ConfigurationError(
+                f"the assets {publishing.key.to_user_string()} and {other.key.to_user_string()} both publish under the "
+                f"transactional_id_prefix {prefix}, so each topic would get only some of the changes",
+                "Give each its own prefix",
             )
-            raise ConfigurationError(msg)
 
 
 def _metadata(result: PublishResult) -> dict[str, Any]:

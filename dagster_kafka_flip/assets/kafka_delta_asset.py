@@ -108,8 +108,7 @@ def kafka_delta_asset(
     check_run_options(limits=limits)
     name, key = asset_options.get("name"), asset_options.get("key")
     if key is not None and (name is not None or asset_options.get("key_prefix") is not None):
-        msg = "key is the whole asset key; remove name and key_prefix, or key"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("key is the whole asset key; remove name and key_prefix, or key")
     target = DeltaTarget.of(table)
     decoder = Decoder.of(key_format, value_format, columns)
     ingestion = Ingestion(
@@ -129,8 +128,7 @@ def kafka_delta_asset(
     if partitions is not None:
         ingestion = ingestion.with_partitions(partitions)
     elif asset_options.get("backfill_policy") is not None:
-        msg = "backfill_policy is for an asset with partitions; set partitions_def"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("backfill_policy is for an asset with partitions; set partitions_def")
     dagsters: dict[str, Any] = {
         **asset_options,
         "deps": [*upstream_asset_keys(source, kafka), *(asset_options.get("deps") or ())],
@@ -171,8 +169,7 @@ def build_kafka_delta_asset(
         ConfigurationError: Neither name nor key is set, or the options contradict each other.
     """
     if options.get("name") is None and options.get("key") is None:
-        msg = "build_kafka_delta_asset needs a name or a key for the asset"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("build_kafka_delta_asset needs a name or a key for the asset")
     options["description"] = options.get("description") or f"Unchanged records from Kafka: {source}."
     return kafka_delta_asset(source=source, table=table, **options)(_as_it_is)
 
@@ -218,8 +215,7 @@ def _partitions(
     if partitions_def is not None:
         return AssetPartitions(partitions_def, windows or Windows(), source, topics_of)
     if windows is not None or topics_of is not None:
-        msg = "windows and topics_of are for an asset with partitions; set partitions_def"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("windows and topics_of are for an asset with partitions; set partitions_def")
     return None
 
 

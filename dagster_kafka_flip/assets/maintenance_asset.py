@@ -63,11 +63,10 @@ def kafka_delta_maintenance(
     if vacuum_after is not None:
         expect("vacuum_after", vacuum_after, timedelta, "timedelta(days=7)")
         if vacuum_after < SHORTEST_RETENTION:
-            msg = (
+            raise ConfigurationError(
                 f"vacuum_after={vacuum_after}: must be at least {SHORTEST_RETENTION.days} days, or None for no "
                 "VACUUM; a run or a reader may still need recently replaced files"
             )
-            raise ConfigurationError(msg)
     own_key = AssetKey([*asset_key.path[:-1], f"{asset_key.path[-1]}_maintenance"])
     with dagsters_errors(own_key.to_user_string()):
         return _asset(

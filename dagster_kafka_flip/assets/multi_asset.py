@@ -125,8 +125,7 @@ def build_kafka_delta_multi_asset(
     check_asset_options(name=name)
     expect("tables", tables or (), Iterable, '[KafkaDeltaTable(spec="orders", table="lake/orders")]')
     if not tables:
-        msg = f"{name} has no table; add at least one KafkaDeltaTable"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{name} has no table; add at least one KafkaDeltaTable")
     shared: dict[str, Any] = {
         "source": source,
         "limits": limits or Limits(),
@@ -144,16 +143,14 @@ def build_kafka_delta_multi_asset(
         with dagsters_errors(str(table.spec)):
             spec = table.asset_spec
         if spec.partitions_def is not None:
-            msg = (
+            raise ConfigurationError(
                 f"spec: the asset {spec.key.to_user_string()} has partitions; several tables of one read must be "
                 "streams"
             )
-            raise ConfigurationError(msg)
         ingestion = _ingestion(table, shared)
         ingestion.check_layout()
         if spec.key in ingestions:
-            msg = f"{name} has two tables for the asset {spec.key.to_user_string()}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{name} has two tables for the asset {spec.key.to_user_string()}")
         ingestions[spec.key] = ingestion
         specs.append(_spec(spec, ingestion))
     _check_apart(name, ingestions)
@@ -211,11 +208,10 @@ def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
     for key, ingestion in ingestions.items():
         other = seen.setdefault(ingestion.target.identity, key)
         if other != key:
-            msg = (
+            raise ConfigurationError(
                 f"{name}: the assets {other.to_user_string()} and {key.to_user_string()} both write to "
                 f"{ingestion.target}; give each its own table"
             )
-            raise ConfigurationError(msg)
 
 
 def _land(context: AssetExecutionContext) -> Iterator[StepEvent]:

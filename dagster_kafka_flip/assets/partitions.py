@@ -79,15 +79,13 @@ class AssetPartitions:
         for key in static.get_partition_keys() if static is not None else ():
             topics = (key,) if topics_of is None else tuple(topics_of.get(key, ()))
             if not topics:
-                msg = f"topics_of has no topic for the partition key {key!r}"
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"topics_of has no topic for the partition key {key!r}")
             source.only(topics)
             self._topics[key] = topics
         named = [topic for topics in self._topics.values() for topic in topics]
         twice = sorted({topic for topic in named if named.count(topic) > 1})
         if twice:
-            msg = f"two partition keys select the topic {twice[0]}; each would replace its rows"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"two partition keys select the topic {twice[0]}; each would replace its rows")
 
     @property
     def definition(self) -> str:
@@ -201,8 +199,7 @@ def _dimensions(
             ((time_name, time),) = times.items()
             ((static_name, static),) = statics.items()
             return time_name, time, static_name, static
-    msg = (
+    raise ConfigurationError(
         f"{type(partitions_def).__name__}: not supported; use time partitions (hourly, daily, weekly, monthly or a "
         "cron schedule), or time partitions with a static dimension that selects topics"
     )
-    raise ConfigurationError(msg)

@@ -56,17 +56,15 @@ def ingestion_of(asset: Any, key: CoercibleToAssetKey | None, caller: str) -> tu
         what = (
             asset.key.to_user_string() if isinstance(asset, AssetsDefinition) and len(asset.keys) == 1 else repr(asset)
         )
-        msg = (
+        raise ConfigurationError(
             f"{caller}: {what} is not a Kafka Delta asset; pass the definition that kafka_delta_asset or "
             "build_kafka_delta_asset returned, not its key"
         )
-        raise ConfigurationError(msg)
     wanted = next(iter(landed)) if key is None and len(landed) == 1 else key and AssetKey.from_coercible(key)
     if wanted not in landed:
         which = "several assets" if key is None else f"no asset {AssetKey.from_coercible(key).to_user_string()}"
         names = ", ".join(sorted(one.to_user_string() for one in landed))
-        msg = f"{caller}: the definition has {which}; set key= to one of {names}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{caller}: the definition has {which}; set key= to one of {names}")
     return wanted, landed[wanted]
 
 

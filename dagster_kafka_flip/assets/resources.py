@@ -40,11 +40,10 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
         refuse_unnamed("KafkaResource", unnamed, KafkaResource.model_fields)
         super().__init__(**values)
         if values.get("bootstrap_servers") is None and not values.get("clusters"):
-            msg = (
+            raise ConfigurationError(
                 "KafkaResource: missing bootstrap_servers; set the cluster's addresses, or `clusters` if every source "
                 "names its cluster"
             )
-            raise ConfigurationError(msg)
 
     def connection(self, cluster: str | None = None) -> KafkaConnection:
         """Returns the connection to a cluster.
@@ -56,12 +55,11 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
             ConfigurationError: The cluster is unknown, or a field is malformed or contradicts another.
         """
         if cluster is not None and cluster not in self.clusters:
-            msg = (
+            raise ConfigurationError(
                 f"the source reads the cluster {cluster!r}, but the clusters of the KafkaResource are "
                 f"{', '.join(map(repr, sorted(self.clusters))) or 'none'}: add it to `clusters`, or remove "
                 "set_cluster from the source"
             )
-            raise ConfigurationError(msg)
         if cluster is None and self.bootstrap_servers is None:
             msg = "the KafkaResource has no bootstrap_servers" + (
                 f", and the source does not name one of its clusters ({', '.join(map(repr, sorted(self.clusters)))}): "
@@ -101,8 +99,7 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
         try:
             super().__init__(**values)
         except ValidationError as error:
-            msg = f"invalid SparkResource: {describe(error, SparkResource.model_fields)}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"invalid SparkResource: {describe(error, SparkResource.model_fields)}") from None
         known = {name: value for name, value in values.items() if not isinstance(value, EnvVar)}
         master, remote = known.get("master"), known.get("remote")
         if values.get("master") is not None and values.get("remote") is not None:

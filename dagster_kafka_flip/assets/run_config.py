@@ -31,8 +31,7 @@ def _naming_field(field: str) -> Generator[None, None, None]:
     try:
         yield
     except ConfigurationError as error:
-        msg = f"{field}: {str(error).removeprefix('invalid KafkaSource: ')}"
-        raise ConfigurationError(msg) from None
+        raise ConfigurationError(f"{field}: {str(error).removeprefix('invalid KafkaSource: ')}") from None
 
 
 class _RunConfig(CheckedModel, Config):
@@ -120,11 +119,10 @@ class IngestRunConfig(_RunConfig):
         """
         start, stop = (None if each is None else each.timestamp_ms for each in map(self._offsets, ("start", "stop")))
         if start is None or stop is None:
-            msg = (
+            raise ConfigurationError(
                 "mode: replace needs start and stop as timestamps, such as timestamp:2026-01-31T00:00:00Z, because it "
                 "replaces a time range"
             )
-            raise ConfigurationError(msg)
         with _naming_field("stop"):
             return Window.between(start, stop)
 
@@ -132,12 +130,10 @@ class IngestRunConfig(_RunConfig):
         super()._check()
         mode = self._known("mode")
         if mode is not None and mode not in _MODES:
-            msg = f"mode: {mode!r} is not {' or '.join(_MODES)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"mode: {mode!r} is not {' or '.join(_MODES)}")
         ends = [self._offsets(field) for field in ("start", "stop")]
         if mode == "append" and self.time_column is not None:
-            msg = "time_column: only for mode: replace; remove it, or set the mode"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("time_column: only for mode: replace; remove it, or set the mode")
         if mode != "replace":
             return
         unused = [name for name in _FOR_APPEND if getattr(self, name) is not None]
@@ -212,8 +208,7 @@ class PublishRunConfig(_RunConfig):
         for field in ("stop", "again_from", "again_to"):
             version = self._known(field)
             if version is not None and version < 0:
-                msg = f"{field}: {version} is not a table version; versions begin with 0"
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"{field}: {version} is not a table version; versions begin with 0")
         given = {name for name in ("again_from", "again_to") if self._is_given(name)}
         if not given:
             if self.allow_doubles:
@@ -221,31 +216,27 @@ class PublishRunConfig(_RunConfig):
                 raise ConfigurationError(msg)
             return
         if len(given) == 1:
-            msg = (
+            raise ConfigurationError(
                 "again_from, again_to: set both (the first and the last version to publish again, or their times), or "
                 "neither"
             )
-            raise ConfigurationError(msg)
         if self.stop is not None:
-            msg = "stop: not allowed with again_from and again_to; again_to is the last version"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("stop: not allowed with again_from and again_to; again_to is the last version")
         first, last = self.again or (0, 0)
         if isinstance(first, int) and isinstance(last, int) and first > last:
-            msg = f"again_to: version {last} is before again_from, version {first}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"again_to: version {last} is before again_from, version {first}")
         if isinstance(first, datetime) and isinstance(last, datetime) and first >= last:
             msg = f"again_to_time: {last.isoformat()} is not after again_from_time, {first.isoformat()}"
             raise ConfigurationError(msg)
         if not self.allow_doubles:
-            msg = (
+            raise ConfigurationError(
                 "again_from, again_to: readers of the topic get the records of these versions a second time, after "
-                "newer ones. Set allow_doubles: true if that is what you want"
+                "newer ones",
+                "Set allow_doubles: true if that is what you want",
             )
-            raise ConfigurationError(msg)
 
     def _is_given(self, field: str) -> bool:
         number, time = getattr(self, field), getattr(self, f"{field}_time")
         if number is not None and time is not None:
-            msg = f"{field}, {field}_time: both select a version; set only one of them"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{field}, {field}_time: both select a version; set only one of them")
         return number is not None or time is not None

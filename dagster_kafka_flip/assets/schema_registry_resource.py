@@ -72,8 +72,7 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         refuse_unnamed("SchemaRegistryResource", unnamed, SchemaRegistryResource.model_fields)
         if values.get("url") is None:
-            msg = "SchemaRegistryResource: missing url; set it to the registry's address"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("SchemaRegistryResource: missing url; set it to the registry's address")
         super().__init__(**values)
         # The value of an EnvVar is not known yet, so what it contains is not validated.
         known: dict[str, Any] = {

@@ -30,14 +30,12 @@ def check_transform(transform: Callable[..., DataFrame], argument: str = RECORDS
     name = getattr(transform, "__name__", "the transform")
     if inspect.iscoroutinefunction(transform) or inspect.isgeneratorfunction(transform):
         kind, word = ("async", "async") if inspect.iscoroutinefunction(transform) else ("a generator", "yield")
-        msg = f"{name}() is {kind}, but must return a Spark DataFrame; remove {word} and use return"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{name}() is {kind}, but must return a Spark DataFrame; remove {word} and use return")
     if argument not in names:
-        msg = (
+        raise ConfigurationError(
             f"{name}() must take an argument `{argument}`, {_WHAT[argument]}; its arguments are "
             f"{', '.join(names) or 'none'}"
         )
-        raise ConfigurationError(msg)
 
 
 def resources_of(transform: Callable[..., DataFrame] | None, argument: str) -> tuple[str, ...]:

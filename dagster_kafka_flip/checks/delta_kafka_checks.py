@@ -67,11 +67,9 @@ def delta_kafka_checks(
     expect("asset", asset, AssetsDefinition, "the definition that build_delta_kafka_asset returned")
     publishing = publishing_of(asset)
     if publishing is None:
-        msg = "delta_kafka_checks takes an asset of delta_kafka_asset or build_delta_kafka_asset"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("delta_kafka_checks takes an asset of delta_kafka_asset or build_delta_kafka_asset")
     if type(max_records) is not int or max_records < 1:
-        msg = f"max_records={max_records}: expected a whole number of at least 1"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"max_records={max_records}: expected a whole number of at least 1")
     made = [_left_out_check(publishing)] if publishing.sink.may_leave_out else []
     if equals_table:
         check_comparable(publishing.source, publishing.sink)

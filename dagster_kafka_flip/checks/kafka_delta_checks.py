@@ -119,11 +119,10 @@ def kafka_delta_checks(
     _check_bounds(duplicates, duplicate_commits, max_lag, max_delay, max_rejected, rejected_within)
     has_key = bool(ingestion.target.key)
     if has_key and duplicate_commits != DEFAULT_DUPLICATE_COMMITS:
-        msg = (
+        raise ConfigurationError(
             f"duplicate_commits sets the range of no_duplicate, but the rows of the asset {asset_key.to_user_string()} "
             "have a key: no_duplicate_key always looks at the whole table"
         )
-        raise ConfigurationError(msg)
     duplicates = duplicates and not has_key
     _check_fits(
         ingestion, asset_key, duplicates=duplicates, max_lag=max_lag, max_delay=max_delay, max_rejected=max_rejected
@@ -224,23 +223,19 @@ def _check_bounds(
     ):
         if bound is not None and type(bound) is not int:
             expect(name, bound, int, "1000")
-            msg = f"{name}: expected a whole number, got {bound}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{name}: expected a whole number, got {bound}")
         if bound is not None and bound < least:
-            msg = f"{name}={bound}: must be at least {least}, or None"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{name}={bound}: must be at least {least}, or None")
     for name, time in (("max_delay", max_delay), ("rejected_within", rejected_within)):
         if time is not None:
             expect(name, time, timedelta, "timedelta(hours=1)")
         if time is not None and time <= timedelta(0):
-            msg = f"{name}={time}: must be greater than 0"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{name}={time}: must be greater than 0")
     if not duplicates and duplicate_commits != DEFAULT_DUPLICATE_COMMITS:
-        msg = (
+        raise ConfigurationError(
             "duplicate_commits sets the range of no_duplicate, but duplicates=False disables the check; set only one "
             "of the two"
         )
-        raise ConfigurationError(msg)
     if max_rejected is None and rejected_within != DEFAULT_REJECTED_WITHIN:
         msg = "rejected_within sets how far back records are counted, but max_rejected is not set; set both"
         raise ConfigurationError(msg)
@@ -259,21 +254,18 @@ def _check_fits(
     if ingestion.partitions is not None:
         given = [option for option, bound in (("max_lag", max_lag), ("max_delay", max_delay)) if bound is not None]
         if given:
-            msg = (
+            raise ConfigurationError(
                 f"{', '.join(given)}: the asset {name} has partitions, so it has no position and no lag; Dagster "
                 "shows missing partitions, and build_time_partition_freshness_checks checks them"
             )
-            raise ConfigurationError(msg)
     dropped = sorted({"topic", "partition", "offset"} - set(ingestion.decoder.columns.fields))
     if duplicates and dropped:
-        msg = (
+        raise ConfigurationError(
             f"the asset {name} has no column {', '.join(dropped)} (KafkaColumns), so records can't be identified: "
             "keep it, or set duplicates=False"
         )
-        raise ConfigurationError(msg)
     if max_rejected is not None and NO_RECORDS_REJECTED not in ingestion.checks:
-        msg = (
+        raise ConfigurationError(
             f"max_rejected: an undecodable record fails a run of the asset {name}, so there is nothing to "
             'count; it is for on_error="null" and dead_letter'
         )
-        raise ConfigurationError(msg)

@@ -108,7 +108,7 @@ class LogChecks:
                 ),
             )
         if status.changed:
-            description = " ".join(str(error).partition(" Nothing was read.")[0] for error in status.changed)
+            description = ". ".join(error.finding for error in status.changed)
         else:
             description = (
                 f"The cluster {status.cluster_id or '(without an id)'} and {counted(status.topics, 'topic')} match the "

@@ -185,8 +185,8 @@ class LandingAsset(DefinedAsset):
         """Returns the error of a command for streams, if the asset has partitions."""
         name = self.key.to_user_string()
         return ConfigurationError(
-            f"the asset {name} has partitions: a run writes the selected windows and has no position. To see what it "
-            f"would read: {next_step.plan_range(name, self.defined_in)}"
+            f"the asset {name} has partitions: a run writes the selected windows and has no position",
+            f"To see what it would read: {next_step.plan_range(name, self.defined_in)}",
         )
 
     def check_has_position(self) -> None:
@@ -350,8 +350,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
     if found is None:
         raise ConfigurationError(definitions.no_landing(key))
     shown = f"`{next_step.show_position(key, found.defined_in, publishes=True)}` shows what it has published"
-    msg = f"{key} publishes a table, and this command is for assets that land topics; {shown}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"{key} publishes a table, and this command is for assets that land topics; {shown}")
 
 
 def find_published(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> PublishedAsset:

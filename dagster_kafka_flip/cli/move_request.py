@@ -71,11 +71,10 @@ class LagMeter:
     def _source_of(self, state: EnumeratorState) -> KafkaSource:
         there = partitions_still_there(self._connection, state)
         if not there:
-            msg = (
+            raise TopicNotFoundError(
                 f"none of the stream's topics is on {self._connection.bootstrap_servers}, or this client may not "
                 "describe them; check the address and the credentials"
             )
-            raise TopicNotFoundError(msg)
         return KafkaSource(partitions=there)
 
 
@@ -121,11 +120,10 @@ class MoveRequest:
         last = table.last_document(table.history() or ())
         there = () if last is None else partitions_still_there(self.connection, last[1].state)
         if not there:
-            msg = (
+            raise click.UsageError(
                 f"the stream {self.target.stream!r} of {self.target} has read no topic that exists on "
                 f"{self.connection.bootstrap_servers}; set its topics with --topic"
             )
-            raise click.UsageError(msg)
         return KafkaSource(partitions=there, **values)
 
     def update_dagster_record(self, version: int, reason: str, move: Move) -> str:
@@ -173,8 +171,7 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
 def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
     """Creates the request for a table's stream."""
     if flags["bootstrap_servers"] is None:
-        msg = "set --bootstrap-servers, or select an asset with --asset"
-        raise click.UsageError(msg)
+        raise click.UsageError("set --bootstrap-servers, or select an asset with --asset")
     if flags["topics"]:
         # Validates the name before waiting for Spark.
         with written("--topic"):

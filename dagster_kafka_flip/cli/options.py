@@ -146,27 +146,23 @@ def check_definitions_have_asset(context: click.Context, asset: str | None) -> N
     """Rejects definition options without `--asset`, and two locations of definitions."""
     given = given_options(context, frozenset({"module_name", "python_file"}))
     if asset is None and given:
-        msg = f"{given[0]} sets where an asset is defined; select the asset with --asset"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"{given[0]} sets where an asset is defined; select the asset with --asset")
     if len(given) > 1:
-        msg = "-f and -m can't be combined; the asset is defined in a file or in a module"
-        raise click.UsageError(msg)
+        raise click.UsageError("-f and -m can't be combined; the asset is defined in a file or in a module")
 
 
 def check_not_of_asset(context: click.Context, asset: str | None, names: frozenset[str]) -> None:
     """Rejects parameters that an asset already sets."""
     given = given_options(context, names)
     if asset is not None and given:
-        msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"{', '.join(given)}: already set by the asset; remove it, or remove --asset")
 
 
 def check_asset_or_table(context: click.Context, asset: str | None, table: str | None, names: frozenset[str]) -> None:
     """Rejects a command without a table, and parameters that an asset already sets."""
     check_definitions_have_asset(context, asset)
     if asset is None and table is None:
-        msg = "set --table, or select an asset with --asset"
-        raise click.UsageError(msg)
+        raise click.UsageError("set --table, or select an asset with --asset")
     check_not_of_asset(context, asset, names)
 
 
@@ -180,8 +176,7 @@ def required_asset(context: click.Context, asset: str | None, wanted: str) -> st
     """
     check_definitions_have_asset(context, asset)
     if asset is None:
-        msg = f"select {wanted} with --asset"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"select {wanted} with --asset")
     return asset
 
 
@@ -201,12 +196,12 @@ def only_writer() -> Generator[None]:
     try:
         yield
     except UnsafeStoreError as error:
-        msg = (
-            f"{str(error).partition(' Nothing was written.')[0]} A command takes no slot of the pool that keeps runs "
-            "apart. Nothing was written. Stop the runs that write to the table, with the schedules and sensors that "
-            "start them, and repeat the command with --runs-stopped"
+        error.finding += ". A command takes no slot of the pool that keeps runs apart"
+        error.advice = (
+            "Stop the runs that write to the table, with the schedules and sensors that start them, and repeat the "
+            "command with --runs-stopped"
         )
-        raise UnsafeStoreError(msg) from error
+        raise
 
 
 @contextlib.contextmanager

@@ -44,8 +44,7 @@ _OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
 def _a_number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     del context, parameter
     if value is not None and math.isnan(value):
-        msg = "invalid number of seconds: 'nan'"
-        raise click.BadParameter(msg)
+        raise click.BadParameter("invalid number of seconds: 'nan'")
     return value
 
 
@@ -134,11 +133,9 @@ def plan(
 
     if given_options(context, _OF_THE_RANGE):
         if asset is None or range_start is None or range_stop is None:
-            msg = "a range of time needs --asset, --from and --to"
-            raise click.UsageError(msg)
+            raise click.UsageError("a range of time needs --asset, --from and --to")
         if given := given_options(context, _OF_THE_SOURCE | _OF_THE_READ | {"ask_table"}):
-            msg = f"{', '.join(given)}: not for a range of time"
-            raise click.UsageError(msg)
+            raise click.UsageError(f"{', '.join(given)}: not for a range of time")
         from dagster_kafka_flip.cli.asset import find_asset
         from dagster_kafka_flip.cli.plan_range import plan_range, span_of
 
@@ -149,8 +146,7 @@ def plan(
         return
     if asset is None:
         if ask_table:
-            msg = "--ask-table needs an asset; select one with --asset"
-            raise click.UsageError(msg)
+            raise click.UsageError("--ask-table needs an asset; select one with --asset")
         request = request_of_flags(flags)
     else:
         check_not_of_asset(context, asset, _OF_THE_SOURCE)

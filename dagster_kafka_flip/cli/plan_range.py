@@ -195,14 +195,12 @@ def _windows_within(partitions: AssetPartitions, span: Window) -> tuple[list[str
     every = windows_of(partitions.keys_between(0, _NEVER_MS))
     asked = f"the range from {span.start} to {span.stop}"
     if not every:
-        msg = f"{asked} contains no window: the asset has no partition yet"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{asked} contains no window: the asset has no partition yet")
     if not within:
         before = [window for window in every if window.start_ms <= span.start_ms][-1:]
         after = [window for window in every if window.stop_ms >= span.stop_ms][:1]
         nearest = " and ".join(dict.fromkeys(str(window) for window in [*before, *after]))
-        msg = f"{asked} contains no complete window of the asset's partitions; nearest: {nearest}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{asked} contains no complete window of the asset's partitions; nearest: {nearest}")
     overlapping = [window for window in every if window.start_ms < span.stop_ms and span.start_ms < window.stop_ms]
     return keys, tuple(
         window for window in overlapping if window.start_ms < span.start_ms or span.stop_ms < window.stop_ms
@@ -215,13 +213,12 @@ def _check_no_overlap(found: LandingAsset, windows: Sequence[Window]) -> None:
         if after.start_ms < before.stop_ms:
             behind = instant(max(before.stop_ms, after.stop_ms))
             one = next_step.materialize(found.key.to_user_string(), found.defined_in, partitions=[after.key])
-            msg = (
+            raise ConfigurationError(
                 f"the partitions {before} and {after} overlap by the asset's definition: a record with a timestamp in "
-                "both would be written twice. Nothing was read. Land the time before them with --to "
-                f"{before.start}, and the time after them with --from {behind}. Materialize only one of the two, by "
-                f"its key: {one}"
+                "both would be written twice",
+                f"Land the time before them with --to {before.start}, and the time after them with --from {behind}. "
+                f"Materialize only one of the two, by its key: {one}",
             )
-            raise ConfigurationError(msg)
 
 
 def _per_run(keys: Sequence[str], windows: int, most: int | None) -> Iterator[tuple[str, ...]]:

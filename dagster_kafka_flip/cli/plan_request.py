@@ -63,18 +63,16 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
     """Creates the plan of a new stream from options."""
     given = [option for name, option in _SUBSCRIPTIONS.items() if flags[name]]
     if len(given) != 1:
-        msg = "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset" + (
-            f"; {' and '.join(given)} can't be combined" if given else ""
+        raise click.UsageError(
+            "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset"
+            + (f"; {' and '.join(given)} can't be combined" if given else "")
         )
-        raise click.UsageError(msg)
     if flags["bootstrap_servers"] is None:
-        msg = "set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS"
-        raise click.UsageError(msg)
+        raise click.UsageError("set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS")
     start, stop = _ends(flags)
     for option, initializer in (("--start", start), ("--stop", stop)):
         if initializer is not None and initializer.needs_group and flags["group_id"] is None:
-            msg = f"{option} {initializer} needs --group-id, the group with the committed offsets"
-            raise click.UsageError(msg)
+            raise click.UsageError(f"{option} {initializer} needs --group-id, the group with the committed offsets")
 
     with written("--bootstrap-servers"):
         connection = KafkaConnection(bootstrap_servers=flags["bootstrap_servers"])
@@ -142,11 +140,10 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
                 check_path_is_free(found.target)
         if state is None and start is None:
             if path is None or not is_free(path):
-                msg = (
-                    f"the position of {name} is not known without the table: {record.text}. Read the table with "
-                    "--ask-table, which starts Spark; or set --start"
+                raise ConfigurationError(
+                    f"the position of {name} is not known without the table: {record.text}",
+                    "Read the table with --ask-table, which starts Spark; or set --start",
                 )
-                raise ConfigurationError(msg)
             position = f"none; there is no table at {path} yet, so it is {new_stream}"
     if start is not None:
         position = f"{start}, by --start, instead of the position ({position})"
@@ -210,8 +207,7 @@ def _properties(given: tuple[str, ...]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             # Omits the value: it may be a secret.
-            msg = "write --property as key=value, such as --property fetch.min.bytes=1"
-            raise click.UsageError(msg)
+            raise click.UsageError("write --property as key=value, such as --property fetch.min.bytes=1")
         properties[key] = value
     return properties
 

@@ -41,11 +41,10 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
 
         def spark() -> SparkSession:
             if not ask_table:
-                msg = (
-                    f"the log of {source} can't be read without Spark, so the versions are unknown. Add --ask-table, "
-                    "which starts Spark"
+                raise ConfigurationError(
+                    f"the log of {source} can't be read without Spark, so the versions are unknown",
+                    "Add --ask-table, which starts Spark",
                 )
-                raise ConfigurationError(msg)
             if not started:
                 started.append(stack.enter_context(found.session_of(publishing.spark, None, None)))
             return started[0]

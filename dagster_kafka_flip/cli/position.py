@@ -128,7 +128,7 @@ def _reports(
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.position_report import report_position, streams_of
-    from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, with_advice
+    from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, told
 
     session = command_session(master, remote) if found is None else found.session(master, remote)
     with waiting("Starting Spark ...") as status, session as spark:
@@ -140,13 +140,11 @@ def _reports(
         except KafkaFlipError:
             raise
         except Exception as error:
-            msg = f"the history of {target} can't be read: {with_advice(error, CHECK_ACCESS)}"
-            raise TableError(msg) from error
+            raise TableError(*told(f"the history of {target} can't be read", error, CHECK_ACCESS)) from error
         if history is None:
-            msg = (
+            raise TableError(
                 f"there is no Delta table {target}; check the path or the name (a catalog other than Spark's default "
                 "needs a session that has it: --asset or --spark-remote)"
             )
-            raise TableError(msg)
         names = streams_of(history) if stream is None else (stream,)
         return history, [report_position(history, name, str(target), commits) for name in names]

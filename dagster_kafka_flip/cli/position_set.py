@@ -62,8 +62,7 @@ def set_position(context: click.Context, *, to: str | None, **flags: Any) -> Non
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
     if to is None and not flags["give_up"]:
-        msg = "set --to or --give-up"
-        raise click.UsageError(msg)
+        raise click.UsageError("set --to or --give-up")
     with written("--to"):
         where_to = None if to is None else OffsetsInitializer.parse(to)
     _move(context, where_to, flags)
@@ -86,26 +85,23 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
     asset, give_up = flags["asset"], flags.get("give_up", False)
     check_asset_or_table(context, asset, flags["table"], frozenset({"table", "bootstrap_servers", "topics"}))
     if not flags["reason"].strip():
-        msg = "--reason is empty; it is stored in the table's history"
-        raise click.UsageError(msg)
+        raise click.UsageError("--reason is empty; it is stored in the table's history")
     request = request_of_table(flags) if asset is None else request_of_asset(flags)
     check_can_ask(yes=flags["yes"] or flags["dry_run"])
     with only_writer(), request.session() as spark:
         with waiting("Reading the table's history and Kafka's offsets ..."):
             source = request.source(spark)
             if to is not None and to.needs_group and source.group_id is None:
-                msg = "--to committed needs --group-id, the group with the committed offsets"
-                raise click.UsageError(msg)
+                raise click.UsageError("--to committed needs --group-id, the group with the committed offsets")
             # `reset` moves to the source's start; `set --give-up` alone keeps the other positions.
             where_to = to if give_up else to or source.starting_offsets
             move = plan_move(source, request.target, spark, where_to, give_up=give_up)
         print_move(str(request.target), request.target.stream, move, flags["limit_rows"])
         if give_up and not move.given_up:
-            msg = (
+            raise click.UsageError(
                 "--give-up: nothing to give up, because the source still reads all topic partitions of the stream's "
                 "position. First remove the topics from the source; with --table, list the topics to keep with --topic"
             )
-            raise click.UsageError(msg)
         if flags["dry_run"]:
             click.echo("Nothing was changed (--dry-run).")
             return

@@ -97,8 +97,7 @@ def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.startswith("spark."):
         # Omits the value: it may be a secret.
-        msg = "write --conf as spark.NAME=VALUE, such as --conf spark.driver.memory=4g"
-        raise click.UsageError(msg)
+        raise click.UsageError("write --conf as spark.NAME=VALUE, such as --conf spark.driver.memory=4g")
     return name, value
 
 

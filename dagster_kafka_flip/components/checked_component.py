@@ -72,8 +72,7 @@ class CheckedComponent(Component, Resolvable, Model):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            msg = f"invalid {name}: {describe(error, fields)}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"invalid {name}: {describe(error, fields)}") from None
 
     @classmethod
     def get_spec(cls) -> ComponentTypeSpec:

@@ -212,12 +212,11 @@ class KafkaDeltaComponent(CheckedComponent):
                 None,
             )
             if connection is None:
-                msg = (
+                raise ConfigurationError(
                     f"the topics that match {self.source.topic_pattern!r} are looked up when definitions are loaded, "
                     f"but no KafkaResourcesComponent of the project has the resource {self.kafka or 'kafka'!r}: set "
                     "connection, or list the topics in the source"
                 )
-                raise ConfigurationError(msg)
         return matching_topics(self.source, connection)
 
     def _options(self) -> dict[str, Any]:

@@ -114,8 +114,7 @@ class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingType
 
 def _write(request: ScaffoldRequest[Any], text: str) -> None:
     if request.scaffold_format != "yaml":
-        msg = "this component is scaffolded as YAML; remove --format python"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("this component is scaffolded as YAML; remove --format python")
     path = request.target_path / "defs.yaml"
     if request.append:
         text = f"{path.read_text(encoding='utf-8')}---\n{text}"

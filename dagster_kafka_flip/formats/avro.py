@@ -91,8 +91,7 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
         try:
             reader = AvroSchema.of(registered.text, registered.references)
         except ConfigurationError as error:
-            msg = f"{what}: {error}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"{what}: {error}") from None
         reader.check_columns(what)
         return {"declared": reader.text}
 

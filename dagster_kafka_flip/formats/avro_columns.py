@@ -159,13 +159,11 @@ def _not_null(column: str, words: list[str], path: tuple[str, ...]) -> Any:
         inside = _inside(column)
         key, comma = tokens_of(inside)[:2]
         if key[0].upper() != "STRING" or comma[0] != ",":
-            msg = f"schema: {where}: the keys of a MAP in Avro are STRING: declare MAP<STRING, ...>"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"schema: {where}: the keys of a MAP in Avro are STRING: declare MAP<STRING, ...>")
         return {"type": "map", "values": _type(inside[comma[2] :], path)}
     instead = _INSTEAD.get(name)
     advice = "leave it out" if instead is None else f"declare {instead}, and cast it in the transform"
-    msg = f"schema: {where}: Avro has no type for {name}; {advice}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"schema: {where}: Avro has no type for {name}; {advice}")
 
 
 def _end_of_type(words: list[str]) -> int:

@@ -55,19 +55,17 @@ def declared_text(declared: Any, owner: str) -> str:
         try:
             return json.dumps(declared)
         except RecursionError:
-            msg = f"invalid Avro schema: {_TOO_DEEP}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"invalid Avro schema: {_TOO_DEEP}") from None
     if not isinstance(declared, str):
-        msg = f"an {owner}'s schema is JSON text or a Python object, not {type(declared).__name__}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"an {owner}'s schema is JSON text or a Python object, not {type(declared).__name__}")
     return declared
 
 
 def no_spark_avro(function: str) -> SparkSessionError:
     """Creates the error about a session without Spark's functions for Avro: py4j's is a TypeError."""
     return SparkSessionError(
-        f"Spark has no {function}: the session lacks the jar org.apache.spark:spark-avro of Spark's version. Add it to "
-        "spark.jars.packages; sessions that this package starts have it"
+        f"Spark has no {function}: the session lacks the jar org.apache.spark:spark-avro of Spark's version",
+        "Add it to spark.jars.packages; sessions that this package starts have it",
     )
 
 
@@ -101,11 +99,9 @@ class AvroSchema:
             root = _defined(_parsed(text, named), named, set())
             return cls(root, json.dumps(root, separators=(",", ":")))
         except (ValueError, OverflowError) as error:
-            msg = f"invalid Avro schema: {error}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"invalid Avro schema: {error}") from None
         except RecursionError:
-            msg = f"invalid Avro schema: {_TOO_DEEP}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"invalid Avro schema: {_TOO_DEEP}") from None
 
     def check_columns(self, what: str) -> None:
         """Checks that the schema can be turned into columns.
@@ -119,8 +115,7 @@ class AvroSchema:
         """
         problems = chain(_always_null(self.root), _unreadable(self.root, self.named(), (), 0))
         if (problem := next(problems, None)) is not None:
-            msg = f"{what}: {problem}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{what}: {problem}")
 
     @property
     def fields(self) -> list[dict[str, Any]] | None:
@@ -172,20 +167,17 @@ def _parsed(text: str, named: dict[str, Any]) -> AvroType:
     try:
         parsed = cast("AvroType", parse_schema(plain, named_schemas=named, _write_hint=False))
     except UnknownType as error:
-        msg = f"it uses the type {error.name!r}, which is not defined"
-        raise ValueError(msg) from None
+        raise ValueError(f"it uses the type {error.name!r}, which is not defined") from None
     except SchemaParseException as error:
         raise ValueError(str(error)) from None
     except (AttributeError, KeyError, TypeError) as error:
         # Not a type at all, such as a number or a record without fields.
-        msg = f"a part of it is malformed ({type(error).__name__}: {error})"
-        raise ValueError(msg) from None
+        raise ValueError(f"a part of it is malformed ({type(error).__name__}: {error})") from None
     return parsed
 
 
 def _no_number(text: str) -> float:
-    msg = f"{text} is not JSON"
-    raise ValueError(msg)
+    raise ValueError(f"{text} is not JSON")
 
 
 def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str]) -> AvroType:
@@ -218,12 +210,10 @@ def _check_union(union: list[Any]) -> None:
     seen: set[str] = set()
     for branch in union:
         if isinstance(branch, list):
-            msg = "a union is directly inside another union"
-            raise ValueError(msg)  # noqa: TRY004 - the schema is wrong, and not the call
+            raise ValueError("a union is directly inside another union")  # noqa: TRY004 - the schema is wrong, and not the call
         name = branch if isinstance(branch, str) else branch["name"] if branch["type"] in _NAMED else branch["type"]
         if name in seen:
-            msg = f"a union has {name} twice"
-            raise ValueError(msg)
+            raise ValueError(f"a union has {name} twice")
         seen.add(name)
 
 
@@ -235,8 +225,7 @@ def _check_name(name: str) -> None:
 
 def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
     if not _NAME.fullmatch(field["name"]):
-        msg = f"invalid field name {field['name']!r}: use letters, digits and _, without a leading digit"
-        raise ValueError(msg)
+        raise ValueError(f"invalid field name {field['name']!r}: use letters, digits and _, without a leading digit")
     return {**field, "type": _defined(field["type"], named, done)}
 
 

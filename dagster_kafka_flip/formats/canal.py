@@ -88,8 +88,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
 
 def _refuse_binary(field: str, name: str) -> None:
     if name == "BINARY":
-        msg = (
+        raise ConfigurationError(
             f"schema: {field}: unsupported type BINARY in Canal's JSON, which has bytes as strings in ISO-8859-1; use "
             "STRING, and encode it in the transform"
         )
-        raise ConfigurationError(msg)

@@ -53,8 +53,7 @@ class ChangelogFormat(Format):
     @classmethod
     def _check_metadata(cls, metadata: tuple[str, ...]) -> tuple[str, ...]:
         if twice := next((name for name in metadata if metadata.count(name) > 1), None):
-            msg = f"metadata: {twice} is listed twice"
-            raise ValueError(msg)
+            raise ValueError(f"metadata: {twice} is listed twice")
         return metadata
 
     @property

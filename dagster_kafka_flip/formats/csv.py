@@ -97,18 +97,15 @@ class CsvFormat(LibraryFormat):
         if character is None:
             return None
         if len(character) != 1 or ord(character) > _LAST_OF_BMP:
-            msg = f"{info.field_name} must be one character of UTF-16, not {character!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{info.field_name} must be one character of UTF-16, not {character!r}")
         if character in _REFUSED:
-            msg = f"{info.field_name} can't be {_REFUSED[character]}"
-            raise ValueError(msg)
+            raise ValueError(f"{info.field_name} can't be {_REFUSED[character]}")
         return character
 
     @model_validator(mode="after")
     def _check_combination(self) -> CsvFormat:
         if self.escape is not None and self.quote is None:
-            msg = "escape only works inside quotes: set quote, or remove escape"
-            raise ValueError(msg)
+            raise ValueError("escape only works inside quotes: set quote, or remove escape")
         given = [each for each in (self.delimiter, self.quote, self.escape) if each is not None]
         if len(set(given)) != len(given):
             msg = f"delimiter, quote and escape must be different characters, not {' and '.join(map(repr, given))}"

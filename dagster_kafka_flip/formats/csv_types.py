@@ -37,5 +37,4 @@ def _check_type(field: str, name: str, keys: str) -> None:
         if name in _NESTED or "." in field
         else "use STRING"
     )
-    msg = f"schema: {field}: unsupported type {name} in CSV; {why}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"schema: {field}: unsupported type {name} in CSV; {why}")

@@ -56,8 +56,7 @@ class DebeziumEvents(TruncatingFormat, FunctionFormat):
     @classmethod
     def _check_placeholder(cls, placeholder: str) -> str:
         if not placeholder:
-            msg = "the connector's setting is not empty"
-            raise ValueError(msg)
+            raise ValueError("the connector's setting is not empty")
         return placeholder
 
     @abstractmethod

@@ -167,8 +167,7 @@ def _row_fields(schema: AvroSchema, what: str) -> list[dict[str, Any]]:
         msg = f"{what} is not that of Debezium's events: a record with op, and with the records before and after"
         raise ConfigurationError(msg)
     if [field["name"] for field in before["fields"]] != [field["name"] for field in after["fields"]]:
-        msg = f"{what}: before and after have different columns"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{what}: before and after have different columns")
     return after["fields"]
 
 

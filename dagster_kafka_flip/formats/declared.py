@@ -49,8 +49,7 @@ class DeclaredFormat(Format):
             msg = f"a {cls.__name__}'s schema is DDL text or a StructType, not {type(declared).__name__}"
             raise ConfigurationError(msg)
         if not (declared.strip() if isinstance(declared, str) else declared.fields):
-            msg = f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'")
         cls.check_types(declared)
         return declared
 

@@ -70,11 +70,10 @@ class Decoder:
             expect("columns", columns, KafkaColumns, "KafkaColumns(...)")
         decoder = cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
         if isinstance(decoder.key_format, ChangelogFormat):
-            msg = (
-                f"key_format: {type(decoder.key_format).__name__} decodes values, and keys are not changes. Leave "
-                "key_format out, or decode the key with JsonFormat or AvroFormat"
+            raise ConfigurationError(
+                f"key_format: {type(decoder.key_format).__name__} decodes values, and keys are not changes",
+                "Leave key_format out, or decode the key with JsonFormat or AvroFormat",
             )
-            raise ConfigurationError(msg)
         _check_names(decoder.landed_names or (), decoder.columns)
         return decoder
 
@@ -474,8 +473,7 @@ def _check_names(names: Sequence[str], columns: KafkaColumns) -> None:
     if (name := twice(names)) is not None:
         chosen = {columns.name(field).lower() for field in columns.fields}
         or_leave_out = ", or leave the field out of KafkaColumns.fields" if name.lower() in chosen else ""
-        msg = (
-            f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename "
-            f"the field, {'' if or_leave_out else 'or '}choose another prefix in KafkaColumns{or_leave_out}"
+        raise ConfigurationError(
+            f"two columns would be named {name!r}: one comes from the value, one from the record itself",
+            f"Rename the field, {'' if or_leave_out else 'or '}choose another prefix in KafkaColumns{or_leave_out}",
         )
-        raise ConfigurationError(msg)

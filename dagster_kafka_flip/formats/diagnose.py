@@ -33,8 +33,9 @@ def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
         return None
     return TableTruncatedError(
         f"the record {found[1]} says that the database's table was truncated, and {table} can't follow that: its rows "
-        "have keys (Upsert). Nothing of the batch was written. Read the topic into a new table, starting after this "
-        "record; or, to keep the rows, set on_truncate='skip' in the format"
+        "have keys (Upsert)",
+        "Read the topic into a new table, starting after this record; or, to keep the rows, set on_truncate='skip' in "
+        "the format",
     )
 
 
@@ -55,7 +56,8 @@ def rejected_records(
     if not number:
         return RecordsRejectedError(
             "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
-            "nothing of it was written. Retention or compaction may have deleted it meanwhile. Run again"
+            "nothing of it was written. Retention or compaction may have deleted it meanwhile",
+            "Run again",
         )
     ways: list[str] = []
     if dead_letters:
@@ -63,8 +65,8 @@ def rejected_records(
     if nulls:
         ways.append(f"keep {'them' if ways else 'such records'} with their bytes and the error with on_error='null'")
     return RecordsRejectedError(
-        f"{counted(number, 'record')} can't be decoded, nothing of the batch was written: {named}. Correct the format "
-        f"or its schema; or {', or '.join(ways)}"
+        f"{counted(number, 'record')} can't be decoded, nothing of the batch was written: {named}",
+        f"Correct the format or its schema; or {', or '.join(ways)}",
     )
 
 
@@ -105,11 +107,11 @@ def check_rejected(
         limits.append(f"max_share={max_share}")
     if limits:
         _, named = _first_rejected(records, decoder)
-        msg = (
-            f"{number} of the batch's {read} records can't be decoded, which exceeds {' and '.join(limits)}; "
-            f"nothing of the batch was written: {named}. Correct the format or its schema, or raise the limit"
+        raise TooManyDeadLettersError(
+            f"{number} of the batch's {read} records can't be decoded, which exceeds {' and '.join(limits)}; nothing "
+            f"of the batch was written: {named}",
+            "Correct the format or its schema, or raise the limit",
         )
-        raise TooManyDeadLettersError(msg)
 
 
 def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:

@@ -66,11 +66,10 @@ class FramedFormat(Format):
     @classmethod
     def _check_registry(cls, registry: Any) -> Any:
         if isinstance(registry, str) and "://" in registry:
-            msg = (
+            raise ConfigurationError(
                 f"a {cls.__name__}'s registry is a SchemaRegistry or the key of a SchemaRegistryResource; for an "
                 "address, write SchemaRegistry(url=...)"
             )
-            raise ConfigurationError(msg)
         return registry
 
     @field_validator("subject")
@@ -85,11 +84,9 @@ class FramedFormat(Format):
             msg = f"{name} needs a {self.reader_option}, or a registry: {name}(registry=SchemaRegistry(url=...))"
             raise ConfigurationError(msg)
         if self.registry is None and (self.subject is not None or self.schema_id_in != "payload"):
-            msg = f"{name}: subject and schema_id_in need a registry"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{name}: subject and schema_id_in need a registry")
         if self.subject is not None and self.has_reader:
-            msg = f"{name}: subject and {self.reader_option} both set the reader schema; remove one"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{name}: subject and {self.reader_option} both set the reader schema; remove one")
         return self
 
     @property
@@ -154,11 +151,10 @@ class FramedFormat(Format):
         if self.is_bound or self.registry is None:
             return self
         if isinstance(self.registry, str):
-            msg = (
+            raise ConfigurationError(
                 f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "
                 f"of it, write {type(self).__name__}(registry=SchemaRegistry(url=...))"
             )
-            raise ConfigurationError(msg)
         bound = self.model_copy()
         bound._is_bound = True  # noqa: SLF001
         bound._is_key = is_key  # noqa: SLF001
@@ -215,11 +211,10 @@ class FramedFormat(Format):
             return subject
         if topics is None or len(topics) != 1:
             which = "the topics are not known here" if topics is None else f"there are {len(topics)} topics"
-            msg = (
-                f"{side}_format: {which}, so the reader schema can't be the latest of {subject!r}. "
-                "Name one subject without {topic}, or give the schema"
+            raise ConfigurationError(
+                f"{side}_format: {which}, so the reader schema can't be the latest of {subject!r}",
+                "Name one subject without {topic}, or give the schema",
             )
-            raise ConfigurationError(msg)
         return subject.replace(TOPIC, next(iter(topics)))
 
     @property

@@ -72,8 +72,7 @@ def _checked(read: Callable[[], T], what: str) -> T:
         problem = str(error)
     except RecursionError:
         problem = "it is nested too deeply"
-    msg = f"{what}: {problem}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"{what}: {problem}")
 
 
 def _root(text: str, references: Iterable[tuple[str, str]]) -> Members:
@@ -81,11 +80,10 @@ def _root(text: str, references: Iterable[tuple[str, str]]) -> Members:
     found = References(root, {name: _parsed(referenced) for name, referenced in references})
     kind = _Reading(found).shape(root, _Place(found.root)).kind
     if not isinstance(kind, Members) or not kind.fields:
-        msg = (
+        raise ValueError(
             "its values can't be columns: it is not an object with properties. Give the columns as DDL (schema=), or "
             "land the text with StringFormat"
         )
-        raise ValueError(msg)
     return kind
 
 
@@ -93,8 +91,7 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        msg = f"invalid JSON: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"invalid JSON: {error}") from None
 
 
 class _Place(NamedTuple):
@@ -129,18 +126,16 @@ class _Reading:
         """The shape of a schema's values."""
         self._parts += 1
         if self._parts > _MOST_PARTS:
-            msg = f"it has more than {_MOST_PARTS} parts. Give the columns as DDL (schema=)"
-            raise ValueError(msg)
+            raise ValueError(f"it has more than {_MOST_PARTS} parts. Give the columns as DDL (schema=)")
         if isinstance(schema, bool):
             return ANY if schema else NEVER
         if not isinstance(schema, dict):
             raise _malformed(at.path, f"a schema must be an object, true or false, not {_short(schema)}")
         if id(schema) in at.around:
-            msg = (
+            raise ValueError(
                 f"{at.path or 'the root'} contains itself, and a column can't. Give the columns as DDL (schema=): a "
                 "STRING takes any JSON as its text"
             )
-            raise ValueError(msg)
         schema = cast("dict[str, Any]", schema)
         at = at._replace(resource=at.resource.inside(schema), around=(*at.around, id(schema)))
         shape = meet(self._own(schema, at), self._referred(schema, at))

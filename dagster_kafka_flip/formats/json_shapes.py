@@ -174,11 +174,10 @@ def _fields(members: Members, path: str, between: str) -> list[str]:
     for name, shape in members.fields.items():
         inside = f"{path}.{name}".lstrip(".")
         if name.lower() in seen:
-            msg = (
+            raise ValueError(
                 f"{inside} and {seen[name.lower()]} differ only in case; names in Spark are not "
                 "case-sensitive. Give the columns as DDL (schema=)"
             )
-            raise ValueError(msg)
         seen[name.lower()] = name
         quoted = name.replace("`", "``")
         text = f"`{quoted}`{between}{_type(shape.kind, inside)}"

@@ -41,14 +41,12 @@ def _check_type(field: str, name: str, keys: str) -> None:
             "transform"
         )
     if why is not None:
-        msg = f"schema: {field}: unsupported type {name}; {why}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"schema: {field}: unsupported type {name}; {why}")
 
 
 def _check_inside(path: str, kind: DataType, levels: int) -> None:
     if levels > MOST_LEVELS:
-        msg = f"schema: {path.partition('.')[0]}: nested more than {MOST_LEVELS} levels deep"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"schema: {path.partition('.')[0]}: nested more than {MOST_LEVELS} levels deep")
     # Compares names, because importing pyspark would cost every code location a second.
     name = kind.typeName()
     if name == "struct":

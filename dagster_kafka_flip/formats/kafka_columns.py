@@ -35,8 +35,7 @@ class KafkaColumns(Settings):
     @classmethod
     def _check_fields(cls, fields: tuple[KafkaField, ...]) -> tuple[KafkaField, ...]:
         if len(set(fields)) != len(fields):
-            msg = f"duplicate field: {', '.join(fields)}"
-            raise ValueError(msg)
+            raise ValueError(f"duplicate field: {', '.join(fields)}")
         return fields
 
     def name(

@@ -98,11 +98,10 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
         place = f.min(f.struct("topic", "partition", "offset"))
         found = records.where(unknown).groupBy(frame).agg(place).limit(_MOST_SCHEMAS + 1).collect()
         if len(found) > _MOST_SCHEMAS:
-            msg = (
-                f"the {side}s of the batch refer to more than {_MOST_SCHEMAS} schemas. Nothing was written. They were "
-                "probably not written by a schema registry's serializer: choose another format"
+            raise RecordsRejectedError(
+                f"the {side}s of the batch refer to more than {_MOST_SCHEMAS} schemas",
+                "They were probably not written by a schema registry's serializer: choose another format",
             )
-            raise RecordsRejectedError(msg)
         places = {
             digits: f"the {side} of {topic}-{number} offset {offset}" for digits, (topic, number, offset) in found
         }

@@ -119,8 +119,7 @@ class ProtobufFormat(RegisteredFormat, FunctionFormat):
             descriptor_set = compiled(registered.text, registered.references)
             message = message_named(schema_of(descriptor_set), self.message)
         except ValueError as error:
-            msg = f"{what}: {error}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"{what}: {error}") from None
         check_columns(message, what)
         return {"declared": descriptor_set, "message": message.full_name}
 
@@ -135,8 +134,7 @@ class ProtobufFormat(RegisteredFormat, FunctionFormat):
         try:
             return message_named(self._schema, self.message)
         except ValueError as error:
-            msg = f"the ProtobufFormat's descriptor_set: {error}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"the ProtobufFormat's descriptor_set: {error}") from None
 
     @property
     def _schema(self) -> ProtobufSchema:

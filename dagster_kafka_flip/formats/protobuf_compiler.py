@@ -73,8 +73,7 @@ def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> bytes:
     check_packages(with_compiler=True)
     for name, _ in references:
         if not _FILE_NAME.fullmatch(name) or ".." in PurePosixPath(name).parts:
-            msg = f"it imports {name!r}, which is not a relative path of a .proto file"
-            raise ValueError(msg)
+            raise ValueError(f"it imports {name!r}, which is not a relative path of a .proto file")
     texts: dict[str, str] = {}
     binary: list[FileDescriptorProto] = []
     for name, each in [*references, (_OWN_NAME, text)]:
@@ -187,12 +186,13 @@ def _run(folder: Path, root: Path, known: Path, names: list[str]) -> bytes:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS, errors="replace")
     except subprocess.TimeoutExpired:
-        msg = f"protoc did not compile a Protobuf schema within {_SECONDS} seconds"
-        raise ConfigurationError(msg) from None
+        raise ConfigurationError(f"protoc did not compile a Protobuf schema within {_SECONDS} seconds") from None
     if done.returncode < 0:
         # It says nothing about the schema, and as its result it would reject all of its records.
-        msg = f"protoc was killed by signal {-done.returncode} while it compiled a Protobuf schema. Run again"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"protoc was killed by signal {-done.returncode} while it compiled a Protobuf schema",
+            "Run again",
+        )
     if done.returncode:
         lines = [line.replace(f"{root}/", "") for line in done.stderr.splitlines() if not _WARNING.search(line)]
         raise ValueError("; ".join(lines[:5]).replace(_OWN_NAME, "schema") or f"protoc ended with {done.returncode}")

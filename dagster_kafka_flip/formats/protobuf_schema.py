@@ -43,8 +43,7 @@ class ProtobufSchema:
             msg = "it is not a FileDescriptorSet: create one with protoc --include_imports --descriptor_set_out=<file>"
             raise ValueError(msg) from None
         if not given.file:
-            msg = "it has no files"
-            raise ValueError(msg)
+            raise ValueError("it has no files")
         last = given.file[-1].name
         self._set = with_known_files(given)
         self._file = next(file for file in self._set.file if file.name == last)
@@ -53,8 +52,7 @@ class ProtobufSchema:
             try:
                 self._pool.AddSerializedFile(file.SerializeToString())
             except (TypeError, ValueError) as error:  # noqa: PERF203 -- a schema has few files
-                msg = f"its file {file.name} can't be used: {error}"
-                raise ValueError(msg) from None
+                raise ValueError(f"its file {file.name} can't be used: {error}") from None
 
     @property
     def messages(self) -> list[str]:
@@ -113,16 +111,13 @@ def message_named(schema: ProtobufSchema, name: str | None) -> Descriptor:
     """The message with a full name, or the only one."""
     names = schema.messages
     if not names:
-        msg = "it has no message"
-        raise ValueError(msg)
+        raise ValueError("it has no message")
     if name is None and len(names) != 1:
-        msg = f"it has {len(names)} messages ({', '.join(names)}). Name one: message={names[0]!r}"
-        raise ValueError(msg)
+        raise ValueError(f"it has {len(names)} messages ({', '.join(names)}). Name one: message={names[0]!r}")
     try:
         return schema.message(names[0] if name is None else name)
     except KeyError:
-        msg = f"it has no message {name!r}; it has {', '.join(names)}"
-        raise ValueError(msg) from None
+        raise ValueError(f"it has no message {name!r}; it has {', '.join(names)}") from None
 
 
 def _indexed(

@@ -64,18 +64,15 @@ def check_columns(message: Descriptor, what: str) -> None:
         ConfigurationError: It contains itself, has no fields or too many, or two names differ only in case.
     """
     if not message.fields:
-        msg = f"{what}: the message {message.full_name} has no fields, but a table needs a column"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{what}: the message {message.full_name} has no fields, but a table needs a column")
     for number, problem in enumerate(_unreadable(message, message.name, ()), 1):
         if problem is not None:
-            msg = f"{what}: {problem}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{what}: {problem}")
         if number > _MOST_FIELDS:
-            msg = (
-                f"{what}: the message {message.full_name} would become more than {_MOST_FIELDS} fields. Give a "
-                "descriptor set with fewer, or land the bytes with RawFormat"
+            raise ConfigurationError(
+                f"{what}: the message {message.full_name} would become more than {_MOST_FIELDS} fields",
+                "Give a descriptor set with fewer, or land the bytes with RawFormat",
             )
-            raise ConfigurationError(msg)
 
 
 def struct(message: Descriptor) -> StructType:
@@ -106,8 +103,7 @@ def message_of(field: FieldDescriptor) -> Descriptor:
     """The message that a field holds."""
     found = field.message_type
     if found is None:
-        msg = f"{field.full_name} is not a message"
-        raise TypeError(msg)
+        raise TypeError(f"{field.full_name} is not a message")
     return found
 
 

@@ -71,8 +71,7 @@ class SchemaBook:
             SchemaRegistryError: The registry does not answer, or has no such subject.
         """
         if self._schemas is None:
-            msg = "a book without a registry was asked for a subject; this is a bug"
-            raise KafkaFlipError(msg)
+            raise KafkaFlipError("a book without a registry was asked for a subject; this is a bug")
         found = self._schemas.latest(subject)
         self._subject = found.subject if context_of(found.subject) else None
         return found
@@ -115,13 +114,10 @@ class SchemaBook:
                 missing = self._ask(missing)
         if missing and not self._may_lack:
             digits, error = next(iter(missing.items()))
-            msg = (
-                f"{places[digits]} can't be decoded: {error}. Nothing was written. If the registry only lags, run "
-                "again. If it will never have the schema, such as for bytes that are no id, tolerate "
-                "SchemaNotFoundError: then the record is rejected"
-            )
             raise SchemaNotFoundError(
-                msg,
+                f"{places[digits]} can't be decoded: {error}",
+                "If the registry only lags, run again. If it will never have the schema, such as for bytes that are no "
+                "id, tolerate SchemaNotFoundError: then the record is rejected",
                 **vars(error),
             )
         self._known.update(dict.fromkeys(missing))

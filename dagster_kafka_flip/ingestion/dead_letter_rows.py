@@ -40,13 +40,12 @@ def rejected_rows(
 
     decoder = decoder_of(batch.route.decoder, spec.decoder)
     if decoder is None:
-        msg = (
+        raise DeadLetterDecoderError(
             f"the dead letters of version {batch.version} of {spec.target} were rejected by another decoder "
             "than this run's, and it can't be rebuilt from the description in the commit: "
-            f"{dict(batch.route.decoder)}. Nothing was written. Run once with that decoder. "
-            + write_off(target, batch.splits, "latest")
+            f"{dict(batch.route.decoder)}",
+            f"Run once with that decoder. {write_off(target, batch.splits, 'latest')}",
         )
-        raise DeadLetterDecoderError(msg)
     counted = Observation()
     staged = decoder.stage(read(spec.source, session, assignment))
     fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]

@@ -24,7 +24,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import Incident, found, tolerate
+from dagster_kafka_flip.source.incident import Incident, tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -81,13 +81,12 @@ def check_nothing_pending(
     settles = settlement(anchor)
     if (settles is not None and settles.version >= batch.version) or not pending_splits(anchor, batch):
         return tuple(incidents)
-    msg = (
+    raise ConfigurationError(
         f"rejected records of version {batch.version} of {main_target} are still pending for the dead-letter table "
-        f"{target} (stream {target.stream!r}), but dead_letter no longer names it. Nothing was written. Run "
-        f"once with dead_letter=DeadLetters(table={batch.route.table!r}, stream={batch.route.stream!r}). "
-        + write_off(target, batch.splits, "latest")
+        f"{target} (stream {target.stream!r}), but dead_letter no longer names it",
+        f"Run once with dead_letter=DeadLetters(table={batch.route.table!r}, stream={batch.route.stream!r}). "
+        + write_off(target, batch.splits, "latest"),
     )
-    raise ConfigurationError(msg)
 
 
 def missing(
@@ -96,14 +95,14 @@ def missing(
     """The error for a missing dead-letter table."""
     known = batch.route
     found = "does not exist" if there is None else f"is now another table (id {there})"
-    msg = (
+    return DeadLetterTableMissingError(
         f"the dead-letter table {target} (id {known.table_id}) {found}, so it is unknown whether it has the rejected "
-        f"records of version {batch.version} of {main_target}. Nothing was written after that version. If it is "
-        f"unreachable (an unmounted volume, another host, another catalog), make {known.table} reachable again; if it "
-        "was moved, set its new location in dead_letter; if it was dropped on purpose, tolerate "
-        "DeadLetterTableMissingError in one run"
+        f"records of version {batch.version} of {main_target}",
+        f"If it is unreachable (an unmounted volume, another host, another catalog), make {known.table} reachable "
+        "again; if it was moved, set its new location in dead_letter; if it was dropped on purpose, tolerate "
+        "DeadLetterTableMissingError in one run",
+        outcome="Nothing was written after that version",
     )
-    return DeadLetterTableMissingError(msg)
 
 
 def is_set_back(anchor: Anchor, batch: RoutedBatch) -> bool:
@@ -122,12 +121,11 @@ def set_back(
     now = "none" if settles is None else f"those up to version {settles.version}"
     last = table.last_document(table.history() or ())
     version = "" if last is None else f" to version {last[0].version}, the last one written by a run"
-    msg = (
+    return TableReplacedError(
         f"the dead-letter table {target} was rolled back: it had the rejected records of {main_target} up to version "
-        f"{batch.route.settled}, and now (version {anchor.table_version}) it has {now}. Nothing was written. "
-        f"RESTORE it{version}; the next run continues from there. " + write_off(target, batch.splits, "latest")
+        f"{batch.route.settled}, and now (version {anchor.table_version}) it has {now}",
+        f"RESTORE it{version}; the next run continues from there. " + write_off(target, batch.splits, "latest"),
     )
-    return TableReplacedError(msg)
 
 
 def write_off(target: DeltaTarget, splits: Iterable[KafkaPartitionSplit], to: str) -> str:
@@ -148,11 +146,10 @@ def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_tar
         return
     if settles is None or settles.table_id != main_id:
         others = "rows" if settles is None else f"dead letters of the table {settles.table} (id {settles.table_id})"
-        msg = (
+        raise ConfigurationError(
             f"the stream {target.stream!r} of the dead-letter table {target} has {others}, not dead letters of "
             f"{main_target} (id {main_id}); give this one its own stream: DeadLetters(table=..., stream=...)"
         )
-        raise ConfigurationError(msg)
 
 
 def check_is_no_older_copy(
@@ -164,13 +161,12 @@ def check_is_no_older_copy(
     """
     newest = next(main.commits()).version
     if newest < settles.version:
-        msg = (
+        raise ConfigurationError(
             f"the table {main_target} is at version {newest}, but the dead-letter table {target} has its rejected "
-            f"records up to version {settles.version}: an older copy of the table has replaced it. Nothing was "
-            "written. Put the newer table back; or continue with the copy and a new stream for its dead letters, "
-            "DeadLetters(table=..., stream=...), which leaves out records that the dead-letter table already has"
+            f"records up to version {settles.version}: an older copy of the table has replaced it",
+            "Put the newer table back; or continue with the copy and a new stream for its dead letters, "
+            "DeadLetters(table=..., stream=...), which leaves out records that the dead-letter table already has",
         )
-        raise ConfigurationError(msg)
 
 
 def pending_splits(anchor: Anchor, batch: RoutedBatch) -> tuple[KafkaPartitionSplit, ...]:
@@ -319,7 +315,7 @@ class PendingDeadLetters:
                 f"{begins[first.topic_partition]}{others}: up to {counted(gone, 'record')} in total"
             )
         else:
-            what = f"dead letters can no longer be read: {found(error).rstrip('.')}"
+            what = f"dead letters can no longer be read: {error.finding}"
         if isinstance(error, TopicNotFoundError):
             ways_on = (
                 "If this client may not describe the topic, grant DESCRIBE. If the topic was deleted, its dead "
@@ -327,8 +323,9 @@ class PendingDeadLetters:
             )
         elif isinstance(error, ClusterChangedError):
             ways_on = f"If this is the wrong cluster, correct bootstrap_servers. {ways_on}"
-        msg = (
+        return DeadLetterLostError(
             f"{what}. They were excluded from version {batch.version} of {self._spec.target} and are pending for "
-            f"{self._target}. Nothing was written, and the stream does not continue. {ways_on}"
+            f"{self._target}",
+            ways_on,
+            outcome="Nothing was written, and the stream does not continue",
         )
-        return DeadLetterLostError(msg)

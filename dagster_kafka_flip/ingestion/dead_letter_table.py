@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     ConfigurationError,
     KafkaFlipError,
+    LogChangedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.description import describe_decoder
@@ -42,7 +43,7 @@ from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import observed_metrics
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source.incident import Tolerance, found, total
+from dagster_kafka_flip.source.incident import Tolerance, total
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
 from dagster_kafka_flip.table.retries import Conflicts
@@ -313,17 +314,18 @@ class DeadLetterTable:
         def ask() -> None:
             self._pending.check_same_logs(batch, plan)
 
-        def message_for(error: KafkaFlipError) -> str:
-            return (
-                f"{found(error)} This happened while the dead letters of version {batch.version} of "
+        def doubt(error: KafkaFlipError) -> LogChangedError:
+            return LogChangedError(
+                f"{error.finding}. This happened while the dead letters of version {batch.version} of "
                 f"{self._spec.target} ({first_few(plan.splits)}) were read and written in version {committed.version} "
-                f"of {self.target}: they may come from either log. Nothing more was read, and all runs of the stream "
-                f"stop until you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
-                f"{committed.version - 1} removes the rows of that commit. Skip it only if you know that they come "
-                "from the old log, which can't be read again. 2. " + write_off(self.target, plan.splits, "earliest")
+                f"of {self.target}: they may come from either log",
+                f"1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows "
+                "of that commit. Skip it only if you know that they come from the old log, which can't be read again. "
+                f"2. {write_off(self.target, plan.splits, 'earliest')}",
+                outcome="Nothing more was read, and all runs of the stream stop until you decide",
             )
 
-        self._confirmation.confirm(ask, message_for, document, committed)
+        self._confirmation.confirm(ask, doubt, document, committed)
 
     def _is_of(self, route: DeadLetterRoute) -> bool:
         """Whether a route leads to this table, by the same or another name."""
@@ -361,11 +363,10 @@ class DeadLetterTable:
         """Checks that it is the table that the stream's commits name."""
         table_id = self._table.table_id()
         if table_id == self._main_id:
-            msg = (
+            raise ConfigurationError(
                 f"the dead-letter table {self.target} is the stream's own table {self._spec.target} under another "
                 "name; use a separate table"
             )
-            raise ConfigurationError(msg)
         if table_id != self._table_id:
             self._tolerate_missing(batch, table_id)
             self._table.check_schema(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
@@ -377,8 +378,10 @@ class DeadLetterTable:
         if not self._table_id:
             return
         if batch is None:
-            msg = f"the dead-letter table {self.target} was dropped during the run. Run again"
-            raise WriteFailedError(msg)
+            raise WriteFailedError(
+                f"the dead-letter table {self.target} was dropped during the run",
+                "Run again",
+            )
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
         error = missing(known, self.target, self._spec.target, there)
         continuation = f"The run continued with the current table; version {batch.version} is marked as settled in it."

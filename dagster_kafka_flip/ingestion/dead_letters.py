@@ -87,21 +87,18 @@ def dead_letters_of(
     expect("dead_letter", dead_letter, (DeadLetters, str, PathLike), '"lake/orders_rejected"')
     letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
     if letters.target(target).identity == target.identity:
-        msg = f"the dead-letter table is the stream's own table {target}; use a separate table"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"the dead-letter table is the stream's own table {target}; use a separate table")
     if letters.target(target).is_nested_with(target):
-        msg = (
+        raise ConfigurationError(
             f"of the dead-letter table {letters.table} and the stream's own table {target} one is in the folder of "
             "the other, whose VACUUM would delete its files; put them side by side"
         )
-        raise ConfigurationError(msg)
     for what, one in (("key", decoder.key_format), ("value", decoder.value_format)):
         if one.on_error != "fail":
-            msg = (
+            raise ConfigurationError(
                 f"on_error={one.on_error!r} of the {what} format keeps rejected records in the stream's own table, "
                 f"but dead_letter sends them to {letters.table}; choose one"
             )
-            raise ConfigurationError(msg)
     return letters
 
 
@@ -152,8 +149,7 @@ def _check_columns(dead_letters: DataFrame) -> None:
         if kinds == [kind]:
             continue
         wrong = f"{name} is {kinds[0]} and not {kind}" if len(kinds) == 1 else f"they have {len(kinds)} columns {name}"
-        msg = (
-            f"dead_letters: these are not rows of a dead-letter table with the whole record: {wrong}. Read them from "
-            f"the dead-letter table, and keep its columns {', '.join(RECORD_COLUMNS)} as they are"
+        raise ConfigurationError(
+            f"dead_letters: these are not rows of a dead-letter table with the whole record: {wrong}",
+            f"Read them from the dead-letter table, and keep its columns {', '.join(RECORD_COLUMNS)} as they are",
         )
-        raise ConfigurationError(msg)

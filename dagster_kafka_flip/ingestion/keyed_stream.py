@@ -17,8 +17,6 @@ from dagster_kafka_flip.formats.decode import OP
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import found
-from dagster_kafka_flip.source.next_step import filled_in
 from dagster_kafka_flip.table.changes import ChangeColumns, same_key
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.sql import quoted
@@ -55,38 +53,37 @@ def check_keyed(
     mode = type(target.mode).__name__
     wrong = sorted(error.__name__ for error in tolerated if error in _OTHER_OFFSETS)
     if wrong:
-        msg = (
+        raise ConfigurationError(
             f"tolerate: {', '.join(wrong)} can't be tolerated with {mode}: the offsets would belong to other records, "
-            "and offsets decide which record of a key is newer. Read such a topic into a new table"
+            "and offsets decide which record of a key is newer",
+            "Read such a topic into a new table",
         )
-        raise ConfigurationError(msg)
     for what, form in (("key", decoder.key_format), ("value", decoder.value_format)):
         if form.on_error != "fail":
-            msg = (
+            raise ConfigurationError(
                 f"on_error={form.on_error!r} of the {what} format can't be used with {mode}: a record that can't be "
-                "decoded would replace a row with nulls. Let it fail the run, or send it to a separate table with "
-                "dead_letter= (the row then keeps its older values)"
+                "decoded would replace a row with nulls",
+                "Let it fail the run, or send it to a separate table with dead_letter= (the row then keeps its older "
+                "values)",
             )
-            raise ConfigurationError(msg)
     needed = ("topic", "partition", "offset", *(("timestamp",) if isinstance(target.mode, Scd2) else ()))
     dropped = [field for field in needed if field not in decoder.columns.fields]
     if dropped:
-        msg = (
+        raise ConfigurationError(
             f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with {mode}: they decide "
-            "which record of a key is newer, and from when it is valid. Keep them"
+            "which record of a key is newer, and from when it is valid",
+            "Keep them",
         )
-        raise ConfigurationError(msg)
     landed = None if has_transform else decoder.landed_names
     if landed is None:
         return
     there = {name.lower() for name in landed}
     deleted = change_columns(decoder.columns).deleted
     if deleted.lower() in there:
-        msg = (
-            f"the records have a column {deleted}, but with {mode} the column with this name marks deletes. Set "
-            "another prefix in KafkaColumns"
+        raise ConfigurationError(
+            f"the records have a column {deleted}, but with {mode} the column with this name marks deletes",
+            "Set another prefix in KafkaColumns",
         )
-        raise ConfigurationError(msg)
     order = target.mode.order_by if isinstance(target.mode, Upsert) else None
     for option, needed in (("key", target.key), ("order_by", () if order is None else (order,))):
         if missing := [name for name in needed if name.lower() not in there]:
@@ -100,23 +97,23 @@ def check_keeps_unavailable(rows: DataFrame, result: DataFrame, columns: ChangeC
     there = {name.lower() for name in result.columns}
     needed = [name for name in rows.columns if name in (columns.unavailable, columns.previous_key)]
     if dropped := [name for name in needed if name.lower() not in there]:
-        msg = (
+        raise ConfigurationError(
             f"the transform drops {', '.join(dropped)}, which lists the values that the connector left out of a "
-            "change: nulls would replace them. Nothing was written. Keep it: the table does not get this column"
+            "change: nulls would replace them",
+            "Keep it: the table does not get this column",
         )
-        raise ConfigurationError(msg)
 
 
 def check_without_windows(target: DeltaTarget) -> None:
     """Refuses to replace time windows of a table with a key."""
     if target.key:
-        msg = (
+        raise ConfigurationError(
             f"the rows of {target} have a key, and a time window of the topic does not have all records of a key: "
-            "windows, partitions and mode: replace are for tables that are appended to. To read records again, "
-            "RESTORE the table to an earlier version, or move the position back (dagster-kafka-flip position set): a "
-            "change never replaces a newer one. To rebuild the table: dagster-kafka-flip rebuild"
+            "windows, partitions and mode: replace are for tables that are appended to",
+            "To read records again, RESTORE the table to an earlier version, or move the position back "
+            "(dagster-kafka-flip position set): a change never replaces a newer one. To rebuild the table: "
+            "dagster-kafka-flip rebuild",
         )
-        raise ConfigurationError(msg)
 
 
 @contextlib.contextmanager
@@ -125,17 +122,13 @@ def with_fitting_advice(target: DeltaTarget) -> Generator[None]:
     try:
         yield
     except (ClusterChangedError, EndBeforePositionError, TopicRecreatedError) as error:
-        if not target.key:
-            error.args = (filled_in(str(error), str(target), target.stream),)
-            raise
-        msg = (
-            f"{found(error)} Nothing was written. The rows of {target} have a key ({type(target.mode).__name__}), and "
-            "their offsets decide which records are newer, so records of another log can't be applied to them. If "
-            "bootstrap_servers or the topic's name is wrong, correct it; otherwise read the topic into a new table"
-        )
-        if isinstance(error, TopicRecreatedError):
-            raise TopicRecreatedError(msg, error.topics) from None
-        raise type(error)(msg) from None
+        if target.key:
+            error.advice = (
+                f"The rows of {target} have a key ({type(target.mode).__name__}), and their offsets decide which "
+                "records are newer, so records of another log can't be applied to them. If bootstrap_servers or the "
+                "topic's name is wrong, correct it; otherwise read the topic into a new table"
+            )
+        raise
 
 
 def check_same_offsets(
@@ -152,12 +145,11 @@ def check_same_offsets(
     )
     if other:
         more = f" and {counted(len(other) - 1, 'more topic partition')}" if len(other) > 1 else ""
-        msg = (
+        raise ConfigurationError(
             f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. Offsets decide "
-            "which record of a key is newer, so records of this log would count as older. Nothing was changed. Read "
-            "the topic into a new table"
+            "which record of a key is newer, so records of this log would count as older",
+            "Read the topic into a new table",
         )
-        raise ConfigurationError(msg)
 
 
 IS_TOMBSTONE = "_dagster_kafka_flip_is_tombstone"

@@ -17,7 +17,6 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.settings.names import first_few
-from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
     Ask: TypeAlias = Callable[[], None]
-    MessageFor: TypeAlias = Callable[[KafkaFlipError], str]
+    Doubt: TypeAlias = Callable[[KafkaFlipError], LogChangedError]
 
 
 class LogConfirmation:
@@ -53,12 +52,12 @@ class LogConfirmation:
         self._log = log
         self._table = table
         self._run_id = run_id
-        self._unanswered: tuple[Ask, MessageFor, CommitDocument | None, Committed | None] | None = None
+        self._unanswered: tuple[Ask, Doubt, CommitDocument | None, Committed | None] | None = None
 
     def confirm(
         self,
         ask: Ask,
-        message_for: MessageFor,
+        doubt: Doubt,
         document: CommitDocument | None = None,
         committed: Committed | None = None,
     ) -> None:
@@ -70,17 +69,17 @@ class LogConfirmation:
         Args:
             ask: Compares the logs with what was planned, and raises TopicRecreatedError, ClusterChangedError or
                 EndBeforePositionError.
-            message_for: Returns the message for the user, from the error that `ask` raised.
+            doubt: Returns the error for the user, from the one that `ask` raised.
             document: The commit's document.
             committed: The commit.
         """
         try:
-            self._ask(ask, message_for, document, committed)
+            self._ask(ask, doubt, document, committed)
         except LogChangedError:
             raise
         except KafkaFlipError as error:
             self._log.warning("the check that the topics are still the same failed; retrying: %s", error)
-            self._unanswered = ask, message_for, document, committed
+            self._unanswered = ask, doubt, document, committed
 
     def ask_again(self) -> None:
         """Repeats the last commit's check if it got no answer; called before the next read."""
@@ -99,16 +98,14 @@ class LogConfirmation:
                 "the check that the topics are still the same failed; the next run compares their ids: %s", error
             )
 
-    def _ask(
-        self, ask: Ask, message_for: MessageFor, document: CommitDocument | None, committed: Committed | None
-    ) -> None:
+    def _ask(self, ask: Ask, doubt: Doubt, document: CommitDocument | None, committed: Committed | None) -> None:
         try:
             ask()
         except (TopicRecreatedError, ClusterChangedError, EndBeforePositionError) as error:
-            doubt = message_for(error)
+            doubtful = doubt(error)
             if document is not None and committed is not None:
-                self._mark(document, committed, doubt)
-            raise LogChangedError(doubt) from error
+                self._mark(document, committed, str(doubtful))
+            raise doubtful from error
 
     def _mark(self, document: CommitDocument, committed: Committed, doubt: str) -> None:
         """Adds a commit that stops later runs of the stream."""
@@ -135,8 +132,10 @@ class LogConfirmation:
             self._log.warning("the change of a log could not be recorded: %s", failure)
 
 
-def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:
-    """Message about a commit whose rows may come from two logs."""
+def doubtful_commit(
+    error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget
+) -> LogChangedError:
+    """Creates the error about a commit whose rows may come from two logs."""
     recreated = isinstance(error, TopicRecreatedError)
     topics = error.topics if isinstance(error, TopicRecreatedError) else ()
     splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
@@ -145,15 +144,16 @@ def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: 
         if recreated
         else "earliest"
     )
-    begin = (
-        f"{found(error)} This happened while version {committed.version} of {target} was read and written. Its rows "
-        f"of {first_few(splits)} may come from either log. The commit stays; nothing more was read, and all runs of "
-        f"the stream stop until you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF "
-        f"{committed.version - 1} removes the rows of that commit. "
-    )
-    if isinstance(error, EndBeforePositionError):
-        return f"{begin}Copy them first if you need what the log has lost. 2. Run again: it continues from there"
-    return (
-        f"{begin}Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
+    then = (
+        "Copy them first if you need what the log has lost. 2. Run again: it continues from there"
+        if isinstance(error, EndBeforePositionError)
+        else "Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
         f"run read the new log from the beginning: {set_position(str(target), target.stream, to=start)}"
+    )
+    return LogChangedError(
+        f"{error.finding}. This happened while version {committed.version} of {target} was read and written. Its rows "
+        f"of {first_few(splits)} may come from either log",
+        f"1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of that "
+        f"commit. {then}",
+        outcome="The commit stays; nothing more was read, and all runs of the stream stop until you decide",
     )

@@ -21,6 +21,7 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     TopicRecreatedError,
     WriteFailedError,
+    outcome,
 )
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
 from dagster_kafka_flip.settings.names import first_few
@@ -97,6 +98,7 @@ class Move:
         return [(tp, unread[tp], new) for tp, new in sorted(self.after.position.items()) if tp in unread]
 
 
+@outcome("Nothing was changed")
 def plan_move(
     source: KafkaSource,
     target: DeltaTarget,
@@ -188,12 +190,12 @@ def _check_names_all(undone: CommitDocument, target: DeltaTarget, to: OffsetsIni
     """Refuses to keep any position of a commit that a RESTORE may have undone."""
     named = () if to is None else undone.state.position if to.kind is not OffsetsKind.SPECIFIC else to.offsets or {}
     if kept := sorted(undone.state.position.keys() - named):
-        msg = (
+        raise PositionLostError(
             f"the table {target} was restored since the last commit of the stream {target.stream!r} that its history "
-            f"has, so the position of {first_few(kept)} is unknown. Nothing was changed. Check the table's last "
-            f"offsets, and name all topic partitions: {set_position(str(target), target.stream)}"
+            f"has, so the position of {first_few(kept)} is unknown",
+            "Check the table's last offsets, and name all topic partitions: "
+            f"{set_position(str(target), target.stream)}",
         )
-        raise PositionLostError(msg)
 
 
 def _plan(
@@ -206,6 +208,7 @@ def _plan(
         return enumerator.start()
 
 
+@outcome("Nothing was changed")
 def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: str) -> Committed:
     """Commits a new position, without rows.
 
@@ -233,5 +236,7 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
     try:
         return TableWriter(table).commit(table.no_rows(), document, taken_up(move.before, move.after))
     except ForeignConflictError as conflict:
-        msg = f"{target} changed while its position was to be moved ({conflict}). Nothing was written. Run it again"
-        raise WriteFailedError(msg) from conflict
+        raise WriteFailedError(
+            f"{target} changed while its position was to be moved ({conflict})",
+            "Run it again",
+        ) from conflict

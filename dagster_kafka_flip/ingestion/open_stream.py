@@ -117,6 +117,11 @@ class OpenStream:
         return False
 
     @property
+    def commits(self) -> int:
+        """Number of batches that are committed."""
+        return self._landing.commits
+
+    @property
     def position(self) -> Position:
         """The stream's state once all assigned splits are committed."""
         state = self._planned.enumerator.snapshot_state()
@@ -211,8 +216,7 @@ class OpenStream:
         anchor = self._planned.anchor
         if anchor.state is None:
             target = self._spec.target
-            msg = f"the stream {target.stream!r} of {target} has no position after a run; this is a bug"
-            raise KafkaFlipError(msg)
+            raise KafkaFlipError(f"the stream {target.stream!r} of {target} has no position after a run; this is a bug")
         letters = self._letters
         dead_letters_pending = letters is not None and self._or_else(
             True, "could not check for pending dead letters", letters.finish

@@ -71,14 +71,13 @@ def naming_wild_timestamps(
             raise
         tp, record = found
         behind = str(OffsetsInitializer.specific_offsets({tp: record.offset + 1}))
-        msg = (
+        raise TimestampOutOfRangeError(
             f"{tp}: the record at offset {record.offset} has the timestamp {record.timestamp_ms} ms. Spark can't read "
-            f"timestamps more than {LATEST_MS} ms before or after 1970. Nothing of the batch was written. Correct the "
-            "producer: it may write microseconds or nanoseconds instead of milliseconds. To go on without the record, "
-            f"run once with stop set to its offset, then set the position behind it: "
-            f"{set_position(str(target), target.stream, to=behind)}"
-        )
-        raise TimestampOutOfRangeError(msg) from error
+            f"timestamps more than {LATEST_MS} ms before or after 1970",
+            "Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. To go on without "
+            "the record, run once with stop set to its offset, then set the position behind it: "
+            f"{set_position(str(target), target.stream, to=behind)}",
+        ) from error
 
 
 def _is_overflow(error: BaseException | None) -> bool:
@@ -116,17 +115,18 @@ def reader_failures(
             return
         text = error_text(cause)
         if _NO_READER.search(text):
-            msg = f"Spark can't read Kafka: its jars are missing. Nothing of the batch was written. {jars_advice()}"
-            raise SparkSessionError(msg) from error
+            raise SparkSessionError(
+                "Spark can't read Kafka: its jars are missing",
+                f"{jars_advice()}",
+            ) from error
         connection = source.required_connection()
         if (refused := _REFUSED.search(text)) is not None:
             kind, name = ("topic", refused[2]) if refused[1] == "Topic" else ("consumer group", refused[2])
-            msg = (
+            raise ClusterAccessError(
                 f"Kafka at {connection.bootstrap_servers} refuses {connection.user} the right to read the {kind} "
-                f"{name} in Spark's reader. Nothing of the batch was written. Grant READ on the {kind} {name}, "
-                "then run again"
-            )
-            raise ClusterAccessError(msg) from error
+                f"{name} in Spark's reader",
+                f"Grant READ on the {kind} {name}, then run again",
+            ) from error
         is_unknown = _NO_ADDRESS.search(text) is not None
         if not is_unknown and not (
             _NO_CONNECTION.search(text) is not None
@@ -140,14 +140,13 @@ def reader_failures(
         except KafkaFlipError:
             # This process can't reach them either.
             return
-        msg = (
+        raise ClusterUnreachableError(
             f"Spark's Kafka reader could not connect to the brokers, or lost the connection, in {attempt} "
-            f"{'try' if attempt == 1 else 'tries'}, but this process is connected. "
-            f"Nothing of the batch was written. The brokers' advertised.listeners are {', '.join(addresses)} "
-            f"(bootstrap_servers: {connection.bootstrap_servers}): Spark's driver and executors must resolve and "
-            "reach all of them. Check DNS, routes and firewalls on the machines where Spark runs, or change the "
-            f"advertised listeners, then run again. Spark's error: {error_summary(cause)}"
-        )
-        raise ClusterUnreachableError(msg) from error
+            f"{'try' if attempt == 1 else 'tries'}, but this process is connected",
+            f"The brokers' advertised.listeners are {', '.join(addresses)} (bootstrap_servers: "
+            f"{connection.bootstrap_servers}): Spark's driver and executors must resolve and reach all of them. Check "
+            "DNS, routes and firewalls on the machines where Spark runs, or change the advertised listeners, then run "
+            f"again. Spark's error: {error_summary(cause)}",
+        ) from error
 
     return check

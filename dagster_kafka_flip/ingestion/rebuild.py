@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableError,
+    outcome,
 )
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns, with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
@@ -32,7 +33,7 @@ from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.retries import Conflicts
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_port import ForeignConflictError
-from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -72,6 +73,7 @@ class Rebuilt:
     transaction_version: int
 
 
+@outcome("Nothing was replaced")
 def rebuild(
     source: KafkaSource,
     table: DeltaTarget,
@@ -122,18 +124,22 @@ def rebuild(
         msg = f"the rows of {table} have no key, so it can't be rebuilt next to other writers; use a new table"
         raise ConfigurationError(msg)
     if beside.identity == table.identity:
-        msg = f"{staging} is the table itself. Name another table to build the rows in"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"{staging} is the table itself",
+            "Name another table to build the rows in",
+        )
     target, made = DeltaTable(spark, table), DeltaTable(spark, beside)
     if beside.is_nested_with(table):
-        msg = (
+        raise ConfigurationError(
             f"one of {staging} and {table} is inside the folder of the other, and VACUUM of the outer table would "
-            "delete the files of the inner one. Name a folder outside of it"
+            "delete the files of the inner one",
+            "Name a folder outside of it",
         )
-        raise ConfigurationError(msg)
     if target.history() is None:
-        msg = f"{table} does not exist, so there is nothing to rebuild. Nothing was read. A run creates the table"
-        raise TableError(msg)
+        raise TableError(
+            f"{table} does not exist, so there is nothing to rebuild",
+            "A run creates the table",
+        )
     marks = _marks(target, made, table, beside)
     beside = beside.model_copy(update={"properties": {**table.properties, **marks}})
     if dead_letters is not None:
@@ -179,7 +185,8 @@ def rebuild(
             conflicts.met(conflict, "the rebuilt rows")
         else:
             _notify(connected, document.state, log)
-            return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
+            with outcome(is_committed(committed.version)):
+                return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
 
 
 def _reason(beside: DeltaTarget, made: DeltaTable) -> str:
@@ -193,11 +200,10 @@ def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: Del
         return {_REBUILDS: table_id, _REBUILD: uuid.uuid4().hex[:8]}
     found = made.properties()
     if found.get(_REBUILDS) != table_id or _REBUILD not in found:
-        msg = (
-            f"{beside} was not created to rebuild {table}, so it may have rows of another table. Nothing was read. "
-            "Name another staging table; the command creates it"
+        raise ConfigurationError(
+            f"{beside} was not created to rebuild {table}, so it may have rows of another table",
+            "Name another staging table; the command creates it",
         )
-        raise ConfigurationError(msg)
     _check_unused(target, made, table, beside)
     return {mark: found[mark] for mark in (_REBUILDS, _REBUILD)}
 
@@ -206,11 +212,10 @@ def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, besi
     reason = _reason(beside, made)
     for commit, document in documented(target.history() or (), table.stream):
         if document.reason == reason:
-            msg = (
-                f"{beside} already replaced the rows of {table}, in version {commit.version}. Nothing was read. To "
-                "rebuild the table once more, drop this staging table, or name another one"
+            raise ConfigurationError(
+                f"{beside} already replaced the rows of {table}, in version {commit.version}",
+                "To rebuild the table once more, drop this staging table, or name another one",
             )
-            raise ConfigurationError(msg)
 
 
 def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection[TopicPartition]:
@@ -221,11 +226,12 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
     if gone:
         (topic, partition), offset = next(iter(gone.items()))
         more = f" (and {counted(len(gone) - 1, 'more topic partition')} later)" if len(gone) > 1 else ""
-        msg = (
+        raise RetentionOvertookPositionError(
             f"{topic}-{partition} begins at offset {offset}{more}: retention has deleted the records before, and rows "
-            f"of {table} may come from them. Nothing was read. Read the topic into a new table, and compare"
+            f"of {table} may come from them",
+            "Read the topic into a new table, and compare",
+            log_start_offsets=gone,
         )
-        raise RetentionOvertookPositionError(msg, gone)
     return plan.beginning_offsets
 
 
@@ -291,23 +297,21 @@ def _check_reaches(anchor: Anchor, state: EnumeratorState, table: DeltaTarget, b
     for tp, offset in known.items():
         there = state.position.get(tp)
         if anchor.state is not None and (there is None or there < offset or not is_same_log(tp, anchor.state, state)):
-            msg = (
+            raise ConcurrentIngestionError(
                 f"{tp}: {beside} has {'no records' if there is None else f'the records before offset {there}'}, but "
-                f"the stream of {table} is at {offset}, or it is another log. Nothing was replaced. Run it again. If "
-                "the source has a stop or no longer reads the topic, change that first"
+                f"the stream of {table} is at {offset}, or it is another log",
+                "Run it again. If the source has a stop or no longer reads the topic, change that first",
             )
-            raise ConcurrentIngestionError(msg)
 
 
 def _check_only_known_columns(there: Collection[str], built: Collection[str], table: DeltaTarget) -> None:
     """Refuses to remove the values of columns that the rows which are built do not have."""
     known = {name.lower() for name in built}
     if others := [name for name in there if name.lower() not in known]:
-        msg = (
-            f"{table} has the column {', '.join(others)}, which the rebuilt rows lack, so its values would be lost. "
-            "Nothing was replaced. Return it from the function, or drop it from the table, then repeat"
+        raise SchemaMismatchError(
+            f"{table} has the column {', '.join(others)}, which the rebuilt rows lack, so its values would be lost",
+            "Return it from the function, or drop it from the table, then repeat",
         )
-        raise SchemaMismatchError(msg)
 
 
 def _check_only_own(table: DeltaTable, offset: str) -> None:
@@ -316,9 +320,8 @@ def _check_only_own(table: DeltaTable, offset: str) -> None:
 
     others = table.rows().where(f.col(quoted(offset)).isNull()).count()
     if others:
-        msg = (
+        raise ForeignRowsError(
             f"{table.target} has {counted(others, 'row')} without an offset: another writer added them, such as an "
-            "initial load, and they are not in the topic. Nothing was replaced. Delete them if you don't need them, or "
-            "use a new table"
+            "initial load, and they are not in the topic",
+            "Delete them if you don't need them, or use a new table",
         )
-        raise ForeignRowsError(msg)

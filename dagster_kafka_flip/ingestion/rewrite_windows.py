@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, outcome
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import check_run_options
 from dagster_kafka_flip.ingestion.keyed_stream import check_without_windows
-from dagster_kafka_flip.ingestion.run_spec import Clock, RunSpec, start_spark
+from dagster_kafka_flip.ingestion.run_spec import Clock, RunSpec, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import PlannedLogsGoneError, WindowLanding
 from dagster_kafka_flip.settings.arguments import check_options, expect
@@ -154,19 +154,18 @@ def _check_can_be_found(groups: Iterable[tuple[Window, ...]]) -> None:
     """Checks that a run finds the rows of each window by its key, also where the table is partitioned by it."""
     for window in itertools.chain.from_iterable(groups):
         if window.key in NULL_AS_PARTITION:
-            msg = (
+            raise ConfigurationError(
                 f"the window [{window.start}, {window.stop}) has the key {window.key!r}, which Delta stores as null in "
-                "a partition column: a later run would not find its rows, and land them twice. Give it another key"
+                "a partition column: a later run would not find its rows, and land them twice",
+                "Give it another key",
             )
-            raise ConfigurationError(msg)
         # Delta makes SQL of the condition again, in which no escape is left.
         if "${" in window.key:
-            msg = (
+            raise ConfigurationError(
                 f"the window [{window.start}, {window.stop}) has the key {window.key!r}, in which Spark would take ${{ "
-                "for the start of a variable, also in the condition of the rows to replace. Nothing was written. Give "
-                "it another key, such as by another format of the partitions (fmt)"
+                "for the start of a variable, also in the condition of the rows to replace",
+                "Give it another key, such as by another format of the partitions (fmt)",
             )
-            raise ConfigurationError(msg)
 
 
 def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) -> None:
@@ -174,8 +173,7 @@ def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) 
     missing = sorted(needed - set(columns.fields))
     if missing:
         what = "a repair needs them to find a record's rows" if rules.repair else "it is needed to find a topic's rows"
-        msg = f"KafkaColumns excludes {', '.join(missing)}; {what}, so keep it"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"KafkaColumns excludes {', '.join(missing)}; {what}, so keep it")
 
 
 @dataclass
@@ -201,14 +199,16 @@ class _Run:
             yield from self._results()
 
     def _results(self) -> Iterator[WindowsResult]:
-        # Before Spark's start, so that a wrong address or topic fails within a second.
-        self._enumerator.discover()
-        self.spec = self.spec.bound()
+        with outcome(nothing_written(0)):
+            # Before Spark's start, so that a wrong address or topic fails within a second.
+            self._enumerator.discover()
+            self.spec = self.spec.bound()
         with contextlib.closing(self.spec.decoder):
             yield from self._landed()
 
     def _landed(self) -> Iterator[WindowsResult]:
-        session, spark_seconds, _ = start_spark(self.spec, self.context)
+        with outcome(nothing_written(0)):
+            session, spark_seconds, _ = start_spark(self.spec, self.context)
         self._session = session
         if self.rules.repair:
             self._table = RepairedTable(session, self.spec.target, self.context.tolerated)
@@ -226,7 +226,8 @@ class _Run:
         for group in self.groups:
             pending = group
             while pending:
-                result = replace(self._land_some(pending), spark_seconds=spark_seconds)
+                with outcome(lambda: nothing_written(self._landing.commits)):
+                    result = replace(self._land_some(pending), spark_seconds=spark_seconds)
                 spark_seconds = 0.0
                 yield result
                 pending = pending[len(result.plan.windows) :]

@@ -121,20 +121,19 @@ class RowsToReplace:
 
     def _missing_columns(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
         if not scope.kept:
-            msg = (
+            return ConfigurationError(
                 f"the table {self._target} has no column {' and '.join(needed)}, which is needed to find a topic's "
-                "rows. Nothing was written. Use another table, with a transform that keeps the column"
+                "rows",
+                "Use another table, with a transform that keeps the column",
             )
-            return ConfigurationError(msg)
         properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
-        msg = (
+        return WindowsChangedError(
             f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
             f"column {' and '.join(needed)} to distinguish their rows: replacing a window would remove rows that this "
-            "run does not write again. Nothing was written. Add them to the source; or use another table and keep the "
-            f"column there; or, if these rows may be removed: ALTER TABLE {self._target.identifier} UNSET "
-            f"TBLPROPERTIES ({properties})"
+            "run does not write again",
+            "Add them to the source; or use another table and keep the column there; or, if these rows may be removed: "
+            f"ALTER TABLE {self._target.identifier} UNSET TBLPROPERTIES ({properties})",
         )
-        return WindowsChangedError(msg)
 
     def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
         for split in plan.splits:
@@ -145,11 +144,11 @@ class RowsToReplace:
                 return TopicRecreatedError(
                     f"{tp}: the table {self._target} also has, or may have, rows of an earlier topic of this name "
                     f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
-                    f"{topic_id}, cluster {earlier.logs.cluster_id or 'unknown'}). "
-                    f"The range to replace has the offsets {split.starting_offset} to {split.stopping_offset}, and "
-                    "rows of the two topics with the same offset can't be distinguished: those of the earlier one "
-                    f"would be lost. Nothing was written. Choose a range from offset {earlier.stop} on; to replace the "
-                    "rows of both, tolerate TopicRecreatedError"
+                    f"{topic_id}, cluster {earlier.logs.cluster_id or 'unknown'}). The range to replace has the "
+                    f"offsets {split.starting_offset} to {split.stopping_offset}, and rows of the two topics with the "
+                    "same offset can't be distinguished: those of the earlier one would be lost",
+                    f"Choose a range from offset {earlier.stop} on; to replace the rows of both, tolerate "
+                    "TopicRecreatedError",
                 )
         return None
 
@@ -172,9 +171,9 @@ class RowsToReplace:
             grant = f"Grant DESCRIBE_CONFIGS on the topic {topics[0]} and run again. "
         return WindowBeyondRetentionError(
             f"{what}, and the table {self._target} has rows of the windows from {first.start} to {last.stop}: "
-            "compaction may have removed their records from the log. Nothing was written, and the rows are unchanged. "
+            "compaction may have removed their records from the log",
             f"{grant}Choose windows that the table does not have yet; to replace these rows with the remaining "
-            "records, tolerate WindowBeyondRetentionError"
+            "records, tolerate WindowBeyondRetentionError",
         )
 
     def lost(self, plan: WindowPlan, scoped: ReplacedRows, records: Callable[[], DataFrame]) -> tuple[Incident, ...]:
@@ -203,9 +202,9 @@ class RowsToReplace:
         error = WindowBeyondRetentionError(
             f"the table {self._target} would lose {counted(number, 'record')} (first {first[0]}-{first[1]} offset "
             f"{first[2]}) of the windows from {begin.start} to {end.stop}: they are no longer in the log, as after "
-            "compaction, or the run leaves them out, as with a smaller max_lateness. Nothing was written, and the rows "
-            "are unchanged. Choose other windows, or change that back; to replace these rows with the remaining "
-            "records, tolerate WindowBeyondRetentionError"
+            "compaction, or the run leaves them out, as with a smaller max_lateness",
+            "Choose other windows, or change that back; to replace these rows with the remaining records, tolerate "
+            "WindowBeyondRetentionError",
         )
         incident = tolerate(error, self._context.tolerated, "The run wrote the remaining records.", lost_offsets=number)
         log_tolerated(self._log, incident)
@@ -245,24 +244,20 @@ class RowsToReplace:
         types, time = self._table.types(), columns["time"]
         missing = [name for name in columns.values() if name.lower() not in types]
         if missing:
-            msg = (
+            raise ConfigurationError(
                 f"the table {self._target} has no column {' and '.join(missing)}, which is needed to find the rows to "
-                "replace. Nothing was written. "
-            )
-            msg += (
+                "replace",
                 "Set time_column to the table's column with the record's timestamp"
                 if missing == [time]
                 else "A repair needs the columns of the record's topic, partition, offset and timestamp: use another "
-                "table, and keep them there"
+                "table, and keep them there",
             )
-            raise ConfigurationError(msg)
         if types[time.lower()] not in _TIMES:
-            msg = (
+            raise ConfigurationError(
                 f"the column {time} of the table {self._target} has the type {types[time.lower()]}, and the rows to "
-                "replace are found by time. Nothing was written. Set time_column to the table's column with the "
-                "record's timestamp"
+                "replace are found by time",
+                "Set time_column to the table's column with the record's timestamp",
             )
-            raise ConfigurationError(msg)
 
     def repaired_columns(self) -> dict[str, str]:
         """Returns the repaired table's column names by their meaning."""
@@ -284,8 +279,7 @@ def check_keeps(rows: DataFrame, columns: list[str]) -> None:
     known = {name.lower() for name in rows.columns}
     for column in columns:
         if column.lower() not in known:
-            msg = (
+            raise ConfigurationError(
                 f"the transform dropped the column {column}, which is needed to find the rows to replace; keep it, "
                 "and group by it in aggregations"
             )
-            raise ConfigurationError(msg)

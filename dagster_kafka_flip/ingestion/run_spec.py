@@ -11,6 +11,7 @@ from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive, parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address, watch_executors
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.target import DeltaTarget
+
+
+def nothing_written(commits: int) -> str:
+    """The outcome of a run that fails after this number of commits."""
+    return (
+        "Nothing was written"
+        if not commits
+        else f"Nothing more was written; {counted(commits, 'commit')} of this run stay"
+    )
 
 
 class Clock:

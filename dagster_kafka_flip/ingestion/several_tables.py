@@ -12,7 +12,9 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.errors import outcome
 from dagster_kafka_flip.ingestion.progress import measure_result
+from dagster_kafka_flip.ingestion.run_spec import nothing_written
 from dagster_kafka_flip.ingestion.stream_run import StreamRun
 from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.telemetry.metrics import RunOutcome, measured_runs
@@ -125,13 +127,15 @@ def _ingested(
         for name, table in tables.items()
     }
     results: dict[str, IngestResult] = {}
-    for name, run in runs.items():
-        if (idle := run.idle(verify_after)) is not None:
-            results[name] = idle
+    with outcome(nothing_written(0)):
+        for name, run in runs.items():
+            if (idle := run.idle(verify_after)) is not None:
+                results[name] = idle
     busy = {name: run for name, run in runs.items() if name not in results}
     if not busy:
         return TablesResult(results, {})
-    next(iter(busy.values())).discover()
+    with outcome(nothing_written(0)):
+        next(iter(busy.values())).discover()
     with contextlib.closing(TablesInStep(busy, shared, log)) as in_step:
         in_step.open()
         in_step.land()
@@ -223,7 +227,8 @@ class TablesInStep:
     def _step(self, name: str, step: Callable[[], object]) -> bool:
         """Runs a step of one table; an error only ends that table's run."""
         try:
-            step()
+            with outcome(self._runs[name].outcome):
+                step()
         except Exception as error:  # noqa: BLE001 - a transform's own too
             # Raised after the others are done.
             self._log.warning("%s: ended with %s; the other tables continue", name, type(error).__name__)

@@ -65,6 +65,7 @@ class Landing:
 
     Attributes:
         columns: The table's columns, after the first batch.
+        commits: Number of batches that are committed.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Landing:
         letters: DeadLetterTable | None = None,
     ) -> None:
         self.columns: TableColumns | None = None
+        self.commits = 0
         self._spec = spec
         self._context = context
         self._table = table
@@ -140,6 +142,7 @@ class Landing:
             document, committed, watch = knowing_schemas(
                 write, lambda: self._rows.records(assignment), self._spec.decoder, self._spec.log
             )
+        self.commits += 1
         seconds = clock.lap()
         if confirm is not None:
             confirm(document, committed)

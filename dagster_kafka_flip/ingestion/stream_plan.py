@@ -283,11 +283,10 @@ def check_nothing_is_skipped(
     offsets = sum(plan.starting_position[tp] - at for tp, at in skipped.items())
     ranges = ", ".join(f"{tp} [{at}, {plan.starting_position[tp]})" for tp, at in list(skipped.items())[:_SHOWN])
     more = f" and {counted(len(skipped) - _SHOWN, 'more topic partition')}" if len(skipped) > _SHOWN else ""
-    msg = (
+    raise PositionLostError(
         f"{target} holds no position of the stream {target.stream!r}, but the record of its last run had one: the "
         f"table was dropped or recreated. A new stream starts at {start} and would skip up to "
-        f"{counted(offsets, 'record')} that were never written: {ranges}{more}. Nothing was written. To write them "
-        f"first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)}; to continue without "
-        f"them, run once with start set to {start}; or restore the table, or correct its name"
+        f"{counted(offsets, 'record')} that were never written: {ranges}{more}",
+        f"To write them first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)}; to "
+        f"continue without them, run once with start set to {start}; or restore the table, or correct its name",
     )
-    raise PositionLostError(msg)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError
+from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError, outcome
 from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
 from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.result import IngestResult
-from dagster_kafka_flip.ingestion.run_spec import Clock, RunSource
+from dagster_kafka_flip.ingestion.run_spec import Clock, RunSource, nothing_written
 from dagster_kafka_flip.ingestion.tolerance import Incidents
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -39,7 +39,8 @@ def run_stream(
     """Ingests a source for an existing run spec; see `ingest`."""
     run = StreamRun(spec, known, starting_offsets, reported)
     with measured_run(spec.metrics) as measured:
-        result = run.idle(verify_after) or run.execute()
+        with outcome(run.outcome):
+            result = run.idle(verify_after) or run.execute()
         measured.outcome = "idle" if result.is_idle else "committed"
         measure_result(spec, result)
     return result
@@ -56,13 +57,24 @@ class StreamRun:
         reported: int | None = None,
     ) -> None:
         record_bytes = None if known is None else known.record_bytes
-        self.context = SplitEnumeratorContext(record_bytes=record_bytes, tolerated=spec.tolerated, log=spec.log)
+        self.context = SplitEnumeratorContext(
+            record_bytes=record_bytes,
+            tolerated=spec.tolerated,
+            log=spec.log,
+            table=str(spec.target),
+            stream=spec.target.stream,
+        )
         self._spec = spec
         self._known = known
         self._reads = RunSource.of(spec.source, starting_offsets)
         self._reported = reported
         self._is_reachable = False
         self._incidents = Incidents(spec.log)
+        self._stream: OpenStream | None = None
+
+    def outcome(self) -> str:
+        """What the run has written so far."""
+        return nothing_written(0 if self._stream is None else self._stream.commits)
 
     def idle(self, verify_after: timedelta) -> IngestResult | None:
         """The result of an idle run, if this is known without Spark; else None."""
@@ -121,7 +133,10 @@ class StreamRun:
                 target.identity,
             )
         # The reader schemas before Spark's start, too.
-        return OpenStream(self._spec.bound(), self._reads, self.context, record, self._incidents, self._reported)
+        self._stream = OpenStream(
+            self._spec.bound(), self._reads, self.context, record, self._incidents, self._reported
+        )
+        return self._stream
 
     def stop_at(self, stop: Position) -> None:
         """Sets the stop offsets of later plans; topic partitions without one are not read."""

@@ -67,14 +67,12 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
             name = getattr(error, "__name__", repr(error))
             names = sorted(each.__name__ for each in CHECKS)
             if error in names:
-                msg = (
+                raise ConfigurationError(
                     f"tolerate: {name} is a string, but the error's class is expected: from dagster_kafka_flip.errors "
                     f"import {error}"
                 )
-                raise ConfigurationError(msg)
             can_be = ", ".join(names)
-            msg = f"tolerate: {name} can't be tolerated; allowed: {can_be}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"tolerate: {name} can't be tolerated; allowed: {can_be}")
     return tolerated
 
 
@@ -91,8 +89,7 @@ def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
     for name in names:
         error = getattr(errors, str(name), None)
         if not (isinstance(error, type) and issubclass(error, KafkaFlipError)):
-            msg = f"tolerate: unknown error {name!r}; {near_names(str(name), can_be)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"tolerate: unknown error {name!r}; {near_names(str(name), can_be)}")
         found.append(error)
     return found
 

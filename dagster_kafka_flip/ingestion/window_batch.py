@@ -11,6 +11,7 @@ from dagster_kafka_flip.errors import (
     ClusterChangedError,
     EndBeforePositionError,
     KafkaFlipError,
+    LogChangedError,
     RetentionOvertookPositionError,
     TimestampTypeChangedError,
     TopicNotFoundError,
@@ -40,7 +41,6 @@ from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.window import carried
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
@@ -100,6 +100,7 @@ class WindowLanding:
         self._table = table
         self._rules = rules
         self._topics = topics
+        self.commits = 0
         self._to_replace = RowsToReplace(spec, context, table, rules, topics)
         self._confirmation = LogConfirmation(spec.log)
 
@@ -154,6 +155,7 @@ class WindowLanding:
                 self._spec.log,
             )
         seconds = clock.lap()
+        self.commits += batch.done is not None
         self._confirm(batch)
         log_with_fields(
             self._spec.log,
@@ -173,10 +175,10 @@ class WindowLanding:
         """Checks that the windows were read from the logs that they were planned for."""
         plan, done = batch.plan, batch.done
 
-        def message_for(error: KafkaFlipError) -> str:
+        def doubt(error: KafkaFlipError) -> LogChangedError:
             first, last = plan.windows[0].window, plan.windows[-1].window
             windows = f"the windows from {first.start} to {last.stop}"
-            begin = f"{found(error)} This happened while {windows} were read for {self._target}"
+            begin = f"{error.finding}. This happened while {windows} were read for {self._target}"
             again = (
                 f"Set the stream's position first ({set_position(str(self._target), self._target.stream)}), and repair "
                 "the range then"
@@ -185,17 +187,19 @@ class WindowLanding:
                 f"{type(error).__name__}"
             )
             if done is None:
-                return (
-                    f"{begin}. No records were found, possibly because they were in the other log. Nothing was "
-                    f"written. {again}"
+                return LogChangedError(
+                    f"{begin}. No records were found, possibly because they were in the other log",
+                    again,
+                    outcome="Nothing was written",
                 )
-            return (
-                f"{begin} and written in version {done.version}: the rows may come from either log. "
-                f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back "
-                f"the previous rows. 2. {again}"
+            return LogChangedError(
+                f"{begin} and written in version {done.version}: the rows may come from either log",
+                f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back the "
+                f"previous rows. 2. {again}",
+                outcome="The commit stays",
             )
 
-        self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), message_for)
+        self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), doubt)
 
     def finish(self) -> None:
         """Checks the last commit's logs again, if Kafka did not answer the first time."""
@@ -346,7 +350,7 @@ class WindowLanding:
                 TopicNotFoundError,
                 TopicRecreatedError,
             ) as error:
-                raise PlannedLogsGoneError(str(error)) from error
+                raise PlannedLogsGoneError(error.finding, error.advice) from error
 
     def _write(self, batch: _Batch, attempt: str, attempt_number: int) -> Committed | None:
         """Writes a batch. A repeat is the same attempt, if the logs still have its records."""
@@ -360,13 +364,11 @@ class WindowLanding:
             return self._write_rows(records, batch, attempt)
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
-                msg = (
-                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says "
-                    "that brokers set it: the setting was changed. Such records may be late, and late records were not "
-                    "read. Nothing was written. Tolerate TimestampTypeChangedError to read as far as max_lateness "
-                    "allows"
-                )
-                raise TimestampTypeChangedError(msg) from None
+                raise TimestampTypeChangedError(
+                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says that "
+                    "brokers set it: the setting was changed. Such records may be late, and late records were not read",
+                    "Tolerate TimestampTypeChangedError to read as far as max_lateness allows",
+                ) from None
             if is_rejection(error):
                 raise rejected_records(records, self._spec.decoder, dead_letters=self._rules.repair) from None
             raise

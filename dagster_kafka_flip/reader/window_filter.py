@@ -119,12 +119,11 @@ class WindowFilter:
         types = {field.name.lower(): field.dataType.simpleString() for field in records.schema.fields}
         kind = types.get(self._event_time.lower())
         if kind != "timestamp":
-            msg = (
+            raise ConfigurationError(
                 f"event_time={self._event_time!r}: "
                 + ("unknown column" if kind is None else f"the column is a {kind}")
                 + "; use a TIMESTAMP column of the value format"
             )
-            raise ConfigurationError(msg)
         return f.col(f"`{self._event_time}`")
 
     def _refusing(self, records: DataFrame) -> DataFrame:

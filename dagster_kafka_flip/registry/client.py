@@ -91,9 +91,8 @@ def _client_class() -> type[SchemaRegistryClient]:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
-        msg = (
+        raise ConfigurationError(
             f"a schema registry needs packages that are not installed ({error.name or 'confluent-kafka'}): pip install "
             "'dagster-kafka-flip[registry]'"
-        )
-        raise ConfigurationError(msg) from None
+        ) from None
     return SchemaRegistryClient

@@ -97,8 +97,8 @@ class Asked:
         else:
             advice = "Check the subject's name, letter by letter, and that it is the registry that the producers use"
         return SchemaNotFoundError(
-            f"the schema registry at {self.url} does not have {question}{self._quoted(status, code, message)}. "
-            f"{advice}",
+            f"the schema registry at {self.url} does not have {question}{self._quoted(status, code, message)}",
+            advice,
             status=status,
             code=code,
             schema_id=question.schema_id,
@@ -110,7 +110,8 @@ class Asked:
         """The error about an answer that is not a registry's."""
         return SchemaRegistryError(
             f"{self.url} gave an answer {how} to the request for {question}: it is not a schema registry, or url lacks "
-            f"the path of its API. {_PATHS}"
+            f"the path of its API",
+            _PATHS,
         )
 
     def failure(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
@@ -122,7 +123,8 @@ class Asked:
         if isinstance(error, KeyError) and error.args == ("expires_in",):
             return SchemaRegistryLoginError(
                 f"{self.login} got a token without expires_in from oauth_token_url; Confluent's client, which asks the "
-                f"schema registry at {self.url}, needs it. Configure the OAuth server to send how long a token is valid"
+                f"schema registry at {self.url}, needs it",
+                "Configure the OAuth server to send how long a token is valid",
             )
         if _tls_error(error) is not None or _is_transport(error):
             return self._unanswered(f"the schema registry at {self.url}", "url", error, question, tries)
@@ -134,21 +136,23 @@ class Asked:
         quoted = self._quoted(status, code, message)
         if status == _UNAUTHORIZED:
             return SchemaRegistryLoginError(
-                f"{where} refused the login of {self.login}{quoted} in the request for {question}. {_LOGIN}",
+                f"{where} refused the login of {self.login}{quoted} in the request for {question}",
+                _LOGIN,
                 status=status,
                 code=code,
             )
         if status == _FORBIDDEN:
             return SchemaRegistryLoginError(
-                f"{where} refuses {self.login} the right to {question.right} {question}{quoted}. Grant the right to "
-                f"{question.right} the subject, or use another login",
+                f"{where} refuses {self.login} the right to {question.right} {question}{quoted}",
+                f"Grant the right to {question.right} the subject, or use another login",
                 status=status,
                 code=code,
             )
         if question.registers and status == _CONFLICT:
             return IncompatibleSchemaError(
-                f"{where} refuses {question}: it is not compatible with the registered schemas{quoted}. Change the "
-                "table, the columns or the schema, change the subject's compatibility level, or use another subject",
+                f"{where} refuses {question}: it is not compatible with the registered schemas{quoted}",
+                "Change the table, the columns or the schema, change the subject's compatibility level, or use another "
+                "subject",
                 status=status,
                 code=code,
             )
@@ -165,7 +169,7 @@ class Asked:
         else:
             advice = "Check the registry's log"
         return SchemaRegistryError(
-            f"{where} did not {question.verb} {question}{quoted}. {advice}", status=status, code=code
+            f"{where} did not {question.verb} {question}{quoted}", advice, status=status, code=code
         )
 
     def _tokenless(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
@@ -175,7 +179,8 @@ class Asked:
         message = self._hidden(str(cause if cause is not None else error))
         return SchemaRegistryLoginError(
             f"{self.login} got no token from oauth_token_url ({message}), so the schema registry at {self.url} was not "
-            f"asked for {question}. Correct oauth_token_url, oauth_client_id, oauth_client_secret or oauth_scope"
+            f"asked for {question}",
+            "Correct oauth_token_url, oauth_client_id, oauth_client_secret or oauth_scope",
         )
 
     def _unanswered(
@@ -192,8 +197,9 @@ class Asked:
         else:
             how = f"can't be reached ({self._hidden(str(error)) or type(error).__name__}; {_times(tries)})"
         return SchemaRegistryUnreachableError(
-            f"{where} {how}; the request was for {question}. Check {field}, the network and any proxy (HTTPS_PROXY, "
-            "NO_PROXY), and that the server runs, then run again"
+            f"{where} {how}; the request was for {question}",
+            f"Check {field}, the network and any proxy (HTTPS_PROXY, NO_PROXY), and that the server runs, then run "
+            "again",
         )
 
     def _quoted(self, status: int | None, code: int | None, message: str | None) -> str:

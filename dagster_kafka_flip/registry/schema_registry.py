@@ -80,11 +80,9 @@ class SchemaRegistry(Settings):
         if not logins:
             return cleaned
         if len(logins) > 1:
-            msg = "url: the URLs have different logins; set username and password, which all of them share"
-            raise ValueError(msg)
+            raise ValueError("url: the URLs have different logins; set username and password, which all of them share")
         if any(values.get(name) is not None for name in ("username", "password")):
-            msg = "url: it has a login, and so have username and password; remove one of the two"
-            raise ValueError(msg)
+            raise ValueError("url: it has a login, and so have username and password; remove one of the two")
         user, password = next(iter(logins))
         return cleaned | {
             "username": None if user is None else unquote(user),
@@ -95,24 +93,21 @@ class SchemaRegistry(Settings):
     @classmethod
     def _check_token_url(cls, value: str | None) -> str | None:
         if value is not None and "@" in _split("oauth_token_url", value).netloc:
-            msg = "oauth_token_url: it has a login; set oauth_client_id and oauth_client_secret"
-            raise ValueError(msg)
+            raise ValueError("oauth_token_url: it has a login; set oauth_client_id and oauth_client_secret")
         return value
 
     @field_validator("username")
     @classmethod
     def _check_username(cls, value: str | None) -> str | None:
         if value is not None and (not value or ":" in value):
-            msg = "username: empty, or with a colon, which a user name can't have over HTTP"
-            raise ValueError(msg)
+            raise ValueError("username: empty, or with a colon, which a user name can't have over HTTP")
         return value
 
     @field_validator("bearer_token", "logical_cluster", "identity_pool_id")
     @classmethod
     def _check_header(cls, value: SecretStr | str | None, info: ValidationInfo) -> SecretStr | str | None:
         if value is not None and not _HEADER.fullmatch(_reveal(value)):
-            msg = f"{info.field_name}: empty, or with white space, a line end or a letter outside ASCII"
-            raise ValueError(msg)
+            raise ValueError(f"{info.field_name}: empty, or with white space, a line end or a letter outside ASCII")
         return value
 
     def model_post_init(self, context: Any, /) -> None:
@@ -126,12 +121,10 @@ class SchemaRegistry(Settings):
         self._check_login()
         key = next((name for name in _KEY if getattr(self, name) is not None), None)
         if key is not None and self.ssl_certificate_location is None:
-            msg = f"{key} is given without ssl_certificate_location: set both"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{key} is given without ssl_certificate_location: set both")
         tls = next((name for name in _TLS if getattr(self, name) is not None), None)
         if tls is not None and "https://" not in self.url:
-            msg = f"{tls} is given, but url uses no TLS: write https://, or remove {tls}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{tls} is given, but url uses no TLS: write https://, or remove {tls}")
 
     def _check_login(self) -> None:
         oauth = [name for name in _OAUTH if getattr(self, name) is not None]
@@ -144,15 +137,12 @@ class SchemaRegistry(Settings):
             msg = f"several logins are given, {' and '.join(way for way in ways if ways[way])}: keep one"
             raise ConfigurationError(msg)
         if (self.username is None) != (self.password is None):
-            msg = "a login needs both username and password"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("a login needs both username and password")
         if oauth and len(oauth) < len(_OAUTH):
             missing = [name for name in _OAUTH if name not in oauth]
-            msg = f"OAuth needs {', '.join(_OAUTH)}: set {' and '.join(missing)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"OAuth needs {', '.join(_OAUTH)}: set {' and '.join(missing)}")
         if self.oauth_scope is not None and not oauth:
-            msg = f"oauth_scope is given without OAuth's client: set {', '.join(_OAUTH)}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"oauth_scope is given without OAuth's client: set {', '.join(_OAUTH)}")
         confluent = next((name for name in ("logical_cluster", "identity_pool_id") if getattr(self, name)), None)
         if confluent is not None and not oauth and self.bearer_token is None:
             msg = f"{confluent} is given, but only sent with a token: set bearer_token or oauth_client_id, or remove it"
@@ -253,8 +243,7 @@ def _split(field: str, text: str) -> SplitResult:
     if " " in stripped or parts.netloc.count("@") > 1:
         raise ValueError(expected)
     if parts.query or parts.fragment:
-        msg = f"{field}: it has a query or a fragment; remove them"
-        raise ValueError(msg)
+        raise ValueError(f"{field}: it has a query or a fragment; remove them")
     return parts
 
 
@@ -295,11 +284,10 @@ def check_tls_files(authority: str | None, certificate: str | None, key: str | N
             context.load_cert_chain(certificate, key, password)
         except (ssl.SSLError, OSError):
             where = f"ssl_certificate_location {certificate}" + ("" if key is None else f" and ssl_key_location {key}")
-            msg = (
+            raise ConfigurationError(
                 f"{where}: no certificate chain with its private key, or an encrypted key; check that the files are "
                 "PEM and belong together, and ssl_key_password"
-            )
-            raise ConfigurationError(msg) from None
+            ) from None
 
 
 def _check_readable(field: str, location: str) -> None:

@@ -98,19 +98,17 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
             others = {name: value for name, value in environment.items() if name not in _OTHERS}
             done = run_to_its_end(command, _TIMEOUT_SECONDS, cwd=Path(folder), env=others)
         except subprocess.TimeoutExpired as error:
-            msg = (
+            raise SparkSessionError(
                 f"creating Spark's class archive took more than {_TIMEOUT_SECONDS:.0f} s; try again when the "
                 "machine is less busy"
-            )
-            raise SparkSessionError(msg) from error
+            ) from error
         if done.returncode != 0 or not partial.exists():
             lines = [line for line in done.stdout.splitlines() if not line.startswith(("\tat ", "\t... "))]
             last_output = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
-            msg = (
+            raise SparkSessionError(
                 f"could not create Spark's class archive: spark-submit ended with {done.returncode}. Runs work "
                 f"without it, but start more slowly. Last output:\n{last_output}"
             )
-            raise SparkSessionError(msg)
         partial.replace(path)
     # Java would not use those of an earlier state again, and each takes 180 MB.
     for other in path.parent.glob(f"{path.name.partition('-')[0]}-*.jsa"):

@@ -144,8 +144,8 @@ def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path
                 archive.extractall(content)  # noqa: S202 - filtered
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise JarDownloadError(
-                f"{coordinate} could not be unpacked: {error}. Delete {cache / 'ivy' / 'cache' / wanted[0]} and try "
-                "again."
+                f"{coordinate} could not be unpacked: {error}",
+                f"Delete {cache / 'ivy' / 'cache' / wanted[0]} and try again.",
             ) from error
         content.replace(folder)
     return folder
@@ -214,12 +214,13 @@ def _writing(names: str, cache: Path, folder: Path) -> Generator[Path | None]:
     except Timeout as error:
         raise JarDownloadError(
             f"{names} could not be downloaded: another process has been downloading into {cache} for more than "
-            f"{_TIMEOUT_SECONDS:.0f} s. Check whether it is stuck, then try again."
+            f"{_TIMEOUT_SECONDS:.0f} s",
+            "Check whether it is stuck, then try again.",
         ) from error
     except OSError as error:
         raise JarDownloadError(
-            f"{names} could not be written to the cache {cache}: {error}. Make the folder writable, make room "
-            f"in it, or set another folder in {CACHE_VARIABLE}."
+            f"{names} could not be written to the cache {cache}: {error}",
+            f"Make the folder writable, make room in it, or set another folder in {CACHE_VARIABLE}.",
         ) from error
 
 
@@ -286,8 +287,8 @@ class _NotFoundError(JarDownloadError):
         summary: The modules, for a log.
     """
 
-    def __init__(self, message: str, missing: Collection[tuple[str, str]], summary: str) -> None:
-        super().__init__(message)
+    def __init__(self, *parts: str, missing: Collection[tuple[str, str]], summary: str) -> None:
+        super().__init__(*parts)
         self.missing = missing
         self.summary = summary
 
@@ -349,11 +350,11 @@ def _run_ivy(
         if absent and _NO_ANSWER not in finished.stdout:
             summary = _names(found.groups() for found in absent)
             raise _NotFoundError(
-                f"{names} could not be downloaded, because the repositories don't have all of them: {summary}. "
+                f"{names} could not be downloaded, because the repositories don't have all of them: {summary}",
                 "Correct the coordinates. For pyspark and delta-spark, install versions with published jars, or list "
                 "local jars in spark.jars.",
-                {(found["group"], found["version"]) for found in absent},
-                summary,
+                missing={(found["group"], found["version"]) for found in absent},
+                summary=summary,
             )
         if os.strerror(errno.ENOSPC) in finished.stdout:
             # Ivy's own last lines are a stack trace.

@@ -37,17 +37,18 @@ def find_java() -> Path:
     executable = locate_java()
     if executable is None:
         where = "there is no bin/java in it" if home else "there is no java on the PATH"
-        raise JavaNotFoundError(f"Java not found: {origin}, and {where}. {_NEXT_STEP}")
+        raise JavaNotFoundError(f"Java not found: {origin}, and {where}", _NEXT_STEP)
 
     output = _version_output(executable)
     version = _feature_version(output)
     if version is None:
         output_text = " ".join(output.split()) or "nothing"
         raise JavaNotFoundError(
-            f"{executable} ({origin}) does not report its version; output: {output_text}. {_NEXT_STEP}"
+            f"{executable} ({origin}) does not report its version; output: {output_text}",
+            _NEXT_STEP,
         )
     if version < MINIMUM_VERSION:
-        raise JavaNotFoundError(f"{executable} ({origin}) is Java {version}, which is too old. {_NEXT_STEP}")
+        raise JavaNotFoundError(f"{executable} ({origin}) is Java {version}, which is too old", _NEXT_STEP)
     return executable
 
 
@@ -86,7 +87,7 @@ def _version_output(executable: Path) -> str:
     try:
         return run_to_its_end([executable, "-version"], _TIMEOUT_SECONDS).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JavaNotFoundError(f"{executable} can't be run: {error}. {_NEXT_STEP}") from error
+        raise JavaNotFoundError(f"{executable} can't be run: {error}", _NEXT_STEP) from error
 
 
 def _feature_version(output: str) -> int | None:

@@ -33,18 +33,16 @@ def use_library(session: SparkSession) -> None:
         raise
     except Exception as error:
         first_line = error_text(error).strip().partition("\n")[0]
-        msg = (
-            f"the Spark session can't load this package's Java library, which decodes records: {first_line}. Nothing "
-            f"was read or written. Put {JAR} into spark.jars where Spark, or its Connect server, is started"
-        )
-        raise DecoderLibraryError(msg) from error
+        raise DecoderLibraryError(
+            f"the Spark session can't load this package's Java library, which decodes records: {first_line}",
+            f"Put {JAR} into spark.jars where Spark, or its Connect server, is started",
+        ) from error
     if found != library_version():
-        msg = (
+        raise DecoderLibraryError(
             f"the Spark session has the Java library of another version of dagster-kafka-flip ({found}; this one needs "
-            f"{library_version()}). Nothing was read or written. Start Spark, or its Connect server, again; if its "
-            f"spark.jars names a copy, replace it by {JAR}"
+            f"{library_version()})",
+            f"Start Spark, or its Connect server, again; if its spark.jars names a copy, replace it by {JAR}",
         )
-        raise DecoderLibraryError(msg)
     _users.add(session)
 
 

@@ -49,9 +49,8 @@ def check_settings(session: SparkSession) -> None:
     for name, (values, otherwise) in RELIED_ON.items():
         value = found.get(name)
         if value is not None and value.upper() not in map(str.upper, values):
-            msg = (
-                f"{name} is {value}: {otherwise}. Nothing was written. "
+            raise ConfigurationError(
+                f"{name} is {value}: {otherwise}",
                 f"{f'Set it to {values[0]}' if values else 'Unset it'} for this session, where it is set: in Spark's "
-                "config, its spark-defaults.conf, or a transform"
+                "config, its spark-defaults.conf, or a transform",
             )
-            raise ConfigurationError(msg)

@@ -121,8 +121,7 @@ class ServerFolder:
             msg = f"Another process has been starting or stopping the {self._what} on {self.path} for too long."
             raise self._error(msg) from error
         except OSError as error:
-            msg = f"{self.path} can't be used as the data folder: {error}. Choose another one."
-            raise self._error(msg) from error
+            raise self._error(f"{self.path} can't be used as the data folder: {error}. Choose another one.") from error
         try:
             yield
         finally:
@@ -140,11 +139,10 @@ class ServerFolder:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            msg = (
+            raise self._error(
                 f"{self._state_path} can't be read ({error!r}), so it is unknown whether a {self._what} is running on "
                 "that folder: stop it if it runs, and delete the file."
-            )
-            raise self._error(msg) from error
+            ) from error
 
     def running(self) -> ServerState | None:
         """The running server, started by any process; None if there is none."""
@@ -240,8 +238,7 @@ class ServerFolder:
 
         def is_ready() -> bool:
             if self.running() is None:
-                msg = f"The {self._what} on {self.path} ended during its start. {self.last_words()}"
-                raise self._error(msg)
+                raise self._error(f"The {self._what} on {self.path} ended during its start. {self.last_words()}")
             return answers()
 
         retrying = Retrying(
@@ -252,11 +249,10 @@ class ServerFolder:
         try:
             retrying(is_ready)
         except RetryError as error:
-            msg = (
+            raise self._error(
                 f"The {self._what} on {self.path} did not answer at {address} within {patience:g} s. "
                 f"{self.last_words()}"
-            )
-            raise self._error(msg) from error
+            ) from error
 
     def stop(self, patience: float) -> bool:
         """Stops the server, started by any process; returns whether it was running.
@@ -286,11 +282,10 @@ class ServerFolder:
     def wait(self) -> int:
         """Waits until the server that this object started has ended, and returns its exit code."""
         if self._process is None:
-            msg = (
+            raise self._error(
                 f"The {self._what} on {self.path} was not started by this process, so this process can't wait for "
                 "its end."
             )
-            raise self._error(msg)
         return self._process.wait()
 
     def forget(self) -> None:
@@ -369,8 +364,7 @@ def check_port(option: str, port: int) -> None:
     """Checks a port that was asked for."""
     expect(option, port, int, "9092")
     if not 0 <= port <= 65535:  # noqa: PLR2004
-        msg = f"Invalid port {port}: use 1 to 65535, or 0 for a free port."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"Invalid port {port}: use 1 to 65535, or 0 for a free port.")
 
 
 def is_free(port: int) -> bool:
@@ -396,11 +390,10 @@ def choose_ports(asked: Mapping[str, int], last: Mapping[str, int], error: type[
     chosen: dict[str, int] = {}
     for name, port in asked.items():
         if port and not is_free(port):
-            msg = (
+            raise error(
                 f"Port {port} on {LOCALHOST} is in use by another program: stop it, or choose another port (0 takes a "
                 "free one)."
             )
-            raise error(msg)
         before = last.get(name, 0)
         is_taken = before in {0, *asked.values(), *chosen.values()}
         chosen[name] = port or (0 if is_taken or not is_free(before) else before)

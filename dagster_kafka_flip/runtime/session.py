@@ -117,8 +117,7 @@ def build_session(
         check_session(active)
         return active
     if _IS_REMOTE in os.environ:
-        msg = f"Spark can't start with master {master or 'local[*]'}: {_one_kind('Spark Connect')}"
-        raise SparkSessionError(msg)
+        raise SparkSessionError(f"Spark can't start with master {master or 'local[*]'}: {_one_kind('Spark Connect')}")
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -146,11 +145,10 @@ def build_session(
     except Exception as error:
         # pyspark only says that its gateway ended.
         find_java()
-        msg = (
+        raise SparkSessionError(
             f"Spark did not start with master {settings['spark.master']}: {type(error).__name__}: "
             f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
-        )
-        raise SparkSessionError(msg) from error
+        ) from error
 
 
 def connect_address(master: str | None, remote: str | None) -> str | None:
@@ -285,17 +283,18 @@ def dead_spark_as_error() -> Generator[None]:
     except PySparkException as error:
         if (advice := server_advice(error)) is None:
             raise
-        msg = f"the Spark session of this process (id {os.getpid()}) has ended: {type(error).__name__}. {advice}"
-        raise SparkSessionError(msg) from error
+        finding = f"the Spark session of this process (id {os.getpid()}) has ended: {type(error).__name__}"
+        raise SparkSessionError(finding, advice) from error
     except (ConnectionError, Py4JError) as error:
         if isinstance(error, Py4JJavaError):
             raise  # the JVM is alive and answered
-        msg = (
+        raise SparkSessionError(
             f"the Spark session of this process (id {os.getpid()}) has ended: its JVM stopped, usually from too little "
-            "memory, and pyspark can't start a second one in a process. Nothing was read or written since. Run again: "
-            "a new process starts a new session. If it happens again, give the driver more memory (spark.driver.memory)"
-        )
-        raise SparkSessionError(msg) from error
+            "memory, and pyspark can't start a second one in a process",
+            "Run again: a new process starts a new session. If it happens again, give the driver more memory "
+            "(spark.driver.memory)",
+            outcome="Nothing was read or written since",
+        ) from error
 
 
 def _one_kind(used: str) -> str:
@@ -328,18 +327,15 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     except Exception as error:
         if isinstance(error, PySparkRuntimeError) and error.getCondition() == "SESSION_ALREADY_EXIST":
             kind = _one_kind("a Spark of its own")
-            msg = f"no Spark Connect session with {hidden_parameters(remote)}: {kind}"
-            raise SparkSessionError(msg) from error
+            raise SparkSessionError(f"no Spark Connect session with {hidden_parameters(remote)}: {kind}") from error
         reason = without_parameters(str(error), remote)
         advice = server_advice(error, remote) or "Check the address, the config and the server"
-        msg = (
+        finding = (
             f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: "
-            f"{without_grpc(reason).partition(_SERVERS_TRACE)[0].rstrip().rstrip('.')}. {advice}"
+            f"{without_grpc(reason).partition(_SERVERS_TRACE)[0].rstrip().rstrip('.')}"
         )
-        if reason != str(error):
-            # A traceback would show the cause's text, which repeats the token.
-            raise SparkSessionError(msg) from None
-        raise SparkSessionError(msg) from error
+        # A traceback would show the cause's text, which repeats the token.
+        raise SparkSessionError(finding, advice) from (error if reason == str(error) else None)
     check_session(session)
     return session
 
@@ -357,11 +353,10 @@ def check_session(session: SparkSession) -> None:
         if value not in found
     ]
     if missing:
-        msg = (
-            f"the active Spark session can't write Delta tables: it was started without "
-            f"{' and '.join(missing)}. Start it with them and with the packages {', '.join(spark_packages())}"
+        raise SparkSessionError(
+            f"the active Spark session can't write Delta tables: it was started without {' and '.join(missing)}",
+            f"Start it with them and with the packages {', '.join(spark_packages())}",
         )
-        raise SparkSessionError(msg)
 
 
 def parallelism(session: SparkSession) -> int:

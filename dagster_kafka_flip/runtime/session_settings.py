@@ -93,14 +93,12 @@ def check_session_address(before: str, master: str | None, remote: str | None) -
         msg = f"{before}the Spark master has an @, but masters have no login; write it like spark://host:7077"
         raise ConfigurationError(msg)
     if master is not None and not _MASTER.fullmatch(master):
-        msg = (
+        raise ConfigurationError(
             f"{before}invalid Spark master {master!r}; write local[*], local[4], spark://host:7077, "
             "yarn or k8s://https://host:443"
         )
-        raise ConfigurationError(msg)
     if remote is not None and not _REMOTE.fullmatch(remote):
-        msg = f"{before}remote is not a Spark Connect address; write sc://host:15002"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{before}remote is not a Spark Connect address; write sc://host:15002")
 
 
 def check_coordinates(before: str, packages: Iterable[object]) -> None:
@@ -112,11 +110,10 @@ def check_coordinates(before: str, packages: Iterable[object]) -> None:
     """
     for package in packages:
         if isinstance(package, str) and not _COORDINATES.fullmatch(package):
-            msg = (
+            raise ConfigurationError(
                 f"{before}packages: invalid Maven coordinate {package!r}; write group:name:version, such as "
                 "org.apache.hadoop:hadoop-aws:3.5.0"
             )
-            raise ConfigurationError(msg)
 
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

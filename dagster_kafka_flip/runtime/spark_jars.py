@@ -66,11 +66,11 @@ def installed_engine() -> tuple[Version, Version]:
     row = max((each for each in deltas if each <= spark and each.release[:2] == spark.release[:2]), default=None)
     if row is None or delta < deltas[row]:
         pairs = ", ".join(f"pyspark {each} with delta-spark {deltas[each]} or newer" for each in sorted(deltas))
-        msg = (
+        raise ConfigurationError(
             f"pyspark {spark} does not go with delta-spark {delta}, so Spark is not started. These go together, each "
-            f"with later patches of its pyspark up to the next: {pairs}. Install one of these pairs"
+            f"with later patches of its pyspark up to the next: {pairs}",
+            "Install one of these pairs",
         )
-        raise ConfigurationError(msg)
     return spark, delta
 
 

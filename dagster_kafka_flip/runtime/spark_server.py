@@ -111,11 +111,10 @@ class SparkServer:
                 self._folder.forget()
                 return self._launch(jars, daemon=daemon)
             if self._port and not running.remote.endswith(f":{self._port}"):
-                msg = (
+                raise SparkSessionError(
                     f"A Spark server is already running on {self._folder.path}, at {running.remote} and not on port "
                     f"{self._port}: stop it first, or use that address."
                 )
-                raise SparkSessionError(msg)
             # Whoever started it may have been killed before it answered.
             self._wait_until_ready(int(running.remote.rpartition(":")[2]))
             return running

@@ -30,8 +30,7 @@ def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str
     """
     if unnamed:
         example = next((f"{name}=..." for name in names), "")
-        msg = f"{what} takes keyword arguments only: write {what}({example})"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{what} takes keyword arguments only: write {what}({example})")
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
@@ -145,5 +144,4 @@ def expect(option: str, value: object, kinds: type | tuple[type, ...], example: 
     names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
     given = f"the class {value.__name__} itself" if isinstance(value, type) else type(value).__name__
     given = "None" if value is None else given
-    msg = f"{option}: expected {names}, got {given}; for example {option}={example}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"{option}: expected {names}, got {given}; for example {option}={example}")

@@ -16,13 +16,11 @@ _MOST_NAMES = 50
 def check_column_names(option: str, names: Sequence[str]) -> None:
     """Checks that no column name is empty or named twice. Spark and Delta compare them case-insensitively."""
     if not all(name.strip() for name in names):
-        msg = f"{option}: empty column name"
-        raise ValueError(msg)
+        raise ValueError(f"{option}: empty column name")
     folded = [name.lower() for name in names]
     duplicates = sorted({name for name in names if folded.count(name.lower()) > 1})
     if duplicates:
-        msg = f"{option}: duplicate column {duplicates[0]!r}"
-        raise ValueError(msg)
+        raise ValueError(f"{option}: duplicate column {duplicates[0]!r}")
 
 
 def twice(names: Iterable[str]) -> str | None:

@@ -95,8 +95,7 @@ class AvroSerializer(RegistrySerializer):
         try:
             parsed = AvroSchema.of(schema.text, schema.references)
         except ConfigurationError as error:
-            msg = f"{what}: {error}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"{what}: {error}") from None
         conversion = conversion_of(columns, parsed, what)
         whole = struct_of(columns.names)
         value = whole if parsed.fields is not None else whole.getField(columns.names[0])
@@ -152,11 +151,10 @@ def _type(found: DataType, name: str, path: str) -> Any:
         }
     if isinstance(found, t.MapType):
         if not isinstance(found.keyType, t.StringType):
-            msg = (
+            raise ConfigurationError(
                 f"the map {path} has keys of type {found.keyType.simpleString()}, but keys in Avro are strings. "
                 f"{INSTEAD}"
             )
-            raise ConfigurationError(msg)
         values = _nullable(_type(found.valueType, name, f"{path}{{}}"), is_null=found.valueContainsNull)
         return {"type": "map", "values": values}
     if isinstance(found, t.DecimalType):
@@ -177,8 +175,9 @@ def _type(found: DataType, name: str, path: str) -> Any:
         t.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
     }
     if type(found) not in plain:
-        msg = f"the column {path} is {found.simpleString()}, which has no exact form in Avro. {INSTEAD}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"the column {path} is {found.simpleString()}, which has no exact form in Avro", INSTEAD
+        )
     return plain[type(found)]
 
 
@@ -201,11 +200,10 @@ def conversion_of(columns: StructType, schema: AvroSchema, what: str) -> Convers
     if schema.fields is not None:
         return _record_conversion(columns, schema.fields, at)
     if len(columns.fields) != 1:
-        msg = (
-            f"{what} is not a record, but there are {len(columns.fields)} columns ({', '.join(columns.names)}). Name "
-            "one (columns=...), or use a record"
+        raise ConfigurationError(
+            f"{what} is not a record, but there are {len(columns.fields)} columns ({', '.join(columns.names)})",
+            "Name one (columns=...), or use a record",
         )
-        raise ConfigurationError(msg)
     (field,) = columns.fields
     # A null is a null key or value.
     return _conversion(field.dataType, schema.root, at.deeper(field.name), is_null=False)

@@ -76,7 +76,7 @@ class Batches:
         progress = position.progress
         if progress.version >= row.version or position.seen <= progress.rows:
             if position.seen == progress.rows and progress.version < row.version and position.digest != progress.digest:
-                raise SinkProgressError(_other_rows(progress))
+                raise _other_rows(progress)
             return before
         if row.rank == LEFT or (self._folds and row.rank not in _VALUES):
             self._held = row
@@ -97,13 +97,12 @@ class Batches:
             if progress.version < version - 1:
                 rows = position.seen if self.version == progress.version + 1 else 0
                 if rows < progress.rows:
-                    msg = (
+                    raise SinkProgressError(
                         f"lane {progress.lane}: {counted(progress.rows, 'row')} of table version "
                         f"{progress.version + 1} were published, but {progress.table} now has only "
-                        f"{counted(rows, 'row')} of it, so it is unknown which rows are left. Nothing more was "
-                        "published. Publish the table under another transactional_id_prefix"
+                        f"{counted(rows, 'row')} of it, so it is unknown which rows are left",
+                        "Publish the table under another transactional_id_prefix",
                     )
-                    raise SinkProgressError(msg)
                 position.progress = replace(progress, version=version - 1, rows=0, digest=0)
             position.seen = position.digest = position.before = 0
         self.version = version
@@ -135,13 +134,13 @@ class Batches:
         return replace(progress, rows=rows, digest=position.before if is_held else position.digest)
 
 
-def _other_rows(progress: Progress) -> str:
-    return (
+def _other_rows(progress: Progress) -> SinkProgressError:
+    return SinkProgressError(
         f"lane {progress.lane}: {counted(progress.rows, 'row')} of version {progress.version + 1} of {progress.table} "
         "were published, but their keys and values are different now, so it is unknown which rows are left: the "
-        "transform has changed, or does not return the same rows each time. Nothing more was published. Set the "
-        "transform back for one run, which finishes the version; or publish the table under another "
-        "transactional_id_prefix"
+        "transform has changed, or does not return the same rows each time",
+        "Set the transform back for one run, which finishes the version; or publish the table under another "
+        "transactional_id_prefix",
     )
 
 

@@ -92,11 +92,10 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
     elif changed := sorted(named & set(FEED_COLUMNS)):
         why = f"key or value has {changed[0]}, which belongs to the change and not to the row"
     if why is not None:
-        msg = (
-            f"published_equals_table can't compare the topic {sink.topic} with {source}: {why}. Leave out the check "
-            "(equals_table=False)"
+        raise ConfigurationError(
+            f"published_equals_table can't compare the topic {sink.topic} with {source}: {why}",
+            "Leave out the check (equals_table=False)",
         )
-        raise ConfigurationError(msg)
 
 
 def _names(values: Any) -> set[str]:

@@ -54,8 +54,7 @@ class DeltaSource(Settings):
             return start
         if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
             return start
-        msg = 'start: expected "snapshot", "latest", a version (0 or more) or a datetime'
-        raise ValueError(msg)
+        raise ValueError('start: expected "snapshot", "latest", a version (0 or more) or a datetime')
 
     def model_post_init(self, context: Any, /) -> None:
         """Checks the table as a DeltaTarget does.

@@ -76,8 +76,7 @@ class JsonSchemaSerializer(RegistrySerializer):
             try:
                 declared = json.dumps(declared)
             except RecursionError:
-                msg = "the JsonSchemaSerializer's schema: it is nested too deeply"
-                raise ConfigurationError(msg) from None
+                raise ConfigurationError("the JsonSchemaSerializer's schema: it is nested too deeply") from None
         if not isinstance(declared, str):
             msg = f"a JsonSchemaSerializer's schema is JSON text or a mapping, not {type(declared).__name__}"
             raise ConfigurationError(msg)

@@ -119,8 +119,7 @@ class KafkaSink(Settings):
     @classmethod
     def _check_topic(cls, topic: str | None) -> str | None:
         if topic and not is_topic_name(topic):
-            msg = f"invalid topic {topic!r}: use 1 to 249 letters, digits, '.', '_' and '-'"
-            raise ValueError(msg)
+            raise ValueError(f"invalid topic {topic!r}: use 1 to 249 letters, digits, '.', '_' and '-'")
         return topic
 
     @field_validator("transactional_id_prefix")
@@ -135,8 +134,7 @@ class KafkaSink(Settings):
     @classmethod
     def _check_serializer(cls, serializer: Any) -> Any:
         if serializer is not None and not isinstance(serializer, Serializer):
-            msg = 'expected a serializer, such as JsonSerializer() or StringSerializer(column="id")'
-            raise ValueError(msg)
+            raise ValueError('expected a serializer, such as JsonSerializer() or StringSerializer(column="id")')
         return serializer
 
     @field_validator("tolerate", mode="before")
@@ -149,16 +147,14 @@ class KafkaSink(Settings):
         for error in tolerate:
             if error not in TOLERABLE:
                 name = getattr(error, "__name__", repr(error))
-                msg = f"tolerate: {name} can't be tolerated by a sink; allowed are the classes {names}"
-                raise ValueError(msg)
+                raise ValueError(f"tolerate: {name} can't be tolerated by a sink; allowed are the classes {names}")
         return tuple(tolerate)
 
     @field_validator("transaction_timeout")
     @classmethod
     def _check_timeout(cls, timeout: timedelta) -> timedelta:
         if not timedelta(seconds=1) <= timeout <= timedelta(days=1):
-            msg = "transaction_timeout must be between one second and one day"
-            raise ValueError(msg)
+            raise ValueError("transaction_timeout must be between one second and one day")
         return timeout
 
     @field_validator("properties")
@@ -166,27 +162,22 @@ class KafkaSink(Settings):
     def _check_properties(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
         for name in properties:
             if name in _OWNED:
-                msg = f"the property {name} belongs to the sink: {_OWNED[name]}"
-                raise ValueError(msg)
+                raise ValueError(f"the property {name} belongs to the sink: {_OWNED[name]}")
             if name.startswith(_CONNECTION):
-                msg = f"the property {name} belongs to the connection: use the fields of KafkaConnection"
-                raise ValueError(msg)
+                raise ValueError(f"the property {name} belongs to the connection: use the fields of KafkaConnection")
         return dict(properties)
 
     @model_validator(mode="after")
     def _check_combination(self) -> KafkaSink:
         if not self.topic:
-            msg = "topic: empty"
-            raise ValueError(msg)
+            raise ValueError("topic: empty")
         if self.partition_column is not None and self.partitioner != "default":
-            msg = "partition_column and partitioner both choose the topic partition; set one of the two"
-            raise ValueError(msg)
+            raise ValueError("partition_column and partitioner both choose the topic partition; set one of the two")
         if self.progress_name == self.topic:
             msg = f"progress_topic {self.topic!r} is the records' topic; the progress needs a separate topic"
             raise ValueError(msg)
         if self.dead_letter_topic == "":
-            msg = "dead_letter_topic: empty"
-            raise ValueError(msg)
+            raise ValueError("dead_letter_topic: empty")
         if self.dead_letter_topic in (self.topic, self.progress_name):
             msg = f"dead_letter_topic {self.dead_letter_topic!r} is already a topic of the sink; use another one"
             raise ValueError(msg)
@@ -199,11 +190,10 @@ class KafkaSink(Settings):
             ConfigurationError: Tombstones are wanted, but there is no key.
         """
         if content != "appended_rows" and self.deletes == "tombstone" and self.key is None:
-            msg = (
+            raise ConfigurationError(
                 'deletes="tombstone" needs a key: set key=JsonSerializer(columns=["id"]) with the columns that '
                 'identify a row, or set deletes="row", or content="appended_rows" of the DeltaSource'
             )
-            raise ConfigurationError(msg)
 
     def leaves_out(self, error: UnpublishableRowError) -> bool:
         """Whether a row is left out because of an error."""
@@ -219,7 +209,7 @@ class KafkaSink(Settings):
     @property
     def tolerates_large_rows(self) -> bool:
         """Whether rows that are too large are left out."""
-        return self.leaves_out(RowTooLargeError())
+        return self.leaves_out(RowTooLargeError(""))
 
     @property
     def registry_keys(self) -> set[str]:

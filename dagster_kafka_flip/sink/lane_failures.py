@@ -90,7 +90,6 @@ class LaneFailures:
         self._id = sink.transactional_id(lane)
         self._broker_errors = broker_errors
         self._record, self._size = "", -1
-        self._invisible = unseen(sink)
 
     def note(self, message: confluent_kafka.Message) -> None:
         """Takes a record that was not delivered, for the message: the largest of several."""
@@ -110,50 +109,52 @@ class LaneFailures:
                 return self._timed_out(age, what)
             return SinkFencedError(
                 f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
-                f"{self._id} ({name}). {self._invisible}. The other run continues. If there is none, because both "
-                "started at the same moment, or a request of a run that gave up came to the brokers late, run again. "
-                "If that fails, too, find out who else uses this transactional_id_prefix"
+                f"{self._id} ({name})",
+                "The other run continues. If there is none, because both started at the same moment, or a request of a "
+                "run that gave up came to the brokers late, run again. If that fails, too, find out who else uses this "
+                "transactional_id_prefix",
             )
         if name in _RIGHTS:
             right = _RIGHTS[name].format(id=self._id, topics=self._topics())
             return ClusterAccessError(
-                f"{where} refuses {self._connection.user} {what} ({name}). {self._invisible}. Grant {right}, then run "
-                "again"
+                f"{where} refuses {self._connection.user} {what} ({name})",
+                f"Grant {right}, then run again",
             )
         if name == "INVALID_TRANSACTION_TIMEOUT":
             return ConfigurationError(
                 f"transaction_timeout is {limit:g} s, which is more than {where} allows (transaction.max.timeout.ms, "
-                "15 minutes by default). Nothing was published. Lower it, or raise the brokers' setting"
+                "15 minutes by default)",
+                "Lower it, or raise the brokers' setting",
             )
         if name in _TOO_LARGE:
             return RowTooLargeError(
                 "a broker refused records because they are larger than the topic allows. The largest of them is "
-                f"{self._record or self._sink.topic}. {self._invisible}. Raise max.message.bytes of the topic, or "
-                "leave columns out of the value. If that record is smaller than the limit, lower batch.size in the "
-                "properties of the KafkaSink. To leave such rows out, tolerate RowTooLargeError and grant "
-                f"{self._connection.user} DESCRIBE_CONFIGS on the topic, so that the limit is known before a record is "
-                "sent"
+                f"{self._record or self._sink.topic}",
+                "Raise max.message.bytes of the topic, or leave columns out of the value. If that record is smaller "
+                "than the limit, lower batch.size in the properties of the KafkaSink. To leave such rows out, tolerate "
+                f"RowTooLargeError and grant {self._connection.user} DESCRIBE_CONFIGS on the topic, so that the limit "
+                "is known before a record is sent",
             )
         if name == "INVALID_TIMESTAMP":
             return RowMisplacedError(
-                f"a broker refused the time of a record: {self._record or self._sink.topic}. {self._invisible}. It "
-                "takes only times that are not further from its clock than message.timestamp.before.max.ms and "
+                f"a broker refused the time of a record: {self._record or self._sink.topic}",
+                "It takes only times that are not further from its clock than message.timestamp.before.max.ms and "
                 "message.timestamp.after.max.ms of the topic. Correct the row or these settings, or leave timestamp "
                 f"out. To leave such rows out, tolerate RowMisplacedError and grant {self._connection.user} "
-                "DESCRIBE_CONFIGS on the topic, so that the limits are known before a record is sent"
+                "DESCRIBE_CONFIGS on the topic, so that the limits are known before a record is sent",
             )
         if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
             return TopicNotFoundError(
-                f"{what}: the topic or topic partition does not exist on {where} "
-                f"({self._record or self._sink.topic}). {self._invisible}. Create the topic, or correct its name"
+                f"{what}: the topic or topic partition does not exist on {where} ({self._record or self._sink.topic})",
+                "Create the topic, or correct its name",
             )
         if name == "_TIMED_OUT" and age >= limit and self._broker_errors.last is None:
             return self._timed_out(age, what)
         if name in _UNREACHABLE:
             return self.unreachable(what, error.str())
         return PublishFailedError(
-            f"{where} failed {what} of the lane {self._id}: {name}: {error.str()}. {self._invisible}. Run again. If it "
-            "fails again, check the brokers' logs"
+            f"{where} failed {what} of the lane {self._id}: {name}: {error.str()}",
+            "Run again. If it fails again, check the brokers' logs",
         )
 
     def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
@@ -165,8 +166,8 @@ class LaneFailures:
         """
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not accept {what} of the lane {self._id} in time: "
-            f"{self.reason(reason)}. {self._invisible}. Check the brokers and the network, then run "
-            "again"
+            f"{self.reason(reason)}",
+            "Check the brokers and the network, then run again",
         )
 
     def awaited(self, what: str) -> str:
@@ -182,8 +183,9 @@ class LaneFailures:
         """Creates the error about a record that the producer does not take."""
         return RowTooLargeError(
             f"{row}: the record of {size} bytes for the topic {topic} is larger than message.max.bytes of the producer "
-            f'(1000000 by default). Set properties={{"message.max.bytes": "..."}} of the KafkaSink, '
-            "and max.message.bytes of the topic, or leave columns out of the value"
+            "(1000000 by default)",
+            'Set properties={"message.max.bytes": "..."} of the KafkaSink, and max.message.bytes of the topic, or '
+            "leave columns out of the value",
         )
 
     def rejected(self, error: confluent_kafka.KafkaError) -> ConfigurationError:
@@ -207,9 +209,9 @@ class LaneFailures:
         limit = self._sink.transaction_timeout.total_seconds()
         return TransactionTimedOutError(
             f"the transaction of {self._id} was open for {age:.0f} s, and transaction_timeout is {limit:g} s, so the "
-            f"brokers aborted it. {self._invisible}. If another run of the sink has taken over, leave it to that run; "
-            "otherwise run again. Raise transaction_timeout, or lower max_records_per_batch or max_bytes_per_batch of "
-            "the limits"
+            "brokers aborted it",
+            "If another run of the sink has taken over, leave it to that run; otherwise run again. Raise "
+            "transaction_timeout, or lower max_records_per_batch or max_bytes_per_batch of the limits",
         )
 
 

@@ -94,8 +94,8 @@ class Lanes:
         return SinkFencedError(
             f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
             f"{self._sink.transactional_id(known.lane)}: this run committed {_shown(known)}, and the progress topic "
-            f"{self._topic.name} has {has}. What this run has committed stays; leave the rest to the other run. If you "
-            "expect no other run, find out who else uses this transactional_id_prefix"
+            f"{self._topic.name} has {has}. What this run has committed stays; leave the rest to the other run",
+            "If you expect no other run, find out who else uses this transactional_id_prefix",
         )
 
 

@@ -23,11 +23,11 @@ INSTEAD = "Name the other columns (columns=...), or publish a copy of the table 
 def check_name(name: str, path: str, language: str) -> None:
     """Checks that a column's name is one in Avro or Protobuf, whose rules are the same."""
     if not _NAME.fullmatch(name):
-        msg = (
+        raise ConfigurationError(
             f"the column {path} has a name that {language} does not allow: use letters, digits and _, without a "
-            f"leading digit. {INSTEAD}"
+            f"leading digit",
+            INSTEAD,
         )
-        raise ConfigurationError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,18 +94,16 @@ class Progress:
         try:
             document: dict[str, Any] = json.loads(record)
             if document[_MARK] != _VERSION:
-                msg = (
-                    f"{where}: the progress has version {document[_MARK]}, but this package reads version {_VERSION}. "
-                    "Nothing was published. Update dagster-kafka-flip"
+                raise SinkProgressError(
+                    f"{where}: the progress has version {document[_MARK]}, but this package reads version {_VERSION}",
+                    "Update dagster-kafka-flip",
                 )
-                raise SinkProgressError(msg)
             return _PROGRESS.validate_python(document)
         except (ValueError, KeyError, TypeError) as error:
-            msg = (
-                f"{where}: the record is not a sink's progress. Nothing was published. The progress topic must belong "
-                "to one sink alone: set another progress_topic"
-            )
-            raise SinkProgressError(msg) from error
+            raise SinkProgressError(
+                f"{where}: the record is not a sink's progress",
+                "The progress topic must belong to one sink alone: set another progress_topic",
+            ) from error
 
 
 _PROGRESS = TypeAdapter(Progress)
@@ -115,44 +113,40 @@ def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: st
     """Checks that a sink still has the lanes that it had, and publishes to the topic that it published to."""
     for progress in found.values():
         if progress.lanes != lanes:
-            msg = (
+            raise SinkProgressError(
                 f"the sink {prefix} has published with {progress.lanes} lanes up to table version {progress.version}, "
-                f"but lanes is {lanes} now: keys would change lanes, and rows would be lost or doubled. Nothing was "
-                f"published. Set lanes={progress.lanes}; or publish under another transactional_id_prefix, with a "
-                "DeltaSource that starts where this sink ends"
+                f"but lanes is {lanes} now: keys would change lanes, and rows would be lost or doubled",
+                f"Set lanes={progress.lanes}; or publish under another transactional_id_prefix, with a DeltaSource "
+                "that starts where this sink ends",
             )
-            raise SinkProgressError(msg)
         if progress.topic != topic:
-            msg = (
+            raise SinkProgressError(
                 f"the sink {prefix} has published {progress.table} up to version {progress.version} to the topic "
-                f"{progress.topic}, but its topic is {topic} now, which would get only later changes. Nothing was "
-                f"published. Give the sink of {topic} its own transactional_id_prefix; to continue where "
-                f"{progress.topic} ends, set start={progress.version + 1} in its DeltaSource"
+                f"{progress.topic}, but its topic is {topic} now, which would get only later changes",
+                f"Give the sink of {topic} its own transactional_id_prefix; to continue where {progress.topic} ends, "
+                f"set start={progress.version + 1} in its DeltaSource",
             )
-            raise SinkProgressError(msg)
         if None not in (progress.topic_id, topic_id) and progress.topic_id != topic_id:
-            msg = (
+            raise SinkProgressError(
                 f"the topic {topic} was recreated: its id is {topic_id}, but the sink {prefix} has published "
                 f"{progress.table} up to version {progress.version} to the topic with the id {progress.topic_id}. The "
-                "new topic would get only later changes. Nothing was published. To publish all rows to it, set "
-                f"another transactional_id_prefix; if later changes are enough, also set start={progress.version + 1} "
-                "in its DeltaSource"
+                "new topic would get only later changes",
+                "To publish all rows to it, set another transactional_id_prefix; if later changes are enough, also set "
+                f"start={progress.version + 1} in its DeltaSource",
             )
-            raise SinkProgressError(msg)
 
 
 def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id: str) -> None:
     """Checks that a sink still publishes the table that it published."""
     for progress in found.values():
         if progress.table_id != table_id:
-            msg = (
+            raise SinkProgressError(
                 f"the sink {prefix} has published the table {progress.table} (id {progress.table_id}) up to version "
-                f"{progress.version}, but {table} has the id {table_id}: it is another table, or was recreated. "
-                "Nothing was published. Correct the table; or publish it under another transactional_id_prefix: with "
+                f"{progress.version}, but {table} has the id {table_id}: it is another table, or was recreated",
+                "Correct the table; or publish it under another transactional_id_prefix: with "
                 f"start={progress.version + 1} in the DeltaSource if CREATE OR REPLACE TABLE made it, because its "
-                "versions continue; otherwise to an empty topic"
+                "versions continue; otherwise to an empty topic",
             )
-            raise SinkProgressError(msg)
 
 
 def check_known(
@@ -174,15 +168,14 @@ def check_known(
             else f"version {progress.version} and {counted(progress.rows, 'row')} of the next"
         )
         doubled = f" ({counted(rows, 'row')} at its start will be published twice)" if rows else ""
-        msg = (
+        raise SinkProgressError(
             f"an earlier run of the sink {prefix} reached table version {version} and {counted(rows, 'row')} of the "
             f"next (lane {lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or "
-            "is on another cluster. This run would publish rows twice. Nothing was published. Set another "
-            f"transactional_id_prefix; to continue after the earlier run, also set start={version + 1} in the "
-            f"DeltaSource{doubled}. In Dagster you can also wipe the asset's materializations, to publish all rows "
-            "again"
+            "is on another cluster. This run would publish rows twice",
+            f"Set another transactional_id_prefix; to continue after the earlier run, also set start={version + 1} in "
+            f"the DeltaSource{doubled}. In Dagster you can also wipe the asset's materializations, to publish all rows "
+            "again",
         )
-        raise SinkProgressError(msg)
 
 
 def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, progress_topic: str) -> None:
@@ -191,13 +184,13 @@ def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, prog
     missing = [lane for lane in range(lanes) if lane not in found]
     if not missing or furthest is None or (furthest.version, furthest.rows) == (furthest.origin.before, 0):
         return
-    msg = (
+    raise SinkProgressError(
         f"the progress topic {progress_topic} has no progress of lane {missing[0]} of the sink {prefix}, but lane "
         f"{furthest.lane} reached table version {furthest.version}: records of the topic were deleted. This run would "
-        "publish rows twice. Nothing was published. Set another transactional_id_prefix; if the topic has all rows up "
-        f"to version {furthest.version}, also set start={furthest.version + 1} in the DeltaSource"
+        "publish rows twice",
+        f"Set another transactional_id_prefix; if the topic has all rows up to version {furthest.version}, also set "
+        f"start={furthest.version + 1} in the DeltaSource",
     )
-    raise SinkProgressError(msg)
 
 
 def lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> list[int]:
@@ -219,13 +212,12 @@ def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> Non
     """
     for progress in found:
         if progress.settings != settings:
-            msg = (
+            raise SinkProgressError(
                 f"the sink {prefix} has published table version {progress.version + 1} in part (lane {progress.lane}: "
                 f"{counted(progress.rows, 'row')}) with other settings of key, value, headers, timestamp, topic, "
-                "partition, deletes or content: the rest would not follow in the same order. Nothing was published. "
-                "Set them back for one run, which finishes the version; then change them"
+                "partition, deletes or content: the rest would not follow in the same order",
+                "Set them back for one run, which finishes the version; then change them",
             )
-            raise SinkProgressError(msg)
 
 
 def are_even(found: Sequence[Progress]) -> bool:

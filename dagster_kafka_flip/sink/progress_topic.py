@@ -69,21 +69,19 @@ class ProgressTopic:
                 replicas,
             )
         if len(described.partitions) < lanes:
-            msg = (
+            raise SinkProgressError(
                 f"the progress topic {self.name} has {counted(len(described.partitions), 'topic partition')}, but the "
-                f"sink {self._sink.transactional_id_prefix} has {counted(lanes, 'lane')}, and each needs its own. "
-                f"Nothing was published. Set lanes={len(described.partitions)}; or, if the sink has not published yet, "
-                f"add topic partitions to {self.name}"
+                f"sink {self._sink.transactional_id_prefix} has {counted(lanes, 'lane')}, and each needs its own",
+                f"Set lanes={len(described.partitions)}; or, if the sink has not published yet, add topic partitions "
+                f"to {self.name}",
             )
-            raise SinkProgressError(msg)
         policy = self._cluster.cleanup_policy(self.name)
         if policy != "compact":
-            msg = (
+            raise SinkProgressError(
                 f"the progress topic {self.name} has cleanup.policy={policy}, so the progress would be deleted, and "
-                "rows published again. Nothing was published. Set cleanup.policy=compact on it, or set another "
-                "progress_topic"
+                "rows published again",
+                "Set cleanup.policy=compact on it, or set another progress_topic",
             )
-            raise SinkProgressError(msg)
 
     def read(self, *, settled: bool) -> dict[int, Progress]:
         """Returns the progress of each lane that has some.
@@ -114,13 +112,12 @@ class ProgressTopic:
         for tp in partitions:
             # Compaction keeps the first offset: only retention or a person deletes records there.
             if tp.partition not in found and beginnings[tp] > 0:
-                msg = (
+                raise SinkProgressError(
                     f"{tp} has no progress of the sink {self._sink.transactional_id_prefix}, and begins at offset "
-                    f"{beginnings[tp]}: what was before was deleted. This run would publish rows twice. Nothing was "
-                    "published. Set another transactional_id_prefix, and start in the DeltaSource if the topic already "
-                    "has rows of the table"
+                    f"{beginnings[tp]}: what was before was deleted. This run would publish rows twice",
+                    "Set another transactional_id_prefix, and start in the DeltaSource if the topic already has rows "
+                    "of the table",
                 )
-                raise SinkProgressError(msg)
         return found
 
     def _read(self, ranges: Collection[KafkaPartitionSplit]) -> dict[int, Progress]:
@@ -131,12 +128,12 @@ class ProgressTopic:
             lane = record.topic_partition.partition
             where = f"{record.topic_partition} offset {record.offset}"
             if record.key != self._sink.transactional_id(lane).encode() or record.value is None:
-                msg = (
+                raise SinkProgressError(
                     f"{where}: the progress topic has a record that does not belong to the sink "
-                    f"{self._sink.transactional_id_prefix}. Nothing was published. Each sink needs its own progress "
-                    "topic: set another progress_topic, or correct transactional_id_prefix"
+                    f"{self._sink.transactional_id_prefix}",
+                    "Each sink needs its own progress topic: set another progress_topic, or correct "
+                    "transactional_id_prefix",
                 )
-                raise SinkProgressError(msg)
             found[lane] = Progress.from_bytes(record.value, where)
         return found
 
@@ -154,10 +151,10 @@ class ProgressTopic:
         stable = self._cluster.log_ends(partitions, READ_COMMITTED)
         for tp, end in self._cluster.end_offsets(partitions, READ_UNCOMMITTED).items():
             if stable[tp].offset < end:
-                msg = (
+                raise SinkProgressError(
                     f"{tp}: a transaction of another producer is open at offset {stable[tp].offset} (the log ends at "
-                    f"{end}), so the progress is unknown. Nothing was published. If another run of this sink has just "
-                    "started, leave it to that run; otherwise find the producer that writes to this topic"
+                    f"{end}), so the progress is unknown",
+                    "If another run of this sink has just started, leave it to that run; otherwise find the producer "
+                    "that writes to this topic",
                 )
-                raise SinkProgressError(msg)
         return stable

@@ -56,11 +56,10 @@ def _message_class(descriptor_set: bytes, name: str) -> Any:
         from google.protobuf import descriptor_pool, message_factory
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
     except ImportError as error:
-        msg = (
+        raise RuntimeError(
             "Spark's executors lack the Python package protobuf, which ProtobufSerializer needs there: install it for "
             f"the Python that PYSPARK_PYTHON names ({error})"
-        )
-        raise RuntimeError(msg) from error
+        ) from error
     pool = descriptor_pool.DescriptorPool()
     for file in FileDescriptorSet.FromString(descriptor_set).file:
         pool.AddSerializedFile(file.SerializeToString())
@@ -78,8 +77,7 @@ def _fill(message: Any, row: Any, plan: list[FieldPlan], path: str) -> None:
                 if shape in {"repeated", "map"}
                 else ("has no null for a field without presence")
             )
-            msg = f"{at} is null, and Protobuf {why}"
-            raise _WrongRow(msg)
+            raise _WrongRow(f"{at} is null, and Protobuf {why}")
         if shape == "repeated":
             _fill_list(getattr(message, name), found, value, f"{at}[]")
         elif shape == "map":
@@ -114,8 +112,7 @@ def _fill_message(inner: Any, found: Any, value: Value, at: str) -> None:
     else:
         seconds, micros = divmod(found, 1_000_000)
         if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
-            msg = f"{at} is not in the years 1 to 9999 of google.protobuf.Timestamp"
-            raise _WrongRow(msg)
+            raise _WrongRow(f"{at} is not in the years 1 to 9999 of google.protobuf.Timestamp")
         inner.seconds, inner.nanos = seconds, micros * 1000
 
 
@@ -159,8 +156,7 @@ def _plain(found: Any, kind: str, more: Any, at: str) -> Any:
     if kind == "enum":
         number = more.get(found)
         if number is None:
-            msg = f"{at} is not a name of its enum"
-            raise _WrongRow(msg)
+            raise _WrongRow(f"{at} is not a name of its enum")
         return number
     return found
 

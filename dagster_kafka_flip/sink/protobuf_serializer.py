@@ -91,14 +91,12 @@ class ProtobufSerializer(RegistrySerializer):
             try:
                 return declared.read_text(encoding="utf-8")
             except (OSError, ValueError) as error:
-                msg = f"a ProtobufSerializer's schema: {declared} can't be read ({error})"
-                raise ConfigurationError(msg) from None
+                raise ConfigurationError(f"a ProtobufSerializer's schema: {declared} can't be read ({error})") from None
         if declared is not None and not isinstance(declared, str):
-            msg = (
+            raise ConfigurationError(
                 f"a ProtobufSerializer's schema is the text of a .proto file, or its Path, not "
                 f"{type(declared).__name__}"
             )
-            raise ConfigurationError(msg)
         return declared
 
     def made(self, columns: StructType, latest: RegisteredSchema | None) -> str:
@@ -126,8 +124,7 @@ class ProtobufSerializer(RegistrySerializer):
         try:
             message = message_named(parsed, self.message)
         except ValueError as error:
-            msg = f"{what}: {error}"
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(f"{what}: {error}") from None
         plan, conversion = plan_of(columns, message, what)
         # Executors don't have this package.
         cloudpickle.register_pickle_by_value(protobuf_encoding)
@@ -147,16 +144,17 @@ def _schema(schema: RegisteredSchema, what: str) -> ProtobufSchema:
     try:
         return schema_of(compiled(schema.text, schema.references))
     except ValueError as error:
-        msg = f"{what}: {error}"
-        raise ConfigurationError(msg) from None
+        raise ConfigurationError(f"{what}: {error}") from None
 
 
 def _indexes(schema: ProtobufSchema, name: str, what: str) -> bytes:
     """Confluent's message indexes: how many numbers lead to the message, and these."""
     found = [indexes for indexes, each in schema.by_indexes().items() if each == name]
     if len(found) != 1:
-        msg = f"{what}: Confluent's clients do not agree on the place of the message {name}. Put it first in the file"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"{what}: Confluent's clients do not agree on the place of the message {name}",
+            "Put it first in the file",
+        )
     (indexes,) = found
     # The first message of a file is a single zero.
     return b"\x00" if indexes == (0,) else b"".join(_varint(each) for each in (len(indexes), *indexes))
@@ -287,8 +285,7 @@ def _type_name(kind: DataType, path: str) -> str:
     }
     if type(kind) not in plain:
         what = "a list or map inside another" if isinstance(kind, (t.ArrayType, t.MapType)) else kind.simpleString()
-        msg = f"the column {path} is {what}, which has no exact form in Protobuf. {INSTEAD}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"the column {path} is {what}, which has no exact form in Protobuf", INSTEAD)
     return plain[type(kind)]
 
 
@@ -297,11 +294,11 @@ def _key_name(kind: DataType, path: str) -> str:
 
     if isinstance(kind, (t.StringType, t.IntegralType, t.BooleanType)):
         return _type_name(kind, path)
-    msg = (
+    raise ConfigurationError(
         f"the map {path} has keys of type {kind.simpleString()}, but keys in Protobuf are strings, whole numbers or "
-        f"booleans. {INSTEAD}"
+        f"booleans",
+        INSTEAD,
     )
-    raise ConfigurationError(msg)
 
 
 def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Conversion]:

@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.dead_letter_records import DeadLetter, dead_letters_of
-from dagster_kafka_flip.sink.lane_failures import shown, unseen
+from dagster_kafka_flip.sink.lane_failures import shown
 from dagster_kafka_flip.sink.lanes import Lanes
 from dagster_kafka_flip.sink.progress import (
     Progress,
@@ -88,7 +88,7 @@ class Publication:
         self._tried: dict[int, Progress] = {}
         self._done = _Tally()
         self._batches = 0
-        self._first: int | None = None
+        self.first: int | None = None
         self._undelivered = 0
         self._warnings = 0
         self._partitions_added = 0
@@ -140,7 +140,7 @@ class Publication:
             table=str(self._source),
             table_id=self._versions.table_id,
             topic=self._sink.topic,
-            first_version=self._first,
+            first_version=self.first,
             last_version=last,
             newest_version=self._versions.newest,
             rows_left=last < planned,
@@ -190,12 +190,12 @@ class Publication:
             versions.look_again()
         for progress in found.values():
             if progress.version > versions.newest:
-                msg = (
+                raise SinkProgressError(
                     f"the sink {sink.transactional_id_prefix} has published {self._source} up to version "
                     f"{progress.version}, but its newest version is {versions.newest}: the table was replaced with an "
-                    "older copy. Nothing was published. Publish it under another transactional_id_prefix"
+                    "older copy",
+                    "Publish it under another transactional_id_prefix",
                 )
-                raise SinkProgressError(msg)
         # A run may have died between the first commits of two lanes: all start where the first one did.
         origin = next(iter(found.values())).origin if found else versions.origin()
         for lane in self._lanes:
@@ -305,36 +305,31 @@ class Publication:
         if not lane.is_open:
             self._lanes.own_again(self._committed)
         label = _RowLabel(row.version, self._table, key)
+        if self.first is None or row.version < self.first:
+            self.first = row.version
         try:
             self._publish_row(row, key, value, run.router, label)
             self._open[row.lane].add(key, value)
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
-            if lane.has_failed:
+            if lane.has_failed or not self._sink.leaves_out(error):
                 raise
-            if not self._sink.leaves_out(error):
-                # Not true for a row that is left out: its transaction continues.
-                msg = f"{error}. {unseen(self._sink)}"
-                raise type(error)(msg) from None
             self._leave_out(row, key, value, run.router, error)
-        if self._first is None or row.version < self._first:
-            self._first = row.version
 
     def _publish_row(
         self, row: TableRow, key: bytes | None, value: bytes | None, router: RecordRouter, label: object
     ) -> None:
         if row.problem is not None:
-            msg = (
-                f"{label}: it can't be serialized: {row.problem}. Correct the row, or use another schema or serializer"
+            raise RowNotSerializableError(
+                f"{label}: it can't be serialized: {row.problem}",
+                "Correct the row, or use another schema or serializer",
             )
-            raise RowNotSerializableError(msg)
         if row.value is None and self._sink.deletes == "tombstone" and key is None:
-            msg = (
+            raise RowWithoutKeyError(
                 f"{label}: key and value are null, because the row was deleted or its value column is null. Kafka "
-                "can't delete a record without a key. Use a key that is never null, a value that is never null, or "
-                'deletes="row"'
+                "can't delete a record without a key",
+                'Use a key that is never null, a value that is never null, or deletes="row"',
             )
-            raise RowWithoutKeyError(msg)
         topic, partition = router.of(row, key, value, label)
         headers = router.headers(row, label)
         router.check(topic, key, value, headers, label)

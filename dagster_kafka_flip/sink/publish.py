@@ -8,13 +8,14 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
+from dagster_kafka_flip.errors import ConfigurationError, outcome
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive
 from dagster_kafka_flip.runtime.spark_status import watch_executors
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.lane_failures import unseen
 from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, lanes_behind
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
@@ -89,7 +90,8 @@ def publish(
         metrics = Metrics({"table": str(source), "topic": sink.topic, "sink": sink.transactional_id_prefix})
         with measured_run(metrics) as measured:
             try:
-                result = run.run(spark, known or {})
+                with outcome(run.outcome):
+                    result = run.run(spark, known or {})
             finally:
                 # A failed run's commits stay, and the next run does not count them.
                 records, size = run.published
@@ -122,6 +124,11 @@ class _Run:
         """Records that were committed so far, and bytes of their keys and values."""
         return (0, 0) if self._publication is None else self._publication.published
 
+    def outcome(self) -> str:
+        """What readers see of a run that fails now."""
+        is_untouched = self._publication is None or self._publication.first is None
+        return "Nothing was published" if is_untouched else unseen(self._sink)
+
     def run(self, spark: Callable[[], SparkSession], known: Mapping[int, tuple[int, int]]) -> PublishResult:
         source, sink = self._source, self._sink
         topics = {"topic": sink.topic, "dead_letter_topic": sink.dead_letter_topic}
@@ -129,7 +136,7 @@ class _Run:
         described = self._cluster.describe_topics(list(wanted.values()), skip_missing=True)
         for option, name in wanted.items():
             if name not in described:
-                raise TopicNotFoundError(topic_not_found(option, name))
+                raise topic_not_found(option, name)
         topic_id = described[sink.topic].topic_id
         self._topic.prepare(described[sink.topic].replicas, self._log)
         # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes

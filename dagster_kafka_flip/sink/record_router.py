@@ -64,15 +64,15 @@ class RecordRouter:
         letters = sink.dead_letter_topic
         found = None if letters is None else self._topic(letters)
         if found is not None and found.is_compacted:
-            msg = (
+            raise ConfigurationError(
                 f"the dead-letter topic {letters} is compacted: it can't hold rows without a key, and others would be "
-                "lost. Nothing was published. Set cleanup.policy=delete on it, or use another topic"
+                "lost",
+                "Set cleanup.policy=delete on it, or use another topic",
             )
-            raise ConfigurationError(msg)
 
         if self._topic(sink.topic) is None and sink.topic_column is None:
             # Otherwise each row would be left out, if such rows are tolerated.
-            raise TopicNotFoundError(topic_not_found("topic", sink.topic))
+            raise topic_not_found("topic", sink.topic)
 
     @property
     def keyed_partitions(self) -> int | None:
@@ -106,11 +106,10 @@ class RecordRouter:
         topic = sink.topic if sink.topic_column is None else self._named(row.topic, where)
         found = self._topic(topic)
         if found is None:
-            msg = (
-                f"{where}: the topic {topic} does not exist, or this client may not describe it. Create it, or "
-                "correct the row"
+            raise RowMisplacedError(
+                f"{where}: the topic {topic} does not exist, or this client may not describe it",
+                "Create it, or correct the row",
             )
-            raise RowMisplacedError(msg)
         count = found.partitions
         if sink.partition_column is not None:
             chosen, by = row.partition, f"the column {sink.partition_column}"
@@ -124,11 +123,10 @@ class RecordRouter:
         else:
             return topic, None
         if chosen is None or not 0 <= chosen < count:
-            msg = (
-                f"{where}: {by} names the topic partition {chosen}, but {topic} has {count}, numbered from 0. "
-                "Correct it, or add topic partitions"
+            raise RowMisplacedError(
+                f"{where}: {by} names the topic partition {chosen}, but {topic} has {count}, numbered from 0",
+                "Correct it, or add topic partitions",
             )
-            raise RowMisplacedError(msg)
         return topic, chosen
 
     def time(self, topic: str, row: TableRow, where: object) -> int | None:
@@ -152,11 +150,10 @@ class RecordRouter:
             )
         if wrong is None:
             return ms
-        msg = (
-            f"{where}: the column {self._sink.timestamp} is {ms} ms after 1970, but {wrong}. Correct the "
-            "row, or leave timestamp out"
+        raise RowMisplacedError(
+            f"{where}: the column {self._sink.timestamp} is {ms} ms after 1970, but {wrong}",
+            "Correct the row, or leave timestamp out",
         )
-        raise RowMisplacedError(msg)
 
     def headers(self, row: TableRow, where: object) -> list[tuple[str, bytes | None]]:
         """Returns a record's headers."""
@@ -164,12 +161,16 @@ class RecordRouter:
             return []
         found = row.named_headers
         if len(found) < len(row.headers):
-            msg = f"{where}: a header in the column {self._sink.headers} is null or has no name. Correct the row"
-            raise RowMisplacedError(msg)
+            raise RowMisplacedError(
+                f"{where}: a header in the column {self._sink.headers} is null or has no name",
+                "Correct the row",
+            )
         if any("\0" in name for name, _ in found):
             # The client would cut it there.
-            msg = f"{where}: the name of a header in the column {self._sink.headers} contains U+0000. Correct the row"
-            raise RowMisplacedError(msg)
+            raise RowMisplacedError(
+                f"{where}: the name of a header in the column {self._sink.headers} contains U+0000",
+                "Correct the row",
+            )
         return found
 
     def check(
@@ -185,34 +186,37 @@ class RecordRouter:
         if found is None:
             return
         if key is None and found.is_compacted:
-            msg = (
-                f"{where}: its key is null, but the topic {topic} is compacted, so each record needs a key. "
-                "Use a key that is never null, or another topic"
+            raise RowWithoutKeyError(
+                f"{where}: its key is null, but the topic {topic} is compacted, so each record needs a key",
+                "Use a key that is never null, or another topic",
             )
-            raise RowWithoutKeyError(msg)
         if not self._is_size_known or found.max_bytes is None:
             return
         if not headers and is_surely_within(found.max_bytes, key, value):
             return
         size = batch_bytes(key, value, headers)
         if size > found.max_bytes:
-            msg = (
+            raise RowTooLargeError(
                 f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} "
-                f"({found.max_bytes}). Raise max.message.bytes of the topic, and if it is lower, "
-                'properties={"message.max.bytes": "..."} of the KafkaSink; or leave columns out of the value'
+                f"({found.max_bytes})",
+                'Raise max.message.bytes of the topic, and if it is lower, properties={"message.max.bytes": "..."} of '
+                "the KafkaSink; or leave columns out of the value",
             )
-            raise RowTooLargeError(msg)
 
     def _named(self, topic: str | None, where: object) -> str:
         """The topic that a row names."""
         sink = self._sink
         if not topic:
-            msg = f"{where}: the column {sink.topic_column} names no topic. Fill the column"
-            raise RowMisplacedError(msg)
+            raise RowMisplacedError(
+                f"{where}: the column {sink.topic_column} names no topic",
+                "Fill the column",
+            )
         if not is_topic_name(topic) or topic in (sink.progress_name, sink.dead_letter_topic):
             why = "reserved for the sink itself" if is_topic_name(topic) else "not a valid topic name"
-            msg = f"{where}: the column {sink.topic_column} names {topic[:100]!r}, which is {why}. Correct the row"
-            raise RowMisplacedError(msg)
+            raise RowMisplacedError(
+                f"{where}: the column {sink.topic_column} names {topic[:100]!r}, which is {why}",
+                "Correct the row",
+            )
         return topic
 
     def _topic(self, name: str) -> _Topic | None:
@@ -243,18 +247,18 @@ def _whole(chosen: Any, count: int, where: object) -> int:
     with contextlib.suppress(TypeError):
         if not isinstance(chosen, bool):
             return operator.index(chosen)
-    msg = (
+    raise RowMisplacedError(
         f"{where}: the partitioner returned {repr(chosen)[:100]} ({type(chosen).__name__}) instead of a topic "
-        f"partition's number. Let it return an int from 0 to {count - 1}"
+        "partition's number",
+        f"Let it return an int from 0 to {count - 1}",
     )
-    raise RowMisplacedError(msg)
 
 
-def topic_not_found(option: str, name: str) -> str:
-    """The message about a topic of the sink that does not exist."""
-    return (
-        f"the topic {name} does not exist, or this client may not describe it. Nothing was published. Create it, or "
-        f"correct {option} of the KafkaSink"
+def topic_not_found(option: str, name: str) -> TopicNotFoundError:
+    """Creates the error about a topic of the sink that does not exist."""
+    return TopicNotFoundError(
+        f"the topic {name} does not exist, or this client may not describe it",
+        f"Create it, or correct {option} of the KafkaSink",
     )
 
 

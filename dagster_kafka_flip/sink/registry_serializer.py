@@ -77,8 +77,7 @@ class RegistrySerializer(Serializer):
     @model_validator(mode="after")
     def _check_source_of_schema(self) -> Self:
         if self.use_latest and self.declared is not None:
-            msg = f"{type(self).__name__}: schema and use_latest both choose the schema; remove one"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{type(self).__name__}: schema and use_latest both choose the schema; remove one")
         return self
 
     @abstractmethod
@@ -128,11 +127,10 @@ class RegistrySerializer(Serializer):
             SchemaRegistryError: The registry could not be asked.
         """
         if isinstance(self.registry, str):
-            msg = (
+            raise ConfigurationError(
                 f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "
                 f"of it, write {type(self).__name__}(registry=SchemaRegistry(url=...))"
             )
-            raise ConfigurationError(msg)
         columns = fields_of(rows.schema, self.columns_of(rows.columns))
         subject = (self.subject or f"{TOPIC}-{rows.side}").replace(TOPIC, rows.topic)
         with self.registry.schemas() as schemas:

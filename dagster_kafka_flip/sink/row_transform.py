@@ -106,10 +106,7 @@ class RowTransform:
         kinds = _KINDS_OF_A_SNAPSHOT if segment.is_snapshot else _KINDS
 
         def wrong(name: str) -> str:
-            return (
-                f"<<the transform changed {name}, which identifies a row's change in {segment}. Nothing of it was "
-                f"published. Leave {CHANGE_TYPE} and {COMMIT_VERSION} unchanged>>"
-            )
+            return f"<<the transform changed {name}, which identifies a row's change in {segment}>>"
 
         return rows.withColumns(
             {
@@ -129,12 +126,12 @@ class RowTransform:
         result = transformed(nothing, self._function)
         lacking = [name for name in _UNCHANGED if name not in result.columns]
         if lacking:
-            msg = (
+            raise ConfigurationError(
                 f"the transform returns no column {' and no column '.join(lacking)}, so it is unknown what happened to "
-                f"a row. Nothing was published. Name {CHANGE_TYPE} and {COMMIT_VERSION} in select(), too, or use "
-                "withColumns() and drop(); they are not published"
+                "a row",
+                f"Name {CHANGE_TYPE} and {COMMIT_VERSION} in select(), too, or use withColumns() and drop(); they are "
+                "not published",
             )
-            raise ConfigurationError(msg)
         with self._all_fields_shown():
             plan = analyzed_plan(result)
             again = analyzed_plan(transformed(nothing, self._function))
@@ -142,38 +139,36 @@ class RowTransform:
         for step in steps:
             if step in _BY_ROW:
                 continue
-            msg = (
-                f"the transform has {_STEPS.get(step, f'a step {step}')}, so its rows depend on other rows: on "
-                "the versions that a run reads together, or on other data at that time. A run after a failure would "
-                "publish different rows. Nothing was published. Write the result to a table, and publish that table"
+            raise ConfigurationError(
+                f"the transform has {_STEPS.get(step, f'a step {step}')}, so its rows depend on other rows: on the "
+                "versions that a run reads together, or on other data at that time. A run after a failure would "
+                "publish different rows",
+                "Write the result to a table, and publish that table",
             )
-            raise ConfigurationError(msg)
         if call := _UNREPEATABLE.search(plan):
-            msg = (
+            raise ConfigurationError(
                 f"the transform calls {call[1]}(), whose value may differ in each run: a run after a failure would not "
-                "know which rows are already published. Nothing was published. Leave it out; the record's timestamp "
-                f"is the time of its publication, and {COMMIT_TIMESTAMP} that of the commit. Or write the result to a "
-                "table, and publish that table"
+                "know which rows are already published",
+                f"Leave it out; the record's timestamp is the time of its publication, and {COMMIT_TIMESTAMP} that of "
+                "the commit. Or write the result to a table, and publish that table",
             )
-            raise ConfigurationError(msg)
         one, other = (_PART.split(_NAMED.sub("", _NUMBERED.sub("", each))) for each in (plan, again))
         if one != other:
             differing = [pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]]
             shown = " and then ".join(each.strip()[:_MOST_SHOWN] for each in (differing or [("more", "less")])[0])
-            msg = (
+            raise ConfigurationError(
                 f"the transform gives another plan each time it is called: {shown}. A run after a failure would not "
-                "know which rows are already published. Nothing was published. Leave out values that change, such as "
-                f"lit(datetime.now()); {COMMIT_TIMESTAMP} is the time of the commit"
+                "know which rows are already published",
+                f"Leave out values that change, such as lit(datetime.now()); {COMMIT_TIMESTAMP} is the time of the "
+                "commit",
             )
-            raise ConfigurationError(msg)
         computed = [name for name in _UNCHANGED if result.schema[name].metadata.get(_SAME) != name]
         if computed and _PYTHON.isdisjoint(steps):
-            msg = (
-                f"the transform computes the column {computed[0]}, which says what happened to a row. Nothing was "
-                f"published. Leave {CHANGE_TYPE} and {COMMIT_VERSION} unchanged. To delete a key from the topic, "
-                "delete its row from the table, or filter it out"
+            raise ConfigurationError(
+                f"the transform computes the column {computed[0]}, which says what happened to a row",
+                f"Leave {CHANGE_TYPE} and {COMMIT_VERSION} unchanged. To delete a key from the topic, delete its row "
+                "from the table, or filter it out",
             )
-            raise ConfigurationError(msg)
 
     @contextlib.contextmanager
     def _all_fields_shown(self) -> Generator[None]:

@@ -96,8 +96,7 @@ def type_of(schema: StructType, name: str) -> DataType:
     for field in schema.fields:
         if field.name == name:
             return field.dataType
-    msg = f"the table has no column {name}; {near_names(name, schema.names)}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"the table has no column {name}; {near_names(name, schema.names)}")
 
 
 def check_key(schema: StructType, names: Sequence[str]) -> None:
@@ -111,11 +110,11 @@ def check_key(schema: StructType, names: Sequence[str]) -> None:
 
     for name in names:
         if has_map(type_of(schema, name)):
-            msg = (
+            raise ConfigurationError(
                 f"key: the column {name} is or has a map, whose entries have no order: equal maps would be different "
-                "keys. Name other columns"
+                "keys",
+                "Name other columns",
             )
-            raise ConfigurationError(msg)
 
 
 def fields_of(schema: StructType, names: Sequence[str]) -> StructType:

@@ -43,8 +43,7 @@ class JsonSerializer(Serializer):
     @classmethod
     def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
         if twice := sorted({name for name in columns if columns.count(name) > 1}):
-            msg = f"columns: duplicate column {twice[0]!r}"
-            raise ValueError(msg)
+            raise ValueError(f"columns: duplicate column {twice[0]!r}")
         return columns
 
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
@@ -94,11 +93,10 @@ class StringSerializer(_ColumnSerializer):
 
         kind = type_of(rows.schema, self.column)
         if not isinstance(kind, (StringType, IntegralType)):
-            msg = (
-                f"the column {self.column} is {kind.simpleString()}; StringSerializer takes a string or integer "
-                f'column. Use JsonSerializer(columns=["{self.column}"]), or RawSerializer for bytes'
+            raise ConfigurationError(
+                f"the column {self.column} is {kind.simpleString()}; StringSerializer takes a string or integer column",
+                f'Use JsonSerializer(columns=["{self.column}"]), or RawSerializer for bytes',
             )
-            raise ConfigurationError(msg)
         return Encoded(serialized(f.col(quoted(self.column)).cast("string").cast("binary")))
 
 
@@ -120,11 +118,10 @@ class RawSerializer(_ColumnSerializer):
 
         kind = type_of(rows.schema, self.column)
         if not isinstance(kind, BinaryType):
-            msg = (
-                f"the column {self.column} is {kind.simpleString()}; RawSerializer takes a binary column. Use "
-                "StringSerializer for a string, or JsonSerializer"
+            raise ConfigurationError(
+                f"the column {self.column} is {kind.simpleString()}; RawSerializer takes a binary column",
+                "Use StringSerializer for a string, or JsonSerializer",
             )
-            raise ConfigurationError(msg)
         return Encoded(serialized(f.col(quoted(self.column))))
 
 
@@ -160,18 +157,16 @@ def check_json(name: str, kind: DataType) -> None:
         check_json(f"{name}[]", kind.elementType)
     elif isinstance(kind, t.MapType):
         if not isinstance(kind.keyType, (t.StringType, t.IntegralType)):
-            msg = (
+            raise ConfigurationError(
                 f"the map {name} has keys of type {kind.keyType.simpleString()}, which have no exact form in JSON; "
                 "name the other columns in JsonSerializer(columns=...)"
             )
-            raise ConfigurationError(msg)
         check_json(f"{name}{{}}", kind.valueType)
     elif not isinstance(
         kind,
         (t.StringType, t.BinaryType, t.BooleanType, t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType),
     ):
-        msg = (
+        raise ConfigurationError(
             f"the column {name} is {kind.simpleString()}, which has no exact form in JSON; name the other columns in "
             "JsonSerializer(columns=...)"
         )
-        raise ConfigurationError(msg)

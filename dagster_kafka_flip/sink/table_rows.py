@@ -128,12 +128,11 @@ class SegmentRows:
         if segment.columns is not None:
             gone = [name for name in segment.columns if name not in self.columns]
             if gone:
-                msg = (
+                raise SinkProgressError(
                     f"the sink {sink.transactional_id_prefix} has published {segment} of {source} in part, with the "
-                    f"column {gone[0]}, which the table no longer has. Nothing was published. Add the column again, or "
-                    "publish under another transactional_id_prefix"
+                    f"column {gone[0]}, which the table no longer has",
+                    "Add the column again, or publish under another transactional_id_prefix",
                 )
-                raise SinkProgressError(msg)
             self.columns = segment.columns
             changes = self._as_before(changes)
         self.types = _types_text(changes.schema, self.columns)
@@ -166,11 +165,10 @@ class SegmentRows:
         if segment.is_snapshot:
             taken = [name for name in found.columns if name.lower() in FEED_COLUMNS]
             if taken:
-                msg = (
-                    f"the table {self._source} has a column {taken[0]}, a name that Delta's change data feed reserves. "
-                    "Nothing was published. Rename the column, or publish a copy of the table without it"
+                raise ConfigurationError(
+                    f"the table {self._source} has a column {taken[0]}, a name that Delta's change data feed reserves",
+                    "Rename the column, or publish a copy of the table without it",
                 )
-                raise ConfigurationError(msg)
             return found.select(
                 "*",
                 f.lit("insert").alias(CHANGE_TYPE),
@@ -192,12 +190,13 @@ class SegmentRows:
         changed = [row[0] for row in changes.where(kind != "insert").select(COMMIT_VERSION).distinct().collect()]
         if changed and not self._source.skip_change_commits:
             versions = f"version{'s' * (len(changed) > 1)} {first_few(sorted(changed))}"
-            msg = (
-                f"{versions} of the table {self._source} updated or deleted rows, but the sink publishes only "
-                'appended rows. Nothing of the versions was published. Set content="changes" of the DeltaSource to '
-                "publish updates and deletes, or skip_change_commits=True to leave out these commits"
+            raise NotAppendedError(
+                f"{versions} of the table {self._source} updated or deleted rows, but the sink publishes only appended "
+                "rows",
+                'Set content="changes" of the DeltaSource to publish updates and deletes, or skip_change_commits=True '
+                "to leave out these commits",
+                outcome="Nothing of the versions was published",
             )
-            raise NotAppendedError(msg)
         return changes.where(~f.col(COMMIT_VERSION).isin(changed)) if changed else changes
 
     def _serialized(self, changes: DataFrame) -> DataFrame:
@@ -270,8 +269,7 @@ class SegmentRows:
                 return f.lit(None).cast(cast)
             kind = type_of(schema, name)
             if not isinstance(kind, kinds):
-                msg = f"{option}: the column {name} is {kind.simpleString()}; {otherwise}"
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"{option}: the column {name} is {kind.simpleString()}; {otherwise}")
             return f.col(quoted(name))
 
         sink = self._sink
@@ -305,11 +303,10 @@ class SegmentRows:
             parts = [field.dataType for field in kind.elementType.fields]
             if len(parts) == 2 and isinstance(parts[0], t.StringType) and isinstance(parts[1], of_text):  # noqa: PLR2004
                 return f.col(quoted(name)).cast(empty)
-        msg = (
+        raise ConfigurationError(
             f"headers: the column {name} is {kind.simpleString()}; use array<struct<key:string,value:binary>>, as the "
             "source reads headers, or map<string,binary>"
         )
-        raise ConfigurationError(msg)
 
 
 def in_order(rows: DataFrame) -> DataFrame:

@@ -20,9 +20,10 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.sink.progress import Origin
 from dagster_kafka_flip.sink.row_transform import MARK
+from dagster_kafka_flip.sink.table_rows import CHANGE_TYPE, COMMIT_VERSION
 from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, details_of
 from dagster_kafka_flip.table.local_log import check_place, details_at
-from dagster_kafka_flip.table.spark_error import explained, is_from_spark, is_not_there, is_sparks_own
+from dagster_kafka_flip.table.spark_error import is_from_spark, is_not_there, is_sparks_own, told
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -108,11 +109,11 @@ class TableVersions:
             return Origin(self._first_at(start) - 1, snapshot=False)
         # The version after the newest is where the next commit will be.
         if start > self.newest + 1:
-            msg = (
+            raise VersionOutOfRangeError(
                 f"the start, version {start}, is beyond the table {self._source}, whose newest version is "
-                f"{self.newest}. Nothing was published. Correct start of the DeltaSource"
+                f"{self.newest}",
+                "Correct start of the DeltaSource",
             )
-            raise VersionOutOfRangeError(msg)
         return Origin(start - 1, snapshot=False)
 
     def between(self, first: int | datetime, last: int | datetime) -> tuple[int, int]:
@@ -127,19 +128,19 @@ class TableVersions:
             VersionsGoneError: The log does not go back to the time.
         """
         if isinstance(last, datetime) and last > datetime.now(timezone.utc):
-            msg = (
+            raise VersionOutOfRangeError(
                 f"again_to_time: {last.isoformat()} is in the future, so it is not known yet which versions of "
-                f"{self._source} are before it. Nothing was published. Set a time that has passed"
+                f"{self._source} are before it",
+                "Set a time that has passed",
             )
-            raise VersionOutOfRangeError(msg)
         begin = self._first_at(first) if isinstance(first, datetime) else first
         end = self._first_at(last) - 1 if isinstance(last, datetime) else last
         if begin > end:
-            msg = (
+            raise VersionOutOfRangeError(
                 f"no version of the table {self._source} is between {first} and {last}: the first one is {begin}, and "
-                f"the last one {end}. Nothing was published. Correct again_from_time or again_to_time"
+                f"the last one {end}",
+                "Correct again_from_time or again_to_time",
             )
-            raise VersionOutOfRangeError(msg)
         return begin, end
 
     def _first_at(self, time: datetime) -> int:
@@ -151,23 +152,22 @@ class TableVersions:
                 return found
             found = commit.version
         if found > 0:
-            msg = (
+            raise VersionsGoneError(
                 f"which version of the table {self._source} was the first at {time.isoformat()} is unknown: its log "
                 f"begins with version {found}, which was committed later (delta.logRetentionDuration). Earlier changes "
-                "would be lost. Nothing was published. Set a later time, or a version"
+                "would be lost",
+                "Set a later time, or a version",
             )
-            raise VersionsGoneError(msg)
         return found
 
     def last(self) -> int:
         """The last version to publish."""
         stop = self._source.stop
         if stop is not None and stop > self.newest:
-            msg = (
-                f"the stop, version {stop}, is beyond the table {self._source}, whose newest version is {self.newest}. "
-                "Nothing was published. Correct stop (of the run's config or the DeltaSource), or wait for the version"
+            raise VersionOutOfRangeError(
+                f"the stop, version {stop}, is beyond the table {self._source}, whose newest version is {self.newest}",
+                "Correct stop (of the run's config or the DeltaSource), or wait for the version",
             )
-            raise VersionOutOfRangeError(msg)
         return self.newest if stop is None else stop
 
     @property
@@ -180,18 +180,18 @@ class TableVersions:
     def check_feed(self) -> None:
         """Checks that the table records changes."""
         if self.lacks_feed is not None:
-            msg = (
-                f"the table {self._source} has no change data feed, which records the changes of a version. Nothing "
-                f"was published. Run {self.lacks_feed}: it applies to later versions. For earlier ones, {_ANEW}"
+            raise ChangeDataFeedError(
+                f"the table {self._source} has no change data feed, which records the changes of a version",
+                f"Run {self.lacks_feed}: it applies to later versions. For earlier ones, {_ANEW}",
             )
-            raise ChangeDataFeedError(msg)
 
     def no_feed_in(self, segment: Segment) -> ChangeDataFeedError:
         """Creates the error about changes that were not recorded, although the table records them now."""
         which = "it" if segment.first == segment.last else "some of them"
         return ChangeDataFeedError(
-            f"the table {self._source} had no change data feed in {segment}: what {which} changed is not recorded. "
-            f"Nothing of them was published. To go on, {_ANEW}"
+            f"the table {self._source} had no change data feed in {segment}: what {which} changed is not recorded",
+            f"To go on, {_ANEW}",
+            outcome="Nothing of them was published",
         )
 
     def check_there(self, first: int, last: int) -> None:
@@ -221,32 +221,35 @@ class TableVersions:
             )
         return IncompatibleVersionsError(
             f"{segment} of the table {self._source} can't be read together, because the schema changed: a column was "
-            "renamed or dropped, or has another type. Readers of committed records see nothing of the open "
-            f"transaction. {advice}"
+            "renamed or dropped, or has another type",
+            advice,
         )
 
-    def unreadable(self, segment: Segment, why: str) -> PublishFailedError:
+    def unreadable(self, segment: Segment, error: Exception) -> PublishFailedError:
         """Creates the error about versions that Spark could not read, or not transform."""
-        return PublishFailedError(
+        finding = (
             f"{segment} of the table {self._source} can't be published, because Spark failed to read the rows or to "
-            f"transform them: {why.rstrip('.; ')}. What is committed stays, and the next run continues from there"
+            "transform them"
         )
+        stays = "What is committed stays, and the next run continues from there"
+        return PublishFailedError(*told(finding, error), outcome=stays)
 
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
         """Creates the error about versions that can't be read any more."""
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         return VersionsGoneError(
             f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
-            f"changed would be lost. To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions"
+            "changed would be lost",
+            f"To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions",
         )
 
     def too_old(self, segment: Segment) -> VersionsGoneError:
         """Creates the error about versions that Delta does not read, because of their age."""
         return VersionsGoneError(
             f"{segment} of the table {self._source} can't be published: Delta reads no version that is older than "
-            f"{_KEPT} (by default 7 days); the newest is {self.newest}. What they changed would be lost. If VACUUM has "
-            f"not deleted their files, ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ('{_KEPT}' = "
-            f"'interval 30 days') makes them readable, and the next run publishes them. Else, {_ANEW}"
+            f"{_KEPT} (by default 7 days); the newest is {self.newest}. What they changed would be lost",
+            f"If VACUUM has not deleted their files, ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES "
+            f"('{_KEPT}' = 'interval 30 days') makes them readable, and the next run publishes them. Else, {_ANEW}",
         )
 
 
@@ -265,7 +268,8 @@ def _there(source: DeltaSource) -> Generator[None]:
 def not_there(source: DeltaSource) -> TableError:
     """Creates the error about a table that does not exist."""
     return TableError(
-        f"the Delta table {source} does not exist. Nothing was published. Correct the table, or create it first"
+        f"the Delta table {source} does not exist",
+        "Correct the table, or create it first",
     )
 
 
@@ -305,7 +309,7 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
     except Exception as error:
         # Spark may say of it that a user raised it in SQL.
         if marked := MARK.search(error_text(error)):
-            raise ConfigurationError(marked[1]) from error
+            raise ConfigurationError(marked[1], f"Leave {CHANGE_TYPE} and {COMMIT_VERSION} unchanged") from error
         if not is_from_spark(error):
             raise
         raise _translated(error, versions, segment) from error
@@ -321,4 +325,4 @@ def _translated(error: Exception, versions: TableVersions, segment: Segment) -> 
         return versions.gone(segment.first, segment.last, "files of them are gone (VACUUM, or log retention)")
     if _INCOMPATIBLE.search(text):
         return versions.incompatible(segment)
-    return versions.unreadable(segment, explained(error))
+    return versions.unreadable(segment, error)

@@ -71,12 +71,12 @@ def _check_are_records(offsets: Position, times: Times) -> None:
     records = times.with_record(offsets)
     for tp, offset in sorted(offsets.items()):
         if tp not in records:
-            msg = (
+            raise EventTimeUnknownError(
                 f"{tp}: the lookup by timestamp returned offset {offset}, which holds a transaction marker (dated by "
                 "the broker's clock) or a record of an aborted transaction. The topic's event time is unknown, so "
-                "nothing was read. Remove its max_drift to read it"
+                "nothing was read",
+                "Remove its max_drift to read it",
             )
-            raise EventTimeUnknownError(msg)
 
 
 def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> dict[TopicPartition, TimestampedOffset]:

@@ -48,12 +48,16 @@ class SplitEnumeratorContext:
         record_bytes: Average size in bytes of the stream's records so far (key and value); None if unknown.
         tolerated: Errors that the enumerator does not raise: it continues and adds an incident to the plan.
         log: The run's log; None for the modules' own.
+        table: The table, for commands in errors.
+        stream: The stream, for the same.
     """
 
     current_parallelism: int = 1
     record_bytes: float | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     log: Log | None = None
+    table: str = "<table>"
+    stream: str = "<stream>"
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
         """Assigns a batch to tasks."""
@@ -136,8 +140,7 @@ class SplitEnumerator(ABC):
             splits: Splits assigned since the last `start`; the last assigned ones of each topic partition.
         """
         if self._planned is None or self._state is None:
-            msg = "splits can't be returned to an enumerator that was never started"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("splits can't be returned to an enumerator that was never started")
         position = dict(self._state.position)
         for split in sorted(splits, reverse=True):
             if position.get(split.topic_partition) != split.stopping_offset:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     CutOff = Mapping[TopicPartition, int | None]
 
-_BOTH = "The table has records that the log no longer has, and {} those that have their offsets now."
+_BOTH = "The table has records that the log no longer has, and {} those that have their offsets now"
 
 
 class BrokenLogs(NamedTuple):
@@ -73,7 +73,7 @@ def _overtaken(affected: Sequence[TopicPartition], position: Position, beginning
     finding = (
         f"{tp}: retention has overtaken the position. The next offset to read is {position[tp]}, but the log begins "
         f"at {restart[tp]}: up to {restart[tp] - position[tp]} unread records are "
-        f"gone{others_affected(affected, records=gone)}."
+        f"gone{others_affected(affected, records=gone)}"
     )
     continuation = "The run continued at the beginning of the log."
     return BrokenLogs(RetentionOvertookPositionError, finding, restart, restart, continuation, gone)
@@ -85,7 +85,7 @@ def _short(
     tp, beginning = affected[0], log.beginning_offsets(affected)
     at = cut_off.get(tp) if tp.topic in same_topics else None
     restart = {each: max(cut_off.get(each) or 0, beginning[each]) for each in affected}
-    why = "truncated, or the topic is a different one." if at is None else f"truncated at offset {at}. "
+    why = "truncated, or the topic is a different one" if at is None else f"truncated at offset {at}. "
     # A truncated topic with the same id: its records were written. A different topic: none were.
     same = [each for each in affected if each.topic in same_topics]
     return BrokenLogs(
@@ -125,32 +125,28 @@ def goes_on(
     """Returns where a run goes on that tolerates all of them; raises one error about those that it does not."""
     refused = [each for each in broken if each.error not in tolerated]
     if refused:
-        msg = (
-            f"{findings(refused)} Nothing was written. To continue with what the logs have now, run once with start "
-            f"set to {OffsetsInitializer.specific_offsets(restart(refused))}"
+        advice = (
+            "To continue with what the logs have now, run once with start set to "
+            f"{OffsetsInitializer.specific_offsets(restart(refused))}"
         )
+        finding = ". ".join(each.finding for each in refused)
         if all(each.error is RetentionOvertookPositionError for each in refused):
-            raise _retention_error(msg, restart(refused))
+            raise _retention_error(finding, advice, restart(refused))
         if not all(each.is_clear for each in refused):
-            msg += (
+            advice += (
                 ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
                 "truncated, and reads again what the table has of that log"
             )
-        msg += (
+        advice += (
             ". If the last run was killed, failed, or could not check the logs, first check whether the stream's last "
             "commit already holds what this reads: if it does, RESTORE the table to the version before it instead, and "
             "run again"
         )
-        raise EndBeforePositionError(msg)
+        raise EndBeforePositionError(finding, advice)
     incidents = [
-        Incident(each.error.__name__, f"{each.finding} {each.continuation}", each.lost_offsets) for each in broken
+        Incident(each.error.__name__, f"{each.finding}. {each.continuation}", each.lost_offsets) for each in broken
     ]
     return {tp: at for each in broken for tp, at in each.goes_on.items()}, incidents
-
-
-def findings(broken: Iterable[BrokenLogs]) -> str:
-    """What happened to all of them."""
-    return " ".join(each.finding for each in broken)
 
 
 def restart(broken: Iterable[BrokenLogs]) -> dict[TopicPartition, int]:
@@ -166,18 +162,18 @@ def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: L
     starts = {split.topic_partition: split.starting_offset for split in splits}
     stops = {split.topic_partition: split.stopping_offset for split in splits}
     beginning, ends = log.beginning_offsets(starts), log.high_watermarks
-    then = " Nothing of the batch was written. The stream's next run plans anew from its position"
+    then = "The stream's next run plans anew from its position"
     if overtaken := [tp for tp, at in sorted(starts.items()) if at < beginning[tp]]:
         found = _overtaken(overtaken, starts, beginning)
-        raise _retention_error(found.finding + then, found.restart)
+        raise _retention_error(found.finding, then, found.restart)
     if gone := [tp for tp, stop in sorted(stops.items()) if stop > ends[tp] or tp in cut_off]:
         tp, at = gone[0], cut_off.get(gone[0])
         cut = "" if tp not in cut_off else "was truncated and " if at is None else f"was truncated at offset {at} and "
-        msg = (
+        raise EndBeforePositionError(
             f"{tp}: records up to offset {stops[tp]} were planned, but the log {cut}ends at offset {ends[tp]}"
-            f"{others_affected(gone)}.{then}"
+            f"{others_affected(gone)}",
+            then,
         )
-        raise EndBeforePositionError(msg)
 
 
 def check_not_cut(source: ReadSettings, cluster: Cluster, plan: EnumeratorState, stops: Position) -> None:
@@ -190,15 +186,15 @@ def check_not_cut(source: ReadSettings, cluster: Cluster, plan: EnumeratorState,
     if led and (cut_off := Log(source, cluster, led).cut_offsets(led, epochs)):
         tp, at = min(cut_off.items())
         where = "" if at is None else f" at offset {at}"
-        msg = (
+        raise EndBeforePositionError(
             f"{tp}: the log was truncated{where}, as after an unclean leader election, and was read up to offset "
-            f"{stops[tp]}{others_affected(cut_off)}."
+            f"{stops[tp]}{others_affected(cut_off)}"
         )
-        raise EndBeforePositionError(msg)
 
 
-def _retention_error(message: str, begins: Position) -> RetentionOvertookPositionError:
-    return RetentionOvertookPositionError(message, {(tp.topic, tp.partition): at for tp, at in begins.items()})
+def _retention_error(finding: str, advice: str, begins: Position) -> RetentionOvertookPositionError:
+    starts = {(tp.topic, tp.partition): at for tp, at in begins.items()}
+    return RetentionOvertookPositionError(finding, advice, log_start_offsets=starts)
 
 
 def others_affected(affected: Collection[object], what: str = "topic partition", records: int | None = None) -> str:

@@ -103,25 +103,25 @@ class BrokerErrors:
         where = f"Kafka at {self._connection.bootstrap_servers}"
         if _is_another_protocol("", text):
             return ClusterUnreachableError(
-                f"{where}: {who_answers(text)}. Nothing was written. Check the port in bootstrap_servers and any "
-                "proxy in front of the broker, then run again"
+                f"{where}: {who_answers(text)}",
+                "Check the port in bootstrap_servers and any proxy in front of the broker, then run again",
             )
         if not refused:
             return ClusterUnreachableError(
-                f"{where}: the host name can't be resolved: {_reason(text)}. Nothing was written. Check "
-                "bootstrap_servers and DNS, then run again"
+                f"{where}: the host name can't be resolved: {_reason(text)}",
+                "Check bootstrap_servers and DNS, then run again",
             )
         if "SSL" not in text:
             user, protocol = self._connection.sasl_username, self._connection.security_protocol
             if _reason(text).endswith("supported mechanisms:"):
                 plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
                 return ClusterAccessError(
-                    f"{where}: this listener does not use SASL, but security_protocol is {protocol}. Nothing was "
-                    f"written. Set security_protocol to {plain}, or use the port of a SASL listener"
+                    f"{where}: this listener does not use SASL, but security_protocol is {protocol}",
+                    f"Set security_protocol to {plain}, or use the port of a SASL listener",
                 )
             return ClusterAccessError(
-                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(text)}. Nothing "
-                "was written. Correct sasl_mechanism, sasl_username or sasl_password, then run again"
+                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(text)}",
+                "Correct sasl_mechanism, sasl_username or sasl_password, then run again",
             )
         connection = self._connection
         if "alert" in text and connection.ssl_certificate_location is None:
@@ -133,15 +133,16 @@ class BrokerErrors:
                 f"certificate is valid today, names this address, and is signed by a CA in {authority}; then run again"
             )
         return ClusterAccessError(
-            f"{where}: the TLS connection to {_address(text)} failed: {_reason(text)}. Nothing was written. {advice}"
+            f"{where}: the TLS connection to {_address(text)} failed: {_reason(text)}",
+            advice,
         )
 
     def _closes_connections(self) -> KafkaFlipError:
         servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
         return ClusterUnreachableError(
-            f"Kafka at {servers} closes every connection without an answer. Nothing was written. Check whether the "
-            f"listener uses TLS or expects another security_protocol than {protocol}, or a proxy is in front of a "
-            "broker that is down, then run again"
+            f"Kafka at {servers} closes every connection without an answer",
+            f"Check whether the listener uses TLS or expects another security_protocol than {protocol}, or a proxy is "
+            "in front of a broker that is down, then run again",
         )
 
 
@@ -239,14 +240,12 @@ class Asked(NamedTuple):
         operation: The ACL operation.
         topic: The topic of the request, if any.
         group: The consumer group of the request, if any.
-        is_after_commit: Whether a batch may already be committed.
     """
 
     what: str
     operation: str = "DESCRIBE"
     topic: str | None = None
     group: str | None = None
-    is_after_commit: bool = False
 
     def right(self, kind: str) -> str:
         """The missing ACL for a resource type, for messages."""
@@ -270,11 +269,10 @@ class RequestFailures:
         """Creates the error about a request that failed: a TransientError if a retry may succeed."""
         what = asked.what
         if error.name() == "UNKNOWN_TOPIC_OR_PART":
-            msg = (
-                f"{what} does not exist on {self._connection.bootstrap_servers}, or this client may not describe it; "
-                "check the name, create it, or remove it from the source"
+            return TopicNotFoundError(
+                f"{what} does not exist on {self._connection.bootstrap_servers}, or this client may not describe it",
+                "Check the name, create it, or remove it from the source",
             )
-            return TopicNotFoundError(msg)
         if error.name() in _UNREACHABLE:
             return self.unreachable(what, error.str())
         if error.name() in REFUSED_RIGHTS:
@@ -282,14 +280,11 @@ class RequestFailures:
         if error.name() in _UNANSWERED:
             return self.unanswered(what, error.str())
         reason = f"{what}: {error.name()}: {error.str()}"
-        msg = f"Kafka at {self._connection.bootstrap_servers} failed to return {reason}"
+        failed, advice = f"Kafka at {self._connection.bootstrap_servers} failed to return {reason}", ""
         if error.name() == "LEADER_NOT_AVAILABLE":
-            nothing = "" if asked.is_after_commit else "Nothing was written. "
-            msg += (
-                f". No broker leads the topic partition. {nothing}Start the brokers that have its replicas, or wait "
-                "until one of them is elected, then run again"
-            )
-        refused = ClusterRequestError(msg)
+            failed += ". No broker leads the topic partition"
+            advice = "Start the brokers that have its replicas, or wait until one of them is elected, then run again"
+        refused = ClusterRequestError(failed, advice)
         return TransientError(refused, reason) if error.name() in _TRANSIENT else refused
 
     def unanswered(self, what: str, reason: str) -> TransientError:
@@ -300,25 +295,25 @@ class RequestFailures:
         kind = REFUSED_RIGHTS[name]
         # Without DESCRIBE, Kafka does not reveal whether the topic exists.
         or_else = ", or correct the topic's name" if kind == "topic" and asked.operation == "DESCRIBE" else ""
-        nothing = "" if asked.is_after_commit else "Nothing was written. "
         return ClusterAccessError(
-            f"Kafka at {self._connection.bootstrap_servers} refuses {self._connection.user} {asked.what}: "
-            f"{name}. {nothing}Grant {asked.right(kind)}{or_else}, then run again"
+            f"Kafka at {self._connection.bootstrap_servers} refuses {self._connection.user} {asked.what}: {name}",
+            f"Grant {asked.right(kind)}{or_else}, then run again",
         )
 
     def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
         """Creates the error about an answer that did not come."""
         why = self._broker_errors.reason(reason)
-        advice = "check the address, the network and the credentials"
+        advice = "Check the address, the network and the credentials"
         if "Connection refused" in why:
-            advice = "no process listens on this port: start the broker, or correct bootstrap_servers"
+            advice = "No process listens on this port: start the broker, or correct bootstrap_servers"
         elif why == UNANSWERED:
-            advice = "check whether the broker, or a proxy in front of it, hangs or has too much to do"
+            advice = "Check whether the broker, or a proxy in front of it, hangs or has too much to do"
         elif self.has_answered:
-            advice = "a broker has answered before: start those that are down, or check whether all can be reached"
+            advice = "A broker has answered before: start those that are down, or check whether all can be reached"
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not return {what} within "
-            f"{self._connection.request_timeout:g} s: {why}; {advice}"
+            f"{self._connection.request_timeout:g} s: {why}",
+            advice,
         )
 
     def too_slow(
@@ -330,6 +325,6 @@ class RequestFailures:
         others = "" if len(unanswered) == 1 else f" (and {counted(len(unanswered) - 1, 'more topic partition')})"
         return ClusterUnreachableError(
             f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset "
-            f"{position[tp]}{others} within {self._connection.request_timeout:g} s: {why}. Nothing "
-            "was written. Check the network and the brokers, or raise request_timeout, then run again"
+            f"{position[tp]}{others} within {self._connection.request_timeout:g} s: {why}",
+            "Check the network and the brokers, or raise request_timeout, then run again",
         )

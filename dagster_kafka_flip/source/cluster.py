@@ -247,12 +247,11 @@ class KafkaCluster(ClusterClient):
         times = {tp: max(0, found.timestamp_ms + 1) for tp, found in self._highest(partitions).items()}
         later = self.records_at([times], READ_UNCOMMITTED)[0]
         if any(found.offset < ends[tp] for tp, found in later.items()):
-            msg = (
+            raise ClusterRequestError(
                 f"Kafka at {self._connection.bootstrap_servers} can't look up a log's highest timestamp: it is older "
-                "than Kafka 3.0. Nothing was read. Upgrade the brokers; until then remove the source's max_drift, and "
-                "leave spread at 'backlog'"
+                "than Kafka 3.0",
+                "Upgrade the brokers; until then remove the source's max_drift, and leave spread at 'backlog'",
             )
-            raise ClusterRequestError(msg)
 
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str
@@ -320,12 +319,11 @@ class KafkaCluster(ClusterClient):
             try:
                 yield from read_messages(config, ranges, self.request_timeout)
             except LogEndedError as error:
-                msg = (
+                raise EndBeforePositionError(
                     f"{error.topic_partition}: the log ends at offset {error.end}, but records up to offset "
-                    f"{error.stop} were planned: the log was truncated meanwhile, or the topic is a different one. "
-                    "Nothing of the batch was written. Run again"
-                )
-                raise EndBeforePositionError(msg) from None
+                    f"{error.stop} were planned: the log was truncated meanwhile, or the topic is a different one",
+                    "Run again",
+                ) from None
 
     @contextlib.contextmanager
     def _reading(
@@ -389,16 +387,15 @@ class KafkaCluster(ClusterClient):
     @until_answered
     def commit_offsets(self, position: Position, group_id: str) -> None:
         """Commits a consumer group's offsets, unless the group has active members."""
-        asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
+        asked = Asked(f"the consumer group {group_id}", "READ", group=group_id)
         description = self._result(
             self._client.describe_consumer_groups([group_id], request_timeout=self._attempt_seconds)[group_id], asked
         )
         if description.members:
-            msg = (
+            raise GroupCommitError(
                 f"the consumer group {group_id} has {len(description.members)} active members, so its offsets were "
                 "not committed; give the source its own group id"
             )
-            raise GroupCommitError(msg)
         offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in position.items()]
         request = confluent_kafka.ConsumerGroupTopicPartitions(group_id, offsets)
         future = self._client.alter_consumer_group_offsets([request], request_timeout=self._attempt_seconds)[group_id]

@@ -94,8 +94,7 @@ class KafkaConnection(Settings):
         for address in addresses:
             found = _ADDRESS.fullmatch(address)
             if found is None or int(found["port"]) not in _PORTS:
-                msg = f"invalid bootstrap server {address!r}: expected comma-separated host:port pairs"
-                raise ValueError(msg)
+                raise ValueError(f"invalid bootstrap server {address!r}: expected comma-separated host:port pairs")
         return ",".join(addresses)
 
     @field_validator(*CLIENT_OF_FIELD)
@@ -114,16 +113,14 @@ class KafkaConnection(Settings):
         del context
         self._check_sasl()
         if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
-            msg = "a client certificate needs both ssl_certificate_location and ssl_key_location"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("a client certificate needs both ssl_certificate_location and ssl_key_location")
         for field, prefixes in _COVERED_BY_FIELDS.items():
             contradicting = [name for name in self._property_names() if name.startswith(prefixes)]
             if contradicting and getattr(self, field) is not None:
-                msg = (
+                raise ConfigurationError(
                     f"the property {contradicting[0]} contradicts {field}, which applies to both clients: remove one "
                     "of the two"
                 )
-                raise ConfigurationError(msg)
 
     def _property_names(self) -> list[str]:
         return [*self.properties, *self.librdkafka_properties, *self.java_properties]
@@ -140,27 +137,24 @@ class KafkaConnection(Settings):
                 msg = f"{self.security_protocol} needs sasl_mechanism, sasl_username and sasl_password"
                 raise ConfigurationError(msg)
         elif credentials != (None, None):
-            msg = (
+            raise ConfigurationError(
                 f"sasl_username and sasl_password are for PLAIN and SCRAM, not for {self.sasl_mechanism}: remove "
                 "them, and configure each client's login in java_properties and librdkafka_properties"
             )
-            raise ConfigurationError(msg)
 
     def _check_sasl_is_unused(self) -> None:
         remedy = "set it to SASL_SSL (or SASL_PLAINTEXT)"
         if any(value is not None for value in (self.sasl_mechanism, self.sasl_username, self.sasl_password)):
-            msg = (
+            raise ConfigurationError(
                 f"SASL credentials are given, but security_protocol {self.security_protocol} does not use them: "
                 f"{remedy}"
             )
-            raise ConfigurationError(msg)
         for name in self._property_names():
             if name.startswith("sasl."):
-                msg = (
+                raise ConfigurationError(
                     f"the property {name} is given, but security_protocol {self.security_protocol} does not use it: "
                     f"{remedy}"
                 )
-                raise ConfigurationError(msg)
 
     @property
     def user(self) -> str:

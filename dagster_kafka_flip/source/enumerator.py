@@ -26,7 +26,6 @@ from dagster_kafka_flip.source.broken_logs import (
     broken_logs,
     check_not_cut,
     check_planned,
-    findings,
     goes_on,
     others_affected,
     restart,
@@ -135,7 +134,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
             known = {tp: at for tp, at in state.position.items() if tp in log}
             broken = broken_logs(known, cut_off, same_topics, log)
             begins = log.beginning_offsets([min(topics[topic].partitions) for topic in recreated])
-            raise recreated_error(recreated, findings(broken), begins | restart(broken))
+            named = self._context.table, self._context.stream
+            raise recreated_error(recreated, [each.finding for each in broken], begins | restart(broken), *named)
         starts, moved = self._starts(change, state, same_topics, log, cut_off, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
         if overrides and self._source.stopping_offsets.kind is not OffsetsKind.LATEST:
@@ -316,11 +316,10 @@ class KafkaSourceEnumerator(SplitEnumerator):
         for tp, start in starts.items():
             # A lookup may return a record that arrived after the end offset was read: the next run starts there.
             if start < beginning[tp] or (start > end[tp] and initializer.kind is not OffsetsKind.TIMESTAMP):
-                msg = (
+                raise OffsetOutOfRangeError(
                     f"{tp}: the start offset {start} ({initializer}) is outside the log, which holds offsets "
                     f"{beginning[tp]} to {end[tp]}; choose an offset in that range, or earliest or latest"
                 )
-                raise OffsetOutOfRangeError(msg)
         return starts
 
     def _stops(
@@ -358,13 +357,12 @@ def _check_reaches(position: Position, stops: Position) -> None:
     before = sorted(tp for tp, offset in position.items() if tp in stops and stops[tp] < offset)
     if before:
         tp = before[0]
-        msg = (
+        raise ConfigurationError(
             f"{tp}: start overrides the position, and the run would stop at offset {stops[tp]}, before the position "
-            f"{position[tp]}{others_affected(before)}: the next run would continue from there and duplicate "
-            "the records in between. Nothing was read. Remove stop; or, to replace a time range of the table, set "
-            "mode: replace"
+            f"{position[tp]}{others_affected(before)}: the next run would continue from there and duplicate the "
+            "records in between",
+            "Remove stop; or, to replace a time range of the table, set mode: replace",
         )
-        raise ConfigurationError(msg)
 
 
 def _check_named_partitions(initializer: OffsetsInitializer, log: Log) -> None:

@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
-from dagster_kafka_flip.source.incident import found, incident_of
+from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.log import Cluster
-    from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription, TopicDirectory, TopicMetadata
 
@@ -34,7 +33,7 @@ def found_topics(
         if not any(topic.partitions for topic in there.values()):
             raise
         missing = TopicNotFoundError(
-            f"{', '.join(subscription.missing(there))}: topic does not exist, or this client may not describe it."
+            f"{', '.join(subscription.missing(there))}: topic does not exist, or this client may not describe it"
         )
         return there, [
             incident_of(missing, "The run continued with the other topics and kept the position of this one.")
@@ -49,12 +48,11 @@ def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
 def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
     """Rejects a state of another cluster."""
     if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
-        msg = (
+        raise ClusterChangedError(
             f"the position belongs to the Kafka cluster {state.cluster_id}, but the bootstrap servers now lead to "
-            f"{cluster_id}, whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or set "
-            "a new stream id to read the new cluster from the beginning"
+            f"{cluster_id}, whose offsets are unrelated",
+            "Correct bootstrap_servers, or set a new stream id to read the new cluster from the beginning",
         )
-        raise ClusterChangedError(msg)
 
 
 def recreated_topics(
@@ -91,30 +89,32 @@ def recreated_topics(
 
 
 def _recreated(topic: str, what: str) -> TopicRecreatedError:
-    finding = (
-        f"the topic {topic} was deleted and recreated: {what}. Offsets of the old topic are meaningless in the new one."
+    return TopicRecreatedError(
+        f"the topic {topic} was deleted and recreated: {what}. Offsets of the old topic are meaningless in the new one",
+        topics=(topic,),
     )
-    return recreated_error({topic: TopicRecreatedError(finding)})
 
 
 def recreated_error(
-    errors: Mapping[str, TopicRecreatedError], others: str = "", start: Position | None = None
+    errors: Mapping[str, TopicRecreatedError], others: Collection[str], start: Position, table: str, stream: str
 ) -> TopicRecreatedError:
     """Returns one error about all recreated topics, with one command that leaves all behind.
 
     Args:
         errors: The error of each topic.
-        others: What happened to logs of other topics, as sentences.
-        start: Where to begin in all of them; what is not named begins at its log's beginning. Default: offset 0.
+        others: What happened to logs of other topics.
+        start: Where to begin in all of them; what is not named begins at its log's beginning.
+        table: The stream's table, for the command.
+        stream: The stream's id.
     """
-    to = OffsetsInitializer.specific_offsets(start or {TopicPartition(topic, 0): 0 for topic in errors})
+    to = str(OffsetsInitializer.specific_offsets(start))
     which = "the new topic" if len(errors) == 1 else "the new topics"
     return TopicRecreatedError(
-        f"{' '.join(filter(None, (*map(found, errors.values()), others)))} Nothing was read. To read {which} from the "
-        f"beginning and continue the others: {set_position(to=str(to))}. If the last run was killed, failed, or "
-        "could not check the logs, first check whether the stream's last commit already holds what this reads: if it "
-        "does, RESTORE the table to the version before it, and run again",
-        tuple(errors),
+        ". ".join((*(error.finding for error in errors.values()), *others)),
+        f"To read {which} from the beginning and continue the others: {set_position(table, stream, to=to)}. If the "
+        "last run was killed, failed, or could not check the logs, first check whether the stream's last commit "
+        "already holds what this reads: if it does, RESTORE the table to the version before it, and run again",
+        topics=tuple(errors),
     )
 
 
@@ -122,7 +122,11 @@ def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) ->
     """Rejects a state of earlier topics with the same names."""
     errors = recreated_topics(state, topics)
     if errors:
-        raise recreated_error(errors)
+        raise TopicRecreatedError(
+            ". ".join(error.finding for error in errors.values()),
+            "The stream's next run says how it can go on",
+            topics=tuple(errors),
+        )
 
 
 def check_same_logs(

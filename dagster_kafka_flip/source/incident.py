@@ -18,10 +18,6 @@ def total(numbers: Iterable[int | None]) -> int | None:
     return sum(counted) if len(counted) == len(known) else None
 
 
-# The sentence from here on says what the run would not do and what to do instead.
-_ADVICE = " Nothing "
-
-
 @dataclass(frozen=True)
 class Incident:
     """A tolerated error.
@@ -41,11 +37,6 @@ class Incident:
         return {"error": self.error, "message": self.message, "lost_offsets": self.lost_offsets}
 
 
-def found(error: KafkaFlipError) -> str:
-    """The part of an error message that describes the finding, without consequences and advice."""
-    return str(error).partition(_ADVICE)[0]
-
-
 def incident_of(error: KafkaFlipError, continuation: str, *, lost_offsets: int | None = 0) -> Incident:
     """Creates an incident from an error.
 
@@ -54,8 +45,7 @@ def incident_of(error: KafkaFlipError, continuation: str, *, lost_offsets: int |
         continuation: How the run continues, as a sentence.
         lost_offsets: Maximum number of records lost; None if unknown.
     """
-    message = f"{found(error)} {continuation}"
-    return Incident(type(error).__name__, message, lost_offsets)
+    return Incident(type(error).__name__, f"{error.finding}. {continuation}", lost_offsets)
 
 
 def tolerate(

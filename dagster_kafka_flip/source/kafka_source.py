@@ -123,8 +123,7 @@ class KafkaSource(Settings):
         if topics is None:
             return None
         if not topics:
-            msg = "a source needs at least one topic"
-            raise ValueError(msg)
+            raise ValueError("a source needs at least one topic")
         for topic in topics:
             check_topic_name(topic)
         return tuple(sorted(set(topics)))
@@ -134,8 +133,7 @@ class KafkaSource(Settings):
     def _check_cluster(cls, cluster: str | None) -> str | None:
         # The name is part of the topics' asset keys.
         if cluster is not None and not _PLAIN_NAME.fullmatch(cluster):
-            msg = f"invalid cluster name {cluster!r}: use letters, digits, '.', '_' and '-'"
-            raise ValueError(msg)
+            raise ValueError(f"invalid cluster name {cluster!r}: use letters, digits, '.', '_' and '-'")
         return cluster
 
     @field_validator("topic_pattern")
@@ -151,24 +149,21 @@ class KafkaSource(Settings):
         if partitions is None:
             return None
         if not partitions:
-            msg = "a source needs at least one topic partition"
-            raise ValueError(msg)
+            raise ValueError("a source needs at least one topic partition")
         for topic_partition in partitions:
             check_topic_name(topic_partition.topic)
             if topic_partition.partition < 0:
-                msg = (
+                raise ValueError(
                     f"{topic_partition.topic}: invalid partition {topic_partition.partition}; partition numbers "
                     "start at 0"
                 )
-                raise ValueError(msg)
         return tuple(sorted(set(partitions)))
 
     @field_validator("max_drift")
     @classmethod
     def _check_max_drift(cls, max_drift: timedelta | None) -> timedelta | None:
         if max_drift is not None and max_drift < timedelta(milliseconds=1):
-            msg = f"the maximum drift is {max_drift}; the minimum is 1 millisecond"
-            raise ValueError(msg)
+            raise ValueError(f"the maximum drift is {max_drift}; the minimum is 1 millisecond")
         return max_drift
 
     @field_validator(*CLIENT_OF_FIELD)
@@ -181,24 +176,21 @@ class KafkaSource(Settings):
     def _check_combination(self) -> KafkaSource:
         given = [name for name in ("topics", "topic_pattern", "partitions") if getattr(self, name) is not None]
         if len(given) != 1:
-            msg = "exactly one of topics, a topic pattern or a set of partitions is needed; " + (
-                f"given: {' and '.join(given)}" if given else "given: none; set topics"
+            raise ValueError(
+                "exactly one of topics, a topic pattern or a set of partitions is needed; "
+                + (f"given: {' and '.join(given)}" if given else "given: none; set topics")
             )
-            raise ValueError(msg)
         if self.stopping_offsets.kind is OffsetsKind.EARLIEST:
             msg = "earliest is not a valid stop: nothing would ever be read. Use latest, or leave the stop out"
             raise ValueError(msg)
         if self.group_id is None and (self.starting_offsets.needs_group or self.stopping_offsets.needs_group):
-            msg = "committed offsets need a group id: set the source's group_id"
-            raise ValueError(msg)
+            raise ValueError("committed offsets need a group id: set the source's group_id")
         if self.commit_offsets and self.group_id is None:
-            msg = "committing offsets needs a group id: set the source's group_id"
-            raise ValueError(msg)
+            raise ValueError("committing offsets needs a group id: set the source's group_id")
         for initializer in (self.starting_offsets, self.stopping_offsets):
             for topic_partition in initializer.offsets or {}:
                 if not self.subscription.may_read(topic_partition):
-                    msg = f"the offsets name {topic_partition}, but the source reads {self.subscription}"
-                    raise ValueError(msg)
+                    raise ValueError(f"the offsets name {topic_partition}, but the source reads {self.subscription}")
         check_order(self.starting_offsets, self.stopping_offsets)
         return self
 
@@ -274,12 +266,11 @@ class KafkaSource(Settings):
             ConfigurationError: There is no connection, or there are two different ones.
         """
         if connection is not None and self.connection is not None and self.connection != connection:
-            msg = (
+            raise ConfigurationError(
                 f"two different Kafka connections: the source has {self.connection.bootstrap_servers}, the run has "
-                f"{connection.bootstrap_servers}. Remove set_bootstrap_servers if the run provides "
-                "the connection"
+                f"{connection.bootstrap_servers}",
+                "Remove set_bootstrap_servers if the run provides the connection",
             )
-            raise ConfigurationError(msg)
         source = self if connection is None else self.model_copy(update={"connection": connection})
         source.required_connection()
         return source

@@ -67,10 +67,5 @@ def set_position(
     return f"dagster-kafka-flip position set {_written(words)}"
 
 
-def filled_in(text: str, table: str, stream: str) -> str:
-    """Returns a message with the table and the stream in place of their placeholders."""
-    return text.replace("<table>", shlex.quote(table)).replace("<stream>", shlex.quote(stream))
-
-
 def _written(words: Iterable[str]) -> str:
     return " ".join(word if word.startswith("<") else shlex.quote(word) for word in words)

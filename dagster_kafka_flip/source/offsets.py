@@ -113,11 +113,10 @@ class OffsetsInitializer(Settings):
         """
         milliseconds = epoch_milliseconds(timestamp)
         if isinstance(timestamp, int) and milliseconds in _LIKELY_SECONDS:
-            msg = (
+            raise ConfigurationError(
                 f"timestamp {timestamp} looks like seconds since the epoch, but milliseconds are expected: write "
                 f"{timestamp * 1000} for that moment, or an ISO 8601 string"
             )
-            raise ConfigurationError(msg)
         return cls(kind=OffsetsKind.TIMESTAMP, timestamp_ms=milliseconds)
 
     @classmethod
@@ -150,16 +149,13 @@ class OffsetsInitializer(Settings):
         """
         expect("offsets", offsets, Mapping, '{TopicPartition("orders", 0): 17}')
         if not offsets:
-            msg = "specific offsets need at least one topic partition"
-            raise ConfigurationError(msg)
+            raise ConfigurationError("specific offsets need at least one topic partition")
         named = {_topic_partition(key): offset for key, offset in offsets.items()}
         for topic_partition, offset in named.items():
             if type(offset) is not int:
-                msg = f"{topic_partition}: invalid offset {offset!r}; expected a whole number"
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"{topic_partition}: invalid offset {offset!r}; expected a whole number")
             if offset < 0:
-                msg = f"{topic_partition}: the offset {offset} is negative"
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"{topic_partition}: the offset {offset} is negative")
             if offset > _LAST_OFFSET:
                 msg = f"{topic_partition}: the offset {offset} is above Kafka's maximum of {_LAST_OFFSET}"
                 raise ConfigurationError(msg)
@@ -188,11 +184,10 @@ class OffsetsInitializer(Settings):
             return cls.timestamp(_milliseconds(argument) if re.fullmatch("-?[0-9]+", argument) else argument)
         if kind == "offsets" and argument:
             return cls.specific_offsets(_parse_offsets(argument))
-        msg = (
+        raise ConfigurationError(
             f"invalid offsets {text!r}; write earliest, latest, committed, committed:earliest, "
             'timestamp:2026-01-31T00:00:00Z, timestamp:<epoch milliseconds> or offsets:{"topic": {"0": 17}}'
         )
-        raise ConfigurationError(msg)
 
     def only(self, may_read: Callable[[TopicPartition], bool]) -> OffsetsInitializer:
         """Returns the initializer for some of the topic partitions.
@@ -278,12 +273,11 @@ class OffsetsInitializer(Settings):
             return committed | dict(retriever.beginning_offsets(missing))
         if self.reset is OffsetResetStrategy.LATEST:
             return committed | dict(retriever.end_offsets(missing))
-        msg = (
+        raise OffsetNotFoundError(
             f"{missing[0]}: the consumer group has no committed offset"
             + (f" (also for {counted(len(missing) - 1, 'more topic partition')})" if len(missing) > 1 else "")
             + ", and no reset strategy is set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
         )
-        raise OffsetNotFoundError(msg)
 
     def __str__(self) -> str:
         if self.timestamp_ms is not None:
@@ -343,17 +337,15 @@ def _check_no_date(text: str) -> None:
     match = _LIKELY_DATE.fullmatch(text)
     if match:
         meant = "-".join(part or "01" for part in match.groups())
-        msg = (
+        raise ConfigurationError(
             f"timestamp {text} looks like a {'date' if match[2] else 'year'}, but milliseconds since 1970 are "
             f"expected: write {meant}T00:00:00Z for that moment"
         )
-        raise ConfigurationError(msg)
 
 
 def _milliseconds(text: str) -> int:
     if len(text) > _MOST_DIGITS:
-        msg = f"a timestamp of {len(text)} digits is above Kafka's maximum of {LAST_TIMESTAMP_MS}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"a timestamp of {len(text)} digits is above Kafka's maximum of {LAST_TIMESTAMP_MS}")
     return int(text)
 
 
@@ -361,8 +353,7 @@ def _reset_strategy(reset: OffsetResetStrategy | str) -> OffsetResetStrategy:
     try:
         return OffsetResetStrategy(reset)
     except ValueError:
-        msg = f"invalid reset strategy {reset!r}; use none, earliest or latest"
-        raise ConfigurationError(msg) from None
+        raise ConfigurationError(f"invalid reset strategy {reset!r}; use none, earliest or latest") from None
 
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:
@@ -415,13 +406,11 @@ def _whole_number(offset: object) -> int:
 def check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
     """Rejects a start after the stop, if this is known without a cluster."""
     if start.timestamp_ms is not None and stop.timestamp_ms is not None and start.timestamp_ms > stop.timestamp_ms:
-        msg = f"the start {start} is after the stop {stop}: nothing would ever be read"
-        raise ValueError(msg)
+        raise ValueError(f"the start {start} is after the stop {stop}: nothing would ever be read")
     for topic_partition, stopping_offset in (stop.offsets or {}).items():
         starting_offset = (start.offsets or {}).get(topic_partition, 0)
         if starting_offset > stopping_offset:
-            msg = (
+            raise ValueError(
                 f"{topic_partition}: the start offset {starting_offset} is after the stop offset {stopping_offset}: "
                 "nothing would ever be read"
             )
-            raise ValueError(msg)

@@ -218,24 +218,19 @@ def is_shared(name: str) -> bool:
 def _check_property(key: str, client: Client, *, connection: bool) -> None:
     name = key.removeprefix("kafka.")
     if connection and name in CONNECTION_FIELDS:
-        msg = f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}")
     if name in _OWNED_PROPERTIES:
-        msg = f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}")
     if name in _REFUSED_PROPERTIES:
-        msg = f"the property {key} {_REFUSED_PROPERTIES[name]}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} {_REFUSED_PROPERTIES[name]}")
     # The field only applies to planning, so the reader's timeout must be settable here.
     if name == _REQUEST_TIMEOUT and client is not Client.JAVA:
-        msg = f"the property {key} {_REQUEST_TIMEOUT_ADVICE}"
-        raise ValueError(msg)
+        raise ValueError(f"the property {key} {_REQUEST_TIMEOUT_ADVICE}")
     if not connection and name.startswith(_CONNECTION_PREFIXES):
-        msg = (
+        raise ValueError(
             f"the property {key} belongs to the connection: use the connection's fields, or its properties if there is "
             "no field"
         )
-        raise ValueError(msg)
     if key != name:
         msg = f"write the property {key} without the prefix: {name}"
         raise ValueError(msg)

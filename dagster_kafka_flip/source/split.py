@@ -34,8 +34,7 @@ class TopicPartition(NamedTuple):
             raise ConfigurationError(msg)
         topic, hyphen, number = text.rpartition("-")
         if not hyphen or not topic or not number.isdecimal():
-            msg = f"invalid topic partition {text!r}; write topic-number, such as flights-0"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"invalid topic partition {text!r}; write topic-number, such as flights-0")
         return cls(topic, int(number))
 
 
@@ -67,11 +66,10 @@ class KafkaPartitionSplit:
 
     def __post_init__(self) -> None:
         if not 0 <= self.starting_offset <= self.stopping_offset:
-            msg = (
+            raise ConfigurationError(
                 f"{self.topic_partition}: invalid split from {self.starting_offset} to {self.stopping_offset}; "
                 "expected 0 <= start <= stop"
             )
-            raise ConfigurationError(msg)
 
     @property
     def offset_span(self) -> int:
@@ -93,8 +91,7 @@ class KafkaPartitionSplit:
             ConfigurationError: Too many parts, or fewer than one.
         """
         if type(parts) is not int or parts < 1:
-            msg = f"{self} can't be divided into {parts!r} parts; give a whole number >= 1"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"{self} can't be divided into {parts!r} parts; give a whole number >= 1")
         bounds = [self.starting_offset + self.offset_span * part // parts for part in range(parts + 1)]
         return tuple(
             KafkaPartitionSplit(self.topic_partition, start, stop) for start, stop in itertools.pairwise(bounds)

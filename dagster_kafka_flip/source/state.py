@@ -47,11 +47,10 @@ def from_document(serializer: SimpleVersionedSerializer[T], document: Mapping[st
     """Deserializes the result of `to_document`."""
     version: int = document["version"]
     if version > serializer.version:
-        msg = (
+        raise DocumentVersionError(
             f"{serializer.what} has format version {version}, but this version of dagster-kafka-flip reads versions "
             f"up to {serializer.version}: upgrade dagster-kafka-flip to at least the version that wrote it"
         )
-        raise DocumentVersionError(msg)
     return serializer.deserialize(version, document)
 
 

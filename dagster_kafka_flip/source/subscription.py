@@ -97,12 +97,11 @@ class TopicPatternSubscription:
         found = directory.describe_topics(names, skip_missing=True) if names else {}
         matching = {name: topic for name, topic in found.items() if not topic.is_internal}
         if not matching:
-            msg = (
+            raise TopicNotFoundError(
                 f"no topic matches the pattern {self.pattern!r} (the pattern must match the whole name; internal "
                 "topics and topics that this client may not describe are excluded); correct the pattern, create a "
                 "matching topic, or grant DESCRIBE on such topics"
             )
-            raise TopicNotFoundError(msg)
         return matching
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
@@ -139,11 +138,10 @@ class PartitionSetSubscription:
         wanted = set(self.partitions)
         for tp in self.partitions:
             if not skip_missing and tp not in found[tp.topic].partitions:
-                msg = (
+                raise TopicNotFoundError(
                     f"{tp} does not exist: the topic {tp.topic} has {len(found[tp.topic].partitions)} partitions, "
                     "numbered from 0; correct the number, or add partitions to the topic"
                 )
-                raise TopicNotFoundError(msg)
         return {
             name: replace(topic, partitions=tuple(tp for tp in topic.partitions if tp in wanted))
             for name, topic in found.items()
@@ -169,8 +167,7 @@ Subscription: TypeAlias = "TopicListSubscription | TopicPatternSubscription | Pa
 def check_topic_name(topic: str) -> None:
     """Rejects an invalid topic name."""
     if not _LEGAL_NAME.fullmatch(topic) or topic in {".", ".."}:
-        msg = f"invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'"
-        raise ValueError(msg)
+        raise ValueError(f"invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'")
 
 
 def check_topic_pattern(pattern: str) -> None:
@@ -178,8 +175,7 @@ def check_topic_pattern(pattern: str) -> None:
     try:
         re.compile(pattern)
     except re.error as error:
-        msg = f"the topic pattern {pattern!r} is not a valid regular expression: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"the topic pattern {pattern!r} is not a valid regular expression: {error}") from None
 
 
 @dataclass(frozen=True)

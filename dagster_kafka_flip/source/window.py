@@ -80,23 +80,21 @@ def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
     groups: list[list[Window]] = []
     for window in sorted(windows, key=lambda window: window.start_ms):
         if groups and window.start_ms < groups[-1][-1].stop_ms:
-            msg = (
+            raise ConfigurationError(
                 f"the windows {groups[-1][-1]} and {window} overlap: a record with a timestamp in both would be "
-                f"written twice. Nothing was read. Remove one of them from the run, such as {groups[-1][-1].key}"
+                "written twice",
+                f"Remove one of them from the run, such as {groups[-1][-1].key}",
             )
-            raise ConfigurationError(msg)
         if groups and window.start_ms == groups[-1][-1].stop_ms:
             groups[-1].append(window)
         else:
             groups.append([window])
     if not groups:
-        msg = "no windows given; give at least one"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("no windows given; give at least one")
     keys = [window.key for group in groups for window in group]
     for key, again in itertools.pairwise(sorted(keys)):
         if key == again:
-            msg = f"two windows have the key {key}; keys must be unique"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"two windows have the key {key}; keys must be unique")
     return [tuple(group) for group in groups]
 
 
@@ -115,23 +113,21 @@ def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str
             problem = f"overlaps the landed window {other}: records with a timestamp in both would be in it twice"
         else:
             continue
-        msg = (
-            f"the window {window} of the table {table} {problem}. Nothing was written. Give each span of time one "
-            "key, and land it as it was landed before; or use another table"
+        raise WindowsChangedError(
+            f"the window {window} of the table {table} {problem}",
+            "Give each span of time one key, and land it as it was landed before; or use another table",
         )
-        raise WindowsChangedError(msg)
 
 
 def refuse_mode(values: Any) -> Any:
     """Refuses the mode that windows once had, in the values of `Windows`."""
     if isinstance(values, dict) and "mode" in values:
-        msg = (
+        raise ValueError(
             "mode: every window is exact, so leave it out. Instead of windows by offset, use exact ones, with a "
             "max_lateness that covers the latest records; or a stream (an asset without partitions), which lands each "
             "record once, whatever its time. Land the windows of a table that has windows by offset again, in another "
             "table"
         )
-        raise ValueError(msg)
     return values
 
 
@@ -162,8 +158,7 @@ class Windows(Settings):
     @classmethod
     def _check_max_lateness(cls, max_lateness: timedelta | None) -> timedelta | None:
         if max_lateness is not None and max_lateness < timedelta(0):
-            msg = f"the maximum lateness is {max_lateness}; it must not be negative"
-            raise ValueError(msg)
+            raise ValueError(f"the maximum lateness is {max_lateness}; it must not be negative")
         return max_lateness
 
     @field_validator("column")
@@ -172,18 +167,16 @@ class Windows(Settings):
         # Delta 4.0 looks for a partition's files by the quoted column name: it would find no rows, and rewritten
         # windows could be duplicated.
         if "`" in column:
-            msg = (
+            raise ValueError(
                 f"Delta can't filter by a column whose name contains a backtick, such as {column!r}; choose another "
                 "name"
             )
-            raise ValueError(msg)
         return column
 
     @model_validator(mode="after")
     def _check_combination(self) -> Windows:
         if self.time_column and not self.repair:
-            msg = "time_column is only for repair; other windows use event_time"
-            raise ValueError(msg)
+            raise ValueError("time_column is only for repair; other windows use event_time")
         return self
 
     @property

@@ -10,13 +10,11 @@ from dagster_kafka_flip.errors import (
     ClusterChangedError,
     EndBeforePositionError,
     RecordsFromFutureError,
-    TopicRecreatedError,
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
 from dagster_kafka_flip.source.broken_logs import others_affected
 from dagster_kafka_flip.source.identity import check_cluster, is_same_log, recreated_topics
-from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.split import LOOKED_THROUGH, RecordSearch, TimestampedOffset
 
@@ -195,13 +193,13 @@ def check_future(stop_times: Sequence[Mapping[TopicPartition, int]], logs: Windo
     if not dated:
         return
     tp, found = min(dated.items())
-    msg = (
+    error = RecordsFromFutureError(
         f"{tp}: the record at offset {found.offset} has the timestamp {instant(found.timestamp_ms)}, but the time "
-        f"is {instant(logs.now)}{others_affected(dated)}. All later records seem late, and the record "
-        "is in no window that is over. Nothing was written. Correct the producer's clock. To read such logs to "
-        "their end, tolerate RecordsFromFutureError"
+        f"is {instant(logs.now)}{others_affected(dated)}. All later records seem late, and the record is in no window "
+        "that is over",
+        "Correct the producer's clock. To read such logs to their end, tolerate RecordsFromFutureError",
     )
-    tolerance.meet(RecordsFromFutureError(msg), "The run read the log to its end.", lost_offsets=0)
+    tolerance.meet(error, "The run read the log to its end.", lost_offsets=0)
 
 
 def check_retention(
@@ -240,13 +238,13 @@ def check_retention(
         else f"the earliest remaining record has the timestamp {instant(first.timestamp_ms)}"
     )
     later = f" and of {len(lost) - 1} later windows, up to {lost[-1]}," if len(lost) > 1 else ""
-    msg = (
+    error = WindowBeyondRetentionError(
         f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset "
-        f"{logs.beginning[tp]}, and {left}{others_affected(affected)}. Nothing was written, and the "
-        "table's rows of it are unchanged. Choose a later window; to replace these rows with the remaining "
-        "records, tolerate WindowBeyondRetentionError"
+        f"{logs.beginning[tp]}, and {left}{others_affected(affected)}",
+        "Choose a later window; to replace the table's rows of it with the remaining records, tolerate "
+        "WindowBeyondRetentionError",
     )
-    tolerance.meet(WindowBeyondRetentionError(msg), "The run wrote the remaining records.")
+    tolerance.meet(error, "The run wrote the remaining records.")
 
 
 def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolerance: Tolerance) -> list[PlannedWindow]:
@@ -256,12 +254,12 @@ def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolera
     open_windows = [window.window for window in planned if not complete[window.window.key]]
     if open_windows:
         slack = "" if not longest else (f", and late records may arrive for another {timedelta(milliseconds=longest)}")
-        msg = (
+        error = WindowNotCompleteError(
             f"the window {open_windows[0]} is not over: the time is {instant(logs.now)}{slack}"
-            f"{others_affected(open_windows, 'window')}. Nothing was written. Run it later; to write the records so "
-            "far, tolerate WindowNotCompleteError"
+            f"{others_affected(open_windows, 'window')}",
+            "Run it later; to write the records so far, tolerate WindowNotCompleteError",
         )
-        tolerance.meet(WindowNotCompleteError(msg), "The run wrote the records so far.", lost_offsets=0)
+        tolerance.meet(error, "The run wrote the records so far.", lost_offsets=0)
     waiting = _waiting(planned, logs)
     for window in waiting.values():
         complete[window.window.key] = False
@@ -269,13 +267,12 @@ def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolera
         (tp, _), window = next(iter(waiting.items()))
         end = logs.end[tp]
         windows = {each.window.key for each in waiting.values()}
-        msg = (
+        error = WindowNotCompleteError(
             f"{tp}: an open transaction holds back {logs.high_watermarks[tp] - end} offsets from {end}, which may "
-            f"include records of the window {window.window}{others_affected(windows, 'window')}. "
-            "Nothing was written. Run it again when the transaction has ended; to write the records so far, "
-            "tolerate WindowNotCompleteError"
+            f"include records of the window {window.window}{others_affected(windows, 'window')}",
+            "Run it again when the transaction has ended; to write the records so far, tolerate WindowNotCompleteError",
         )
-        tolerance.meet(WindowNotCompleteError(msg), "The run wrote the records so far.", lost_offsets=0)
+        tolerance.meet(error, "The run wrote the records so far.", lost_offsets=0)
     return [replace(window, is_complete=complete[window.window.key]) for window in planned]
 
 
@@ -294,6 +291,7 @@ def _waiting(planned: Sequence[PlannedWindow], logs: WindowLogs) -> dict[tuple[T
 
 
 _WENT_ON = "The run wrote the log's current records."
+_RUN_THE_STREAM = "Run the stream, do what its message says, and repair the range then"
 
 
 def check_identity(
@@ -310,23 +308,22 @@ def check_identity(
         The topics that were recreated since; this is tolerated.
     """
     continuation = "The run read the current log and replaced the rows of the windows with its records."
-    stay = "Nothing was read, and the table's rows are unchanged."
     instead = "To replace the rows of these windows with its current records"
     try:
         check_cluster(known, cluster_id)
     except ClusterChangedError as error:
         if not rules.repair:
-            ways_on = f"{stay} Correct bootstrap_servers, or use another table. {instead}, tolerate ClusterChangedError"
-            error = ClusterChangedError(f"{found(error)} {ways_on}")
+            error.advice = f"Correct bootstrap_servers, or use another table. {instead}, tolerate ClusterChangedError"
         tolerance.meet(error, continuation)
         return frozenset()
     made_again = recreated_topics(known, topics, subscription)
-    for topic, error in made_again.items():
-        if rules.repair:
-            tolerance.meet(error, continuation)
-            continue
-        ways_on = f"{stay} Write the new topic to another table. {instead}, tolerate TopicRecreatedError"
-        tolerance.meet(TopicRecreatedError(f"{found(error)} {ways_on}", (topic,)), continuation)
+    for error in made_again.values():
+        error.advice = (
+            _RUN_THE_STREAM
+            if rules.repair
+            else f"Write the new topic to another table. {instead}, tolerate TopicRecreatedError"
+        )
+        tolerance.meet(error, continuation)
     return frozenset(made_again)
 
 
@@ -335,9 +332,8 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, rules: Wi
 
     Without topic ids, a recreated topic only shows in its offsets.
     """
-    stay = "Nothing was written, and the table's rows are unchanged."
     way_out = (
-        "Run the stream, do what its message says, and repair the range then"
+        _RUN_THE_STREAM
         if rules.repair
         else "To replace them with the log's current records, tolerate EndBeforePositionError"
     )
@@ -348,12 +344,12 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, rules: Wi
     }
     if beyond:
         tp, offset = next(iter(beyond.items()))
-        msg = (
+        error = EndBeforePositionError(
             f"{tp}: the log ends at offset {log.high_watermarks[tp]}, but the table's windows were read up to "
-            f"offset {offset}{others_affected(beyond)}: the log was truncated, or the topic is a "
-            f"different one. {stay} Find out which. {way_out}"
+            f"offset {offset}{others_affected(beyond)}: the log was truncated, or the topic is a different one",
+            f"Find out which. {way_out}",
         )
-        tolerance.meet(EndBeforePositionError(msg), _WENT_ON)
+        tolerance.meet(error, _WENT_ON)
     same = {
         tp: at for tp, at in known.position.items() if tp in log and tp not in beyond and is_same_log(tp, known, now)
     }
@@ -361,8 +357,9 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, rules: Wi
     if cut:
         tp, offset = min(cut.items())
         where = "" if offset is None else f" at offset {offset}"
-        msg = (
+        error = EndBeforePositionError(
             f"{tp}: the log was truncated{where} and written again, as after an unclean leader election, but the "
-            f"table's windows were read up to offset {known.position[tp]}{others_affected(cut)}. {stay} {way_out}"
+            f"table's windows were read up to offset {known.position[tp]}{others_affected(cut)}",
+            way_out,
         )
-        tolerance.meet(EndBeforePositionError(msg), _WENT_ON)
+        tolerance.meet(error, _WENT_ON)

@@ -234,11 +234,10 @@ def _fed(partitions: Sequence[TopicPartition], cut_at: Position) -> list[TopicPa
     topics = {tp.topic for tp in cut_at}
     foreign = sorted({tp.topic for tp in partitions if tp.topic not in topics})
     if foreign:
-        msg = (
+        raise ConfigurationError(
             f"the table's stream has not read the topic {foreign[0]} (it reads {', '.join(sorted(topics))}), so it is "
             "unknown which of its records the stream will write itself; remove the topic from the source"
         )
-        raise ConfigurationError(msg)
     return [tp for tp in partitions if tp in cut_at]
 
 

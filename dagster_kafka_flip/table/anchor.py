@@ -166,13 +166,12 @@ class _Walk:
         if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
             # What the history still has of other streams counts for a recorded position, too.
             return replace(self._expired(self._oldest, self._newest), other_streams=self._other_streams)
-        msg = (
+        raise PositionLostError(
             f"the table {self._table} no longer has the history that holds the position of the stream "
-            f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream. "
-            "Nothing was read. Delta removes commits after delta.logRetentionDuration. Check the table's last offsets, "
-            f"and set the position: {set_position(self._table, self._stream, topics=TOPIC)}"
+            f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream",
+            "Delta removes commits after delta.logRetentionDuration. Check the table's last offsets, and set the "
+            f"position: {set_position(self._table, self._stream, topics=TOPIC)}",
         )
-        raise PositionLostError(msg)
 
     def _check_repairs(self, commit: Commit) -> None:
         """A repair that was planned before the position went back may have records that the stream will write again."""
@@ -185,18 +184,18 @@ class _Walk:
         ):
             written, planned = self._repair
             if planned.base_version < commit.version:
-                msg = (
+                raise TableChangedError(
                     f"version {commit.version} of the table {self._table} is a "
                     f"{commit.operation}{commit.shown_parameters} between the planning of a repair (version "
                     f"{planned.base_version}) and its commit (version {written.version}): the table may hold records "
-                    f"that the stream {self._stream!r} would write again. Nothing was read. RESTORE the table to "
-                    f"version {written.version - 1}, from which the next run continues, and repair it again"
+                    f"that the stream {self._stream!r} would write again",
+                    f"RESTORE the table to version {written.version - 1}, from which the next run continues, and "
+                    "repair it again",
                 )
-                raise TableChangedError(msg)
 
     def _pass_over(self, commit: Commit, effect: Effect) -> None:
         if effect is Effect.UNKNOWN:
-            msg = (
+            raise PositionLostError(
                 f"version {commit.version} of the table {self._table} is a {commit.operation}, which this version of "
                 "dagster-kafka-flip does not know. It may have removed earlier rows, so nothing was read"
                 if commit.operation
@@ -205,7 +204,6 @@ class _Walk:
                 "earlier rows, or lack some, so nothing was read. Put the file back from a backup. Or RESTORE the "
                 f"table to version {commit.version - 1}, from which the next run continues"
             )
-            raise PositionLostError(msg)
         if effect is Effect.REPLACES:
             self._replaced = self._replaced or commit
             self._first_replaced = commit.version
@@ -240,16 +238,16 @@ class _Walk:
 
     def _found(self, commit: Commit, document: CommitDocument, older: Iterator[Commit]) -> Anchor:
         if self._replaced is not None:
-            msg = (
+            error = TableReplacedError(
                 f"the table {self._table} was replaced or its rows were deleted: version {self._replaced.version} is "
                 f"a {self._replaced.operation}{self._replaced.shown_parameters}, after version {commit.version}, the "
-                f"last commit of the stream {self._stream!r}. Nothing was read, because continuing from the position "
-                f"would not restore the deleted rows. RESTORE the table to version {self._first_replaced - 1}, or use "
-                "another table to read everything again"
+                f"last commit of the stream {self._stream!r}",
+                f"Continuing from the position would not restore the deleted rows. RESTORE the table to version "
+                f"{self._first_replaced - 1}, or use another table to read everything again",
             )
             went_on = "The run continued from the position; the deleted rows are not written again."
             # Rows deleted by others are before the position; history does not show how many.
-            self._incidents.append(tolerate(TableReplacedError(msg), self._tolerated, went_on))
+            self._incidents.append(tolerate(error, self._tolerated, went_on))
         self._check_repairs(commit)
         # Stops here: each page of history costs a query, and a table may have thousands of commits. An anchor on the
         # page that was read costs none.
@@ -277,26 +275,25 @@ class _Walk:
         if self._foreign is None:
             self._note_foreign(start)
         if self._foreign is not None and self._foreign.windows() is not None:
-            msg = (
+            raise WindowsChangedError(
                 f"{self._table} is written in windows (version {self._foreign.version} wrote some), and the stream "
-                f"{self._stream!r} would duplicate their records. Nothing was written. Use another table for the stream"
+                f"{self._stream!r} would duplicate their records",
+                "Use another table for the stream",
             )
-            raise WindowsChangedError(msg)
         unknown = self._foreign is None and self._maybe_foreign is not None
         if self._foreign is None and self._maybe_foreign is not None and (self._has_rows is None or self._has_rows()):
             self._foreign = self._maybe_foreign
         if self._foreign is None:
             return self._anchor(start, None, 0 if unknown else self._rows_since)
         caveat = ", whose row count is not in the history; the table has rows" if unknown else ""
-        msg = (
+        error = ForeignRowsError(
             f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
-            f"{self._foreign.operation}{caveat}), and the stream {self._stream!r} has no position in it. Nothing was "
-            "written: reading the topic from the beginning could duplicate these rows. Use another table; or, if you "
-            "know the last offsets of these rows, set the position: "
-            f"{set_position(str(self._table), self._stream, topics=TOPIC)}"
+            f"{self._foreign.operation}{caveat}), and the stream {self._stream!r} has no position in it",
+            "Reading the topic from the beginning could duplicate these rows. Use another table; or, if you know the "
+            f"last offsets of these rows, set the position: {set_position(self._table, self._stream, topics=TOPIC)}",
         )
         went_on = "The run accepted the existing rows and began at starting_offsets."
-        self._incidents.append(tolerate(ForeignRowsError(msg), self._tolerated, went_on, lost_offsets=0))
+        self._incidents.append(tolerate(error, self._tolerated, went_on, lost_offsets=0))
         return self._anchor(start, None, None)
 
     def _undone_start(self) -> EnumeratorState | None:

@@ -33,102 +33,110 @@ SAME_ORDER = "same order in two topic partitions"
 UNAVAILABLE = "unavailable value"
 OTHER_TIME = "other time"
 
-# The error and message of each mark. No message shows the key: more people read logs than tables.
-_ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
+# The class, the finding and the advice of each mark. No message shows the key: more people read logs than tables.
+_ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
     NULL_KEY: (
         NullKeyError,
         (
             "the row of {where} has no value in a column that identifies it ({key}, or the record's topic, partition "
-            "and offset), or none that fits the column's type, so it is unknown which row of {table} it changes. "
-            "Nothing of the batch was written. If it is a tombstone, take its key from the record's key, with "
-            "key_format or in the transform, in the type that the value has. If it has a value, the value lacks the "
-            "key: correct the producer, or drop such records in the transform"
+            "and offset), or none that fits the column's type, so it is unknown which row of {table} it changes"
+        ),
+        (
+            "If it is a tombstone, take its key from the record's key, with key_format or in the transform, in the "
+            "type that the value has. If it has a value, the value lacks the key: correct the producer, or drop such "
+            "records in the transform"
         ),
     ),
     EMPTY_KEY: (
         NullKeyError,
         (
             "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a key column ({key}) by which "
-            "{table} is partitioned. Delta stores it as null there, so no later change would find the row. Nothing of "
-            "the batch was written. Drop such records in the transform or give them another key, or partition a new "
-            "table by another column"
+            "{table} is partitioned. Delta stores it as null there, so no later change would find the row"
         ),
+        "Drop such records in the transform or give them another key, or partition a new table by another column",
     ),
     EMPTY_REQUIRED: (
         WriteFailedError,
         (
             "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a partition column of {table} "
-            "that is NOT NULL. Delta stores it as null there. Nothing of the batch was written. Drop or change such "
-            "rows in the transform, or drop NOT NULL from the column"
+            "that is NOT NULL. Delta stores it as null there"
         ),
+        "Drop or change such rows in the transform, or drop NOT NULL from the column",
     ),
     NULL_DELETED: (
         ConfigurationError,
         (
             "the transform returns a row of {where} whose kafka_deleted is null, so it is unknown whether it is a "
-            "delete for {table}. Nothing of the batch was written. Comparisons with null are null: use "
-            "coalesce(..., false), and keep true for tombstones"
+            "delete for {table}"
         ),
+        "Comparisons with null are null: use coalesce(..., false), and keep true for tombstones",
     ),
     TWO_ROWS: (
         KeyOrderUnknownError,
         (
             "the transform returns several rows with the same key ({key}) for the record {where}, so it is unknown "
-            "which of them is the row for {table}. Nothing of the batch was written. Return only one, or add a column "
-            "to the key that distinguishes them"
+            "which of them is the row for {table}"
         ),
+        "Return only one, or add a column to the key that distinguishes them",
     ),
     TWO_PARTITIONS: (
         KeyOrderUnknownError,
         (
             "{where} have the same key ({key}), and Kafka orders records only within a topic partition, so it is "
-            "unknown which of them is newer for {table}. Nothing of the batch was written. Producers must send all "
-            "records of a key to one topic partition. Check whether partitions were added to the topic, whether two "
-            "producers partition differently, or whether the table's key is not the records' key. Correct it, and read "
-            "the topic into a new table"
+            "unknown which of them is newer for {table}"
+        ),
+        (
+            "Producers must send all records of a key to one topic partition. Check whether partitions were added to "
+            "the topic, whether two producers partition differently, or whether the table's key is not the records' "
+            "key. Correct it, and read the topic into a new table"
         ),
     ),
     SAME_ORDER: (
         KeyOrderUnknownError,
         (
             "{where} have the same key ({key}) and the same value in the column of order_by, and Kafka orders records "
-            "only within a topic partition, so it is unknown which of them is newer for {table}. Nothing of the batch "
-            "was written. In a new table, order by a column that distinguishes them, such as one that the transform "
-            "computes from the value and the topic"
+            "only within a topic partition, so it is unknown which of them is newer for {table}"
+        ),
+        (
+            "In a new table, order by a column that distinguishes them, such as one that the transform computes from "
+            "the value and the topic"
         ),
     ),
     NULL_ORDER: (
         KeyOrderUnknownError,
         (
             "the row of {where} has a null in the column of order_by, so it is unknown whether it is newer than the "
-            "row of its key in {table}. Nothing of the batch was written. Fill the column in the transform; a "
-            'tombstone has only a timestamp: order_by="kafka_timestamp", or coalesce(updated_at, kafka_timestamp)'
+            "row of its key in {table}"
+        ),
+        (
+            'Fill the column in the transform; a tombstone has only a timestamp: order_by="kafka_timestamp", or '
+            "coalesce(updated_at, kafka_timestamp)"
         ),
     ),
     NULL_TIME: (
         KeyOrderUnknownError,
-        (
-            "the record {where} has no timestamp, so it is unknown from when its row of {table} is valid. Nothing of "
-            "the batch was written. Fill kafka_timestamp in the transform, for example from the value"
-        ),
+        "the record {where} has no timestamp, so it is unknown from when its row of {table} is valid",
+        "Fill kafka_timestamp in the transform, for example from the value",
     ),
     UNAVAILABLE: (
         UnavailableValueError,
         (
             "the connector left out a value that did not change ({where}), and it is unknown: no earlier change in "
-            "this batch and topic partition has it, nor does {table}, for this key or the row's previous key. "
-            "Nothing of the batch was written. Make the connector send the row again (an incremental snapshot): the "
-            "next run reads it in the same batch. If an earlier batch deleted the row, you can also RESTORE the "
-            "table to the version before, and read both in one batch. To get all values from now on, set REPLICA "
-            "IDENTITY FULL in PostgreSQL"
+            "this batch and topic partition has it, nor does {table}, for this key or the row's previous key"
+        ),
+        (
+            "Make the connector send the row again (an incremental snapshot): the next run reads it in the same "
+            "batch. If an earlier batch deleted the row, you can also RESTORE the table to the version before, and "
+            "read both in one batch. To get all values from now on, set REPLICA IDENTITY FULL in PostgreSQL"
         ),
     ),
     OTHER_TIME: (
         ConfigurationError,
         (
             "the row of {where} has another time than in {table}, and only one of the two is in the range to replace: "
-            "the row would be lost, or be there twice. Nothing was written. Repair a range that has both times"
+            "the row would be lost, or be there twice"
         ),
+        "Repair a range that has both times",
     ),
 }
 _MARKED_MESSAGE = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([^\n]*?) \[end\]")
@@ -169,5 +177,5 @@ def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFli
     if found is None:
         return None
     what, where = found.groups()
-    kind, text = _ERRORS[what]
-    return kind(text.format(where=where, table=table, key=", ".join(key)))
+    kind, finding, advice = _ERRORS[what]
+    return kind(finding.format(where=where, table=table, key=", ".join(key)), advice)

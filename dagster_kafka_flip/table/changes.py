@@ -122,47 +122,42 @@ class Changes:
         needed = (*self.key, *order, *self.columns[:4], *time)
         if missing := [name for name in needed if name.lower() not in fields]:
             what = "topic, partition, offset and timestamp" if time else "topic, partition and offset"
-            msg = (
+            raise ConfigurationError(
                 f"the rows of {table} have no column {', '.join(missing)}, which its mode needs: {written(self.mode)} "
-                f"takes the key, the record's {what}, and {self.columns.deleted} from each row. Nothing was written. "
-                "Keep them in the transform"
+                f"takes the key, the record's {what}, and {self.columns.deleted} from each row",
+                "Keep them in the transform",
             )
-            raise ConfigurationError(msg)
         if taken := [name for name in VALIDITY if self.is_history and name in fields]:
-            msg = (
-                f"the rows of {table} have a column {', '.join(taken)}, which Scd2 adds to each row. Nothing was "
-                "written. Rename it in the transform"
+            raise ConfigurationError(
+                f"the rows of {table} have a column {', '.join(taken)}, which Scd2 adds to each row",
+                "Rename it in the transform",
             )
-            raise ConfigurationError(msg)
         if set(map(str.lower, order)) & {name.lower() for name in self.columns[:4]}:
-            msg = (
-                f"order_by={self.order_by!r} says where a change was read, not which change is newer. Nothing was "
-                f"written. Name a column of the value, or {self.columns.timestamp}"
+            raise ConfigurationError(
+                f"order_by={self.order_by!r} says where a change was read, not which change is newer",
+                f"Name a column of the value, or {self.columns.timestamp}",
             )
-            raise ConfigurationError(msg)
         for name in order:
             kind = fields[name.lower()].dataType
             if kind.typeName() in _NO_ORDER:
-                msg = (
+                raise ConfigurationError(
                     f"the column {name} of {table} is {kind.simpleString()}, which has no order, so it can't be "
-                    "order_by. Nothing was written. Convert it to a number or a time in the transform"
+                    "order_by",
+                    "Convert it to a number or a time in the transform",
                 )
-                raise ConfigurationError(msg)
         deleted = fields[self.columns.deleted.lower()].dataType
         if deleted.typeName() != "boolean":
-            msg = (
-                f"the column {self.columns.deleted} of the rows of {table} is {deleted.simpleString()}, not boolean. "
-                "Nothing was written. It marks deletes: convert it in the transform"
+            raise ConfigurationError(
+                f"the column {self.columns.deleted} of the rows of {table} is {deleted.simpleString()}, not boolean",
+                "It marks deletes: convert it in the transform",
             )
-            raise ConfigurationError(msg)
         for name in self.key:
             kind = fields[name.lower()].dataType
             if not _is_comparable(kind):
-                msg = (
-                    f"the key column {name} of {table} is {kind.simpleString()}, which Spark can't compare. Nothing "
-                    "was written. Convert it to another type in the transform"
+                raise ConfigurationError(
+                    f"the key column {name} of {table} is {kind.simpleString()}, which Spark can't compare",
+                    "Convert it to another type in the transform",
                 )
-                raise ConfigurationError(msg)
 
     def fitted(self, schema: StructType, partition_columns: Callable[[], Collection[str]], table: str) -> Changes:
         """Checks that keys mean the same in the batch and in the table; returns the changes in the table's shape.
@@ -177,11 +172,11 @@ class Changes:
         named = ChangeColumns(*(fields[name.lower()].name if name.lower() in fields else name for name in self.columns))
         order = () if self.order_by is None else (self.order_by,)
         if unknown := [name for name in (*key, *order) if name.lower() not in columns]:
-            msg = (
+            raise SchemaMismatchError(
                 f"the table {table} has no column {', '.join(unknown)}, which identifies its rows, so no change would "
-                "find its row. Nothing was written. If it was renamed, rename it back, or use a new table"
+                "find its row",
+                "If it was renamed, rename it back, or use a new table",
             )
-            raise SchemaMismatchError(msg)
         for name in key:
             _check_key_type(fields[name.lower()].dataType, columns[name.lower()], table)
         for name in order:
@@ -346,31 +341,28 @@ def _is_comparable(data_type: DataType) -> bool:
 
 def _check_key_type(batch: DataType, field: StructField, table: str) -> None:
     if not _means_the_same(batch, field.dataType):
-        msg = (
+        raise SchemaMismatchError(
             f"the key column {field.name} of the table {table} is {field.dataType.simpleString()}, but "
-            f"{batch.simpleString()} in the batch, and Spark compares the fields of a key by their order. Nothing was "
-            "written. Declare these fields in the table's order"
+            f"{batch.simpleString()} in the batch, and Spark compares the fields of a key by their order",
+            "Declare these fields in the table's order",
         )
-        raise SchemaMismatchError(msg)
     column = f"the key column {field.name} of the table {table}"
     _check_compares(batch, field, column, "changes would not find their rows")
 
 
 def _check_compares(batch: DataType, field: StructField, column: str, otherwise: str) -> None:
     if (field.dataType.typeName(), batch.typeName()) == ("float", "double"):
-        msg = (
+        raise SchemaMismatchError(
             f"{column} is FLOAT, but DOUBLE in the batch. Widened, the 0.1 in the table is another number than the 0.1 "
-            f"in a record, so {otherwise}. Nothing was written. Cast it to FLOAT in the transform, or read the topic "
-            "into a new table"
+            f"in a record, so {otherwise}",
+            "Cast it to FLOAT in the transform, or read the topic into a new table",
         )
-        raise SchemaMismatchError(msg)
     declared = str((field.metadata or {}).get(_DECLARED_TYPE, ""))
     if _CHAR.search(declared):
-        msg = (
-            f"{column} is {declared}. Spark pads a CHAR with spaces, so {otherwise}. Nothing was written. Use a table "
-            "with STRING instead of CHAR; the first run creates one"
+        raise SchemaMismatchError(
+            f"{column} is {declared}. Spark pads a CHAR with spaces, so {otherwise}",
+            "Use a table with STRING instead of CHAR; the first run creates one",
         )
-        raise SchemaMismatchError(msg)
 
 
 def same_key(column: Column, field: StructField, wanted: DataType, where: str) -> Column:
@@ -380,12 +372,11 @@ def same_key(column: Column, field: StructField, wanted: DataType, where: str) -
 
     kind = field.dataType
     if not _means_the_same(kind, wanted):
-        msg = (
+        raise ConfigurationError(
             f"the key column {field.name} is {kind.simpleString()} {where} and {wanted.simpleString()} in the value. "
-            "Spark would convert it to another value, which would be the key of another row, or of none. Nothing was "
-            "written. Give both the same type"
+            "Spark would convert it to another value, which would be the key of another row, or of none",
+            "Give both the same type",
         )
-        raise ConfigurationError(msg)
     if kind == wanted:
         return column
     value = column.try_cast(wanted)

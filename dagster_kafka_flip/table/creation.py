@@ -62,13 +62,12 @@ def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
     plugin = spark.conf.get(f"spark.sql.catalog.{DEFAULT_CATALOG}", None)
     kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
     if kept_in == "in-memory" and (plugin is None or plugin.endswith(".DeltaCatalog")):
-        msg = (
+        raise TableError(
             f"the table {target} does not exist and can't be created: Spark's catalog is in memory "
-            "(spark.sql.catalogImplementation=in-memory), so the next process would not find the table or its "
-            "position. Nothing was written. Use a path, such as warehouse/flights; or configure a persistent catalog, "
-            "such as a Hive metastore (spark.sql.catalogImplementation=hive) or spark.sql.catalog.<name>"
+            "(spark.sql.catalogImplementation=in-memory), so the next process would not find the table or its position",
+            "Use a path, such as warehouse/flights; or configure a persistent catalog, such as a Hive metastore "
+            "(spark.sql.catalogImplementation=hive) or spark.sql.catalog.<name>",
         )
-        raise TableError(msg)
 
 
 def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
@@ -78,11 +77,8 @@ def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
         return spark.catalog.getDatabase(schema).locationUri or ""
     except Exception as error:
         absent = f"Create the schema (CREATE SCHEMA {schema}), or correct the table's name"
-        msg = (
-            f"the table {target} does not exist and can't be created: {error_summary(error)}. Nothing was written. "
-            f"{absent if is_not_there(error) else CHECK_ACCESS}"
-        )
-        raise TableError(msg) from error
+        finding = f"the table {target} does not exist and can't be created: {error_summary(error)}"
+        raise TableError(finding, absent if is_not_there(error) else CHECK_ACCESS) from error
 
 
 def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
@@ -92,11 +88,10 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
     """
     what = None if target.is_path else _existing_object(spark, target)
     if what is not None:
-        msg = (
-            f"{target} is {what}, not a Delta table, so a stream can't write to it. Nothing was written. Choose "
-            "another name; you can create a view over the stream's table"
+        raise TableError(
+            f"{target} is {what}, not a Delta table, so a stream can't write to it",
+            "Choose another name; you can create a view over the stream's table",
         )
-        raise TableError(msg)
     check_path_is_free(target)
 
 
@@ -106,11 +101,10 @@ def looking_at(target: DeltaTarget) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        msg = (
-            f"{target} can't be looked at: {error.filename or target}: {error.strerror or error}. Nothing was written. "
-            "Correct the path, or give the user of this process the right to read and enter each of its folders"
-        )
-        raise TableError(msg) from error
+        raise TableError(
+            f"{target} can't be looked at: {error.filename or target}: {error.strerror or error}",
+            "Correct the path, or give the user of this process the right to read and enter each of its folders",
+        ) from error
 
 
 def check_path_is_free(target: DeltaTarget) -> None:
@@ -120,18 +114,20 @@ def check_path_is_free(target: DeltaTarget) -> None:
         return
     with looking_at(target):
         if path.is_file():
-            msg = f"{target} is a file, but a Delta table is a folder; nothing was written. Use another path"
-            raise TableError(msg)
+            raise TableError(
+                f"{target} is a file, but a Delta table is a folder; nothing was written",
+                "Use another path",
+            )
         if not is_free(path) and not has_first_commit(path):
             msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
             raise TableError(msg)
         outer = next((one for one in path.resolve().parents if has_log(one)), None)
     if outer is not None:
-        msg = (
+        raise TableError(
             f"{target} would be in the folder of the Delta table {outer}, whose VACUUM would delete its files; nothing "
-            "was written. Put the tables side by side"
+            "was written",
+            "Put the tables side by side",
         )
-        raise TableError(msg)
 
 
 def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
@@ -160,14 +156,14 @@ def check_folder_is_there(target: DeltaTarget, details: Callable[[], object]) ->
         if not is_not_there(error):
             raise
         name = target.identifier
-        msg = (
+        raise TableError(
             f"the catalog has the table {target}, but Delta finds no table in its folder: "
             f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
-            "mounted where Spark runs. Nothing was written. Put it back. If it is elsewhere now, DROP TABLE "
-            f"{name}, and CREATE TABLE {name} USING delta LOCATION '...'. If it is lost, DROP TABLE {name}: the "
-            "next run creates a new table, and begins at the stream's starting offsets"
-        )
-        raise TableError(msg) from error.__cause__
+            "mounted where Spark runs",
+            f"Put it back. If it is elsewhere now, DROP TABLE {name}, and CREATE TABLE {name} USING delta LOCATION "
+            f"'...'. If it is lost, DROP TABLE {name}: the next run creates a new table, and begins at the stream's "
+            "starting offsets",
+        ) from error.__cause__
 
 
 # Handles the remains of a run that dies while Delta creates a table on a local file system: a log without a commit.

@@ -19,7 +19,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_not_there,
     is_sparks_own,
     missing_file_system,
-    with_advice,
+    told,
 )
 from dagster_kafka_flip.table.sql import literal
 
@@ -49,8 +49,9 @@ class TableNotThereError(TableError):
 
     def __init__(self, target: DeltaTarget) -> None:
         super().__init__(
-            f"there is no Delta table {target} any more. Nothing was written. If it was dropped by mistake, put its "
-            "folder back with its _delta_log; otherwise the next run creates a new table. Then run again"
+            f"there is no Delta table {target} any more",
+            "If it was dropped by mistake, put its folder back with its _delta_log; otherwise the next run creates a "
+            "new table. Then run again",
         )
 
 
@@ -69,8 +70,7 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
         except Exception as error:
             if not is_sparks_own(error):
                 raise
-            msg = f"the history of the table {target} can't be read: {with_advice(error, CHECK_ACCESS)}"
-            raise TableError(msg) from error
+            raise TableError(*told(f"the history of the table {target} can't be read", error, CHECK_ACCESS)) from error
 
     return paged(read)
 
@@ -111,7 +111,7 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
         if is_not_there(error):
             raise TableNotThereError(target) from error
         if (scheme := missing_file_system(error)) is not None:
-            raise TableError(_no_file_system(target, scheme)) from error
+            raise _no_file_system(target, scheme) from error
         raise
     return [
         Commit(
@@ -127,31 +127,29 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
     ]
 
 
-def _no_file_system(target: DeltaTarget, scheme: str) -> str:
-    """Advice if Spark lacks a store's classes."""
+def _no_file_system(target: DeltaTarget, scheme: str) -> TableError:
+    """Creates the error about a store whose classes Spark lacks."""
     if target.is_path:
         # Some classes have other names.
         scheme = target.location.partition(":")[0].lower()
+    finding = f"the table {target} can't be reached: Spark has no file system for {scheme}:"
     version = hadoop_version()
     package = _FILE_SYSTEMS.get(scheme)
     if package is None:
-        return (
-            f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. Correct "
-            "the scheme, or add the file system's Maven artifact to Spark's packages"
-        )
+        return TableError(finding, "Correct the scheme, or add the file system's Maven artifact to Spark's packages")
     if package == "hadoop-aws" and scheme != "s3a":
         # The jar may be there: it brings a file system for s3a: alone.
         instead = "Name the table with s3a://" if target.is_path else "Give the catalog's locations s3a://"
-        return (
-            f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. "
+        return TableError(
+            finding,
             f"{instead}; or set spark.hadoop.fs.{scheme}.impl=org.apache.hadoop.fs.s3a.S3AFileSystem in Spark's "
             f'config. Either needs packages=["org.apache.hadoop:{package}:{version}"]; a Spark Connect server needs it '
-            "at its start"
+            "at its start",
         )
-    return (
-        f"the table {target} can't be reached: Spark has no file system for {scheme}:, because the jar {package} is "
-        f'missing. Nothing was read. Add it to Spark: packages=["org.apache.hadoop:{package}:{version}"]; a Spark '
-        "Connect server needs it at its start"
+    return TableError(
+        f"{finding}, because the jar {package} is missing",
+        f'Add it to Spark: packages=["org.apache.hadoop:{package}:{version}"]; a Spark Connect server needs it at its '
+        "start",
     )
 
 
@@ -183,8 +181,7 @@ def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
     except Exception as error:
         if not is_sparks_own(error):
             raise
-        msg = f"the table {target} can't be described: {with_advice(error, CHECK_ACCESS)}"
-        raise TableError(msg) from error
+        raise TableError(*told(f"the table {target} can't be described", error, CHECK_ACCESS)) from error
 
 
 _PATTERN_LETTER = re.compile(r"[\\*?{}\[\]]")
@@ -234,8 +231,7 @@ class TransactionLog:
             raise
         except Exception as error:
             what = f"the log of the table {self._table} ({self._folder})"
-            msg = f"{what} can't be read: {with_advice(error, CHECK_ACCESS)}"
-            raise TableError(msg) from error
+            raise TableError(*told(f"{what} can't be read", error, CHECK_ACCESS)) from error
 
     def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
         found = [
@@ -273,11 +269,10 @@ class TransactionLog:
         last = max((version for version in whole if version <= newest), default=-1)
         missing = [version for version in range(last + 1, newest + 1) if version not in commits]
         if missing:
-            msg = (
+            raise TableError(
                 f"the log of the table {self._table} ({self._folder}) is incomplete: it has neither version "
                 f"{missing[0]} nor a later checkpoint, up to version {newest}"
             )
-            raise TableError(msg)
         return [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
 
     def _read(self, names: list[str], schema: str) -> list[DataFrame]:

@@ -37,7 +37,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_not_there,
     is_place_taken,
     is_sparks_own,
-    with_advice,
+    told,
 )
 from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
@@ -160,12 +160,12 @@ class DeltaTable:
 
     def disappeared(self) -> TableError:
         """Returns the error for a table that is gone in the middle of a run."""
-        msg = (
-            f"the table {self.target} disappeared during the run. Nothing of this batch was written. Restore "
-            "the table with its _delta_log and run again; otherwise the next run creates a new table and starts "
-            "at starting_offsets"
+        return TableError(
+            f"the table {self.target} disappeared during the run",
+            "Restore the table with its _delta_log and run again; otherwise the next run creates a new table and "
+            "starts at starting_offsets",
+            outcome="Nothing of this batch was written",
         )
-        return TableError(msg)
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
         """Refuses a stream that would read what another stream of the same table reads, or write in another mode.
@@ -232,11 +232,11 @@ class DeltaTable:
                 return
             # Delta writes the log before the catalog, which may refuse the table.
             advice = (
-                "Nothing was written. If an earlier attempt failed, its folder has a Delta log without rows: remove "
-                "the folder. Otherwise choose another name"
+                "If an earlier attempt failed, its folder has a Delta log without rows: remove the folder. Otherwise "
+                "choose another name"
             )
-            msg = f"the table {target} can't be created: {with_advice(error, advice if is_place_taken(error) else '')}"
-            raise TableError(msg) from error
+            finding = f"the table {target} can't be created"
+            raise TableError(*told(finding, error, advice if is_place_taken(error) else "")) from error
 
     def made(self, schema: StructType) -> Anchor:
         """Creates the empty table and returns the commit that defines the position in it."""
@@ -272,12 +272,11 @@ class DeltaTable:
                 raise
             # A first try made these columns and wrote nothing, so no rows need them.
             away = "remove its folder" if self.target.is_path else f"DROP TABLE {self.target.identifier}"
-            stop = "\n" if "\n" in str(error) else ". "
-            msg = (
-                f"{error}{stop}An earlier run created the table and nothing was ever written to it, so you can also "
-                f"{away}: the next run creates it with the columns of its batch"
+            error.advice = (
+                f"An earlier run created the table and nothing was ever written to it, so you can {away}: the next run "
+                f"creates it with the columns of its batch. Otherwise: {error.advice}"
             )
-            raise SchemaMismatchError(msg) from error
+            raise
 
     def storable(self, rows: DataFrame) -> DataFrame:
         """The rows, so that Delta refuses those that it would otherwise store with a null in a NOT NULL column."""
@@ -306,8 +305,8 @@ class DeltaTable:
         except Exception as error:
             if not is_sparks_own(error):
                 raise
-            msg = f"the rows of the table {self.target} can't be counted: {with_advice(error, CHECK_ACCESS)}"
-            raise TableError(msg) from error
+            finding = f"the rows of the table {self.target} can't be counted"
+            raise TableError(*told(finding, error, CHECK_ACCESS)) from error
 
     def has_rows(self) -> bool:
         """Whether the table has any row."""
@@ -350,12 +349,16 @@ class DeltaTable:
             check_mode(self.target, created_for(properties), f"table property {KEY_PROPERTY}")
 
     def is_of_windows(self, since: str) -> WindowsChangedError:
-        """Returns the error for a stream into a table of windows."""
-        msg = (
-            f"{self.target} is written in windows{since}, and the stream {self.target.stream!r} would duplicate "
-            "their records. Nothing was written. Use another table for the stream"
+        """Returns the error for a stream into a table of windows.
+
+        Args:
+            since: Since when it is one, as the end of a clause; empty for always.
+        """
+        return WindowsChangedError(
+            f"{self.target} is written in windows{since}, and the stream {self.target.stream!r} would duplicate their "
+            "records",
+            "Use another table for the stream",
         )
-        return WindowsChangedError(msg)
 
     def check_takes_windows(self) -> None:
         """Checks that no stream writes to a table that is about to hold windows.
@@ -369,12 +372,11 @@ class DeltaTable:
             what = f"a stream's run created it (table property {STREAMS_PROPERTY})"
         else:
             return
-        msg = (
-            f"the table {self.target} is not written in windows: {what}, so every record would be duplicated. "
-            "Nothing was written. Use another table for the windows, or set Windows(repair=True) to replace the "
-            "stream's rows. You can drop an empty table that no stream needs"
+        raise WindowsChangedError(
+            f"the table {self.target} is not written in windows: {what}, so every record would be duplicated",
+            "Use another table for the windows, or set Windows(repair=True) to replace the stream's rows. You can drop "
+            "an empty table that no stream needs",
         )
-        raise WindowsChangedError(msg)
 
     def table_id(self) -> str:
         """Returns Delta's id of the table; it stays when the table is moved or renamed."""
@@ -423,6 +425,8 @@ class DeltaTable:
 def still_there(found: _T | None, target: DeltaTarget) -> _T:
     """Returns what was found in a table that was just created."""
     if found is None:
-        msg = f"the table {target} was created but does not exist; it may have been dropped meanwhile. Run again"
-        raise TableError(msg)
+        raise TableError(
+            f"the table {target} was created but does not exist; it may have been dropped meanwhile",
+            "Run again",
+        )
     return found

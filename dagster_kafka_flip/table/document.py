@@ -27,19 +27,18 @@ def read_marked(text: str | None, mark: str, version: int, what: str, read: Call
     if document is None:
         return None
     if isinstance(document[mark], int) and document[mark] > version:
-        msg = (
+        raise DocumentVersionError(
             f"a commit of this table was written by a newer dagster-kafka-flip (document version {document[mark]}; "
             f"this version reads up to {version}): upgrade dagster-kafka-flip"
         )
-        raise DocumentVersionError(msg)
     try:
         return read(document)
     except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
-        msg = (
+        raise DocumentVersionError(
             f"a commit of this table contains {what} that can't be read ({type(error).__name__}: {error}): it is "
-            "damaged, or was written by an early development version. Use another table"
-        )
-        raise DocumentVersionError(msg) from error
+            "damaged, or was written by an early development version",
+            "Use another table",
+        ) from error
 
 
 def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:

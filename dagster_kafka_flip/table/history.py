@@ -46,12 +46,11 @@ def check_restore(commit: Commit, table: str) -> None:
     log have other times: no text tells which version it was.
     """
     if effect_of(commit) is Effect.RESTORES and commit.restored_version is None:
-        msg = (
+        raise PositionLostError(
             f"version {commit.version} of the table {table} is a RESTORE to a timestamp "
-            f"({commit.parameters.get('timestamp')}), and history does not record to which version. Nothing was read. "
-            "Restore the table once more, TO VERSION AS OF the version you want"
+            f"({commit.parameters.get('timestamp')}), and history does not record to which version",
+            "Restore the table once more, TO VERSION AS OF the version you want",
         )
-        raise PositionLostError(msg)
 
 
 def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator[tuple[Commit, CommitDocument]]:
@@ -110,42 +109,39 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         table: The table's name, for the message.
     """
     if version <= document.base_version:
-        msg = (
+        raise TableChangedError(
             f"version {version} of the table {table} is a batch of the stream {document.stream!r} that was planned at "
             f"version {document.base_version}: the table was dropped and created again in between, so it lacks what "
-            "the stream wrote before this batch. Drop it, and the next run creates it and begins at starting_offsets; "
-            "or use another table"
+            "the stream wrote before this batch",
+            "Drop it, and the next run creates it and begins at starting_offsets; or use another table",
         )
-        raise TableChangedError(msg)
     for commit in commits:
         if commit.version == document.anchor_version and not is_anchor(commit, document):
-            msg = (
+            raise TableChangedError(
                 f"version {version} of the table {table} is a batch of the stream {document.stream!r} that continues "
                 f"from the batch in version {commit.version}, but version {commit.version} is another commit "
                 f"({commit.operation}): the table was dropped and created again, or another one was put in its place, "
-                f"so it lacks what the stream wrote before this batch. RESTORE it to version {version - 1}, which "
-                "removes this batch; or use another table"
+                "so it lacks what the stream wrote before this batch",
+                f"RESTORE it to version {version - 1}, which removes this batch; or use another table",
             )
-            raise TableChangedError(msg)
         if commit.version >= version or commit.version <= document.base_version:
             continue
         own = commit.document()
         if own is not None and own.stream == document.stream:
             # The fence works while Delta keeps transaction versions; a table property can shorten this time.
-            msg = (
+            raise TableChangedError(
                 f"versions {commit.version} and {version} of the table {table} both belong to the stream "
                 f"{document.stream!r}, and the later one was planned at version {document.base_version}, before the "
                 "earlier one was committed: the table may hold duplicates. Delta removed the transaction version of "
-                "the earlier one (delta.setTransactionRetentionDuration). Set this property to longer than any run "
-                f"takes, and RESTORE the table to version {version - 1}, from which the next run continues"
+                "the earlier one (delta.setTransactionRetentionDuration)",
+                f"Set this property to longer than any run takes, and RESTORE the table to version {version - 1}, from "
+                "which the next run continues",
             )
-            raise TableChangedError(msg)
         if takes_back(commit):
-            msg = (
+            raise TableChangedError(
                 f"version {commit.version} of the table {table} is a {commit.operation}{commit.shown_parameters} "
                 f"between the reading of the position (version {document.base_version}) and the commit of the batch "
-                f"(version {version}). Rows in between may be missing. RESTORE the table to version {version - 1} or "
-                "earlier, from which the next run continues"
+                f"(version {version}). Rows in between may be missing",
+                f"RESTORE the table to version {version - 1} or earlier, from which the next run continues",
             )
-            raise TableChangedError(msg)
         check_alone(commit, document, version, table)

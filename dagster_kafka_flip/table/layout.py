@@ -37,16 +37,15 @@ def check_layout(
             known = name.lower() in there or (option == "cluster_by" and name.partition(".")[0].lower() in there)
             if not known:
                 near = meant_by(name, columns)
-                msg = f"{option}: the rows of {table} have no column {name!r}; " + (
-                    f"did you mean {near[0]}?" if near else f"columns: {', '.join(columns)}"
+                raise ConfigurationError(
+                    f"{option}: the rows of {table} have no column {name!r}; "
+                    + (f"did you mean {near[0]}?" if near else f"columns: {', '.join(columns)}")
                 )
-                raise ConfigurationError(msg)
     if partition_by and len(partition_by) == len(there):
-        msg = (
+        raise ConfigurationError(
             f"partition_by: the rows of {table} have only the columns {', '.join(columns)}, and Delta needs at least "
             "one column that is not a partition column"
         )
-        raise ConfigurationError(msg)
 
 
 def check_binary_partitions(table: str, batch: StructType, partition_columns: Callable[[], Collection[str]]) -> None:
@@ -58,12 +57,11 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
     partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
     for name in binary:
         if name.lower() in partitions:
-            msg = (
-                f"the table {table} is partitioned by the BINARY {name}, and Delta would change its bytes. Nothing was "
-                "written. Use a table that is partitioned by a STRING, such as hex() makes in the transform, or drop "
-                f"{name} in the transform"
+            raise SchemaMismatchError(
+                f"the table {table} is partitioned by the BINARY {name}, and Delta would change its bytes",
+                f"Use a table that is partitioned by a STRING, such as hex() makes in the transform, or drop {name} in "
+                "the transform",
             )
-            raise SchemaMismatchError(msg)
 
 
 def required_texts(
@@ -124,12 +122,11 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
     """Checks that a target has the mode in which its table is written."""
     if same_mode(mode, target.mode):
         return
-    msg = (
+    raise TableModeError(
         f"the table {target} is written with {written(mode)} ({where}), but the stream {target.stream!r} has "
-        f"{written(target.mode)}. Nothing was written. Set this mode back, or use another table: its first run reads "
-        "everything that the topic holds"
+        f"{written(target.mode)}",
+        "Set this mode back, or use another table: its first run reads everything that the topic holds",
     )
-    raise TableModeError(msg)
 
 
 # Refuses to write TIMESTAMP partition columns where Delta would store wrong times.
@@ -165,13 +162,12 @@ def check_times_of_partitions(
     names = timestamps()
     if not names:
         return
-    msg = (
+    raise SparkSessionError(
         f"the table {target} is partitioned by the TIMESTAMP {names[0]}, in which Delta would store wrong times: "
-        f"{_SESSION_ZONE} is {zones[0]} and the time zone of Spark's JVM is {zones[1]}, and both must be UTC. Nothing "
-        f"was written. Start Spark with {_SESSION_ZONE}=UTC, and with -Duser.timezone=UTC in "
-        "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions. Or partition a new table by a DATE"
+        f"{_SESSION_ZONE} is {zones[0]} and the time zone of Spark's JVM is {zones[1]}, and both must be UTC",
+        f"Start Spark with {_SESSION_ZONE}=UTC, and with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
+        "spark.executor.extraJavaOptions. Or partition a new table by a DATE",
     )
-    raise SparkSessionError(msg)
 
 
 def _zone_of_writers(spark: SparkSession) -> str:

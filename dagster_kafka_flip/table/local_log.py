@@ -40,12 +40,11 @@ def check_place(spark: SparkSession, target: DeltaTarget) -> None:
     """Refuses a path for which Spark looks elsewhere than the lock, and looks without Spark, which expect it here."""
     files = "" if target.local_path is None or is_remote(spark) else _default_files(spark)
     if files and not files.startswith("file:"):
-        msg = (
+        raise ConfigurationError(
             f"the table {target} is a path on this machine, but Spark's default file system (fs.defaultFS) is {files}, "
-            f"where it would look. Nothing was read or written. Write {files.rstrip('/')}{target.location}, or set "
-            "fs.defaultFS to file:///"
+            "where it would look",
+            f"Write {files.rstrip('/')}{target.location}, or set fs.defaultFS to file:///",
         )
-        raise ConfigurationError(msg)
 
 
 def _default_files(spark: SparkSession) -> str:
@@ -206,8 +205,7 @@ def _action(line: str, name: str) -> Any:
     """A commit's action, if it has this name."""
     action = json.loads(line)
     if not isinstance(action, dict):
-        msg = "an action is a JSON object"
-        raise ValueError(msg)  # noqa: TRY004 - as for a text that is not JSON
+        raise ValueError("an action is a JSON object")  # noqa: TRY004 - as for a text that is not JSON
     return action.get(name)
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError
+from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError, outcome
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, detail_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.spark_error import with_advice
+from dagster_kafka_flip.table.spark_error import told
 from dagster_kafka_flip.table.table_port import guarded, or_failed
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def maintain(
         return None
     found: dict[str, Any] = {}
 
+    @outcome("Nothing was changed")
     def precheck() -> None:
         anchor = table.anchor() if has_position else None
         if anchor is not None:
@@ -109,11 +110,9 @@ def maintain(
     except KafkaFlipError:
         raise
     except Exception as error:
-        msg = (
-            f"the table {target} can't be maintained, its rows and its position are unchanged: "
-            f"{with_advice(error, 'Run the maintenance again when no other run changes the table')}"
-        )
-        raise TableError(msg) from error
+        finding = f"the table {target} can't be maintained, its rows and its position are unchanged"
+        again = "Run the maintenance again when no other run changes the table"
+        raise TableError(*told(finding, error, again)) from error
     is_vacuum = vacuum_after is not None and newest.operation == "VACUUM END"
     return Maintained(
         version=newest.version,
@@ -137,10 +136,8 @@ def _check_position_is_kept(table: DeltaTable, anchor: Anchor, target: DeltaTarg
     """Checks that Delta keeps the commit with the position: new commits make it clean up old ones."""
     until = table.kept_until(anchor)
     if until is not None and until <= instants.now():
-        msg = (
+        raise PositionTooOldError(
             f"the position of the stream {target.stream!r} is in version {anchor.version} of {target}, which is older "
-            "than half of delta.logRetentionDuration. The commits of OPTIMIZE and VACUUM could make Delta delete it. "
-            "Nothing was changed. First materialize the asset that writes to the table: its run commits the position "
-            "again"
+            "than half of delta.logRetentionDuration. The commits of OPTIMIZE and VACUUM could make Delta delete it",
+            "First materialize the asset that writes to the table: its run commits the position again",
         )
-        raise PositionTooOldError(msg)

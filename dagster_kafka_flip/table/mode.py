@@ -26,8 +26,7 @@ class _Keyed(Settings):
     @classmethod
     def _check_key(cls, key: tuple[str, ...]) -> tuple[str, ...]:
         if not key:
-            msg = "key: name at least one column"
-            raise ValueError(msg)
+            raise ValueError("key: name at least one column")
         check_column_names("key", key)
         return key
 
@@ -57,14 +56,12 @@ class Upsert(_Keyed):
         if self.order_by is None:
             return self
         if not self.soft_delete:
-            msg = (
+            raise ValueError(
                 "order_by needs soft_delete=True: once a row is deleted, nothing is left to compare with, so an older "
                 "change that is read later would bring it back"
             )
-            raise ValueError(msg)
         if self.order_by.lower() in {name.lower() for name in self.key}:
-            msg = f"order_by: {self.order_by!r} is a column of the key"
-            raise ValueError(msg)
+            raise ValueError(f"order_by: {self.order_by!r} is a column of the key")
         return self
 
 

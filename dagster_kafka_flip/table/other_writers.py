@@ -40,27 +40,25 @@ def check_shared(
 def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
     """Checks that a stream may write to a table that another stream has written to."""
     if target.key or other.key:
-        msg = (
+        raise TableModeError(
             f"the stream {other.stream!r} writes to {target} with {written(other.mode)}, and the stream "
-            f"{target.stream!r} has {written(target.mode)}. Nothing was written. A table whose rows have a key belongs "
-            "to one stream: let one source read all topics, or use another table"
+            f"{target.stream!r} has {written(target.mode)}",
+            "A table whose rows have a key belongs to one stream: let one source read all topics, or use another table",
         )
-        raise TableModeError(msg)
 
 
 def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
     """Creates the error for overlapping streams."""
     more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
-    msg = (
+    return StreamOverlapError(
         f"{both[0]}{more}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
-        f"would duplicate the records. Nothing was written. Use another table for {target.stream!r}, or remove the "
-        f"topic from its source. If {stream!r} should stop reading it, remove the topic from that source and give up "
-        "its position: "
+        "would duplicate the records",
+        f"Use another table for {target.stream!r}, or remove the topic from its source. If {stream!r} should stop "
+        "reading it, remove the topic from that source and give up its position: "
         f"{set_position(str(target), stream, topics=('<topic to keep>',), to=None)}. It prints where the position was: "
         f"begin {target.stream!r} there, or records are lost or duplicated: "
-        f"{set_position(str(target), target.stream, topics=sorted({tp.topic for tp in both}), to=AS_PRINTED)}"
+        f"{set_position(str(target), target.stream, topics=sorted({tp.topic for tp in both}), to=AS_PRINTED)}",
     )
-    return StreamOverlapError(msg)
 
 
 def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: Collection[str], oldest: int) -> None:
@@ -75,16 +73,15 @@ def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: C
     if not forgotten:
         return
     stream = forgotten[0]
-    msg = (
+    raise PositionLostError(
         f"the stream {stream!r} has committed to the table {target} (its last transaction version is "
-        f"{versions[TRANSACTION_PREFIX + stream]}), but history no longer holds a commit of it: the oldest is "
-        f"version {oldest}. It may read the same topic partitions as the stream {target.stream!r}, which would "
-        f"duplicate records. Nothing was read. Run the stream {stream!r}, or set its position, so that history holds "
-        "it again: "
+        f"{versions[TRANSACTION_PREFIX + stream]}), but history no longer holds a commit of it: the oldest is version "
+        f"{oldest}. It may read the same topic partitions as the stream {target.stream!r}, which would duplicate "
+        "records",
+        f"Run the stream {stream!r}, or set its position, so that history holds it again: "
         f"{set_position(str(target), stream, topics=TOPIC)}; then run this one again. Or use another table for this "
-        "stream"
+        "stream",
     )
-    raise PositionLostError(msg)
 
 
 def shared_logs(document: CommitDocument, other: CommitDocument) -> list[TopicPartition]:
@@ -127,26 +124,26 @@ def check_alone(commit: Commit, document: CommitDocument, version: int, table: s
     other = commit.document()
     if other is None:
         if makes_windows(commit):
-            msg = (
+            raise TableChangedError(
                 f"version {commit.version} wrote windows to {table}, or set it up for windows, while the stream "
-                f"{document.stream!r} wrote its batch (version {version}): the table may hold duplicates. {way_out}"
+                f"{document.stream!r} wrote its batch (version {version}): the table may hold duplicates",
+                way_out,
             )
-            raise TableChangedError(msg)
         return
     both = shared_logs(document, other)
     if other.key or document.key:
-        msg = (
+        raise TableChangedError(
             f"versions {commit.version} (the stream {other.stream!r}, {written(other.mode)}) and {version} (the stream "
             f"{document.stream!r}, {written(document.mode)}) of the table {table} were written at once, and a table "
-            f"whose rows have a key belongs to one stream. {way_out}"
+            f"whose rows have a key belongs to one stream",
+            way_out,
         )
-        raise TableChangedError(msg)
     if both:
         more = f" (and {counted(len(both) - 1, 'more topic partition')})" if len(both) > 1 else ""
-        msg = (
+        raise TableChangedError(
             f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream {document.stream!r}) "
             f"of the table {table} both contain {both[0]}{more}, and the later one was planned before the earlier one "
             f"was committed: up to {counted(_doubled(document, other), 'record')} of these two batches may be there "
-            f"twice. {way_out}"
+            f"twice",
+            way_out,
         )
-        raise TableChangedError(msg)

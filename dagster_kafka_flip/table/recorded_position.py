@@ -135,11 +135,9 @@ def recorded_anchor(
             other_streams={},
             is_recorded=True,
         )
-    msg = (
-        f"the table {target} no longer has the history that holds the position of the stream "
-        f"{target.stream!r}: its oldest commit is version {oldest}, and it holds no commit of the stream. Nothing was "
-        f"read. Delta removes commits after {LOG_RETENTION}. The record can't replace it: {reason}. Check the table's "
-        "last offsets, and set the position: "
-        f"{set_position(str(target), target.stream, topics=TOPIC)}"
+    raise PositionLostError(
+        f"the table {target} no longer has the history that holds the position of the stream {target.stream!r}: its "
+        f"oldest commit is version {oldest}, and it holds no commit of the stream",
+        f"Delta removes commits after {LOG_RETENTION}. The record can't replace it: {reason}. Check the table's last "
+        f"offsets, and set the position: {set_position(str(target), target.stream, topics=TOPIC)}",
     )
-    raise PositionLostError(msg)

@@ -136,12 +136,12 @@ class Conflicts:
         """Records that a plan was not written. Plan again after this call."""
         self._plans += 1
         if self._plans == MOST_PLANS:
-            msg = (
+            raise WriteFailedError(
                 f"{MOST_PLANS} plans in a row conflicted with other changes to {self._target}, the last one with "
-                f"{conflict}; nothing of {what} was written. Run again when nothing else writes to the table, or give "
-                "the runs that change it a pool with the limit 1"
-            )
-            raise WriteFailedError(msg) from conflict
+                f"{conflict}; nothing of {what} was written",
+                "Run again when nothing else writes to the table, or give the runs that change it a pool with the "
+                "limit 1",
+            ) from conflict
         self._log.warning("%s or its logs changed meanwhile (%s); planning again", self._target, conflict)
 
     def over(self) -> None:

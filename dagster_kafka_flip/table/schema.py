@@ -78,19 +78,17 @@ def check_schema(
             (f"the column {one.path} is {one.table} in the table and {one.batch} in the batch" for one in changed),
             between="; ",
         )
-        ways_on = "Change the value format, cast in the transform, or use another table"
+        advice = "Change the value format, cast in the transform, or use another table"
         if can_widen:
             steps = [
                 *(() if may_change else ("set schema_evolution of its DeltaTarget to true",)),
                 *(() if may_widen() else (_ALLOW_WIDENING,)),
             ]
-            ways_on = f"To widen it, {' and '.join(steps)}; or cast in the transform"
-        msg = f"the batch does not fit the table {name}: {what}. Nothing was written. {ways_on}"
+            advice = f"To widen it, {' and '.join(steps)}; or cast in the transform"
+        finding = f"the batch does not fit the table {name}: {what}"
     elif missing:
-        msg = (
-            f"the table {name} requires {first_few(missing)}, which the batch does not have. Nothing was written. Add "
-            "the column in the transform, or drop NOT NULL from the table's"
-        )
+        finding = f"the table {name} requires {first_few(missing)}, which the batch does not have"
+        advice = "Add the column in the transform, or drop NOT NULL from the table's"
     elif added and not may_change:
         columns = first_few(f"{one.path} ({one.batch})" for one in added)
         noun, them, one_of_them = (
@@ -103,9 +101,9 @@ def check_schema(
             if alike
             else ""
         )
-        msg = (
-            f"the table {name} has no {noun} {columns}. Nothing was written. Set schema_evolution of its DeltaTarget "
-            f"to true to add {them}, or drop {them} in the transform{renamed}"
+        finding = f"the table {name} has no {noun} {columns}"
+        advice = (
+            f"Set schema_evolution of its DeltaTarget to true to add {them}, or drop {them} in the transform{renamed}"
         )
     else:
         _check_can_be_added(batch, added, name, is_mapped)
@@ -115,8 +113,8 @@ def check_schema(
             f"- {column} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
             for column, field in absent
         ]
-        msg = "\n".join([f"{msg}. The table (-) and the batch (+):", first_few(lines, _MOST_LINES, between="\n")])
-    raise SchemaMismatchError(msg)
+        advice = "\n".join([f"{advice}. The table (-) and the batch (+):", first_few(lines, _MOST_LINES, between="\n")])
+    raise SchemaMismatchError(finding, advice)
 
 
 @dataclass(frozen=True)
@@ -295,8 +293,9 @@ def check_can_be_stored(
                 "STRING, such as with hex() in the transform"
             )
     if wrong:
-        msg = f"the table {name} can't be created: {'; '.join(wrong)}. Nothing was written"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"the table {name} can't be created: {'; '.join(wrong)}",
+        )
 
 
 def _check_can_be_added(
@@ -315,8 +314,9 @@ def _check_can_be_added(
     if wrong and is_mapped():
         wrong = [*_doubled(batch, ""), *not_storable(None)]
     if wrong:
-        msg = f"the batch does not fit the table {name}: {'; '.join(wrong)}. Nothing was written"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"the batch does not fit the table {name}: {'; '.join(wrong)}",
+        )
 
 
 def _not_storable(kind: DataType, path: str, allow_any_name: str | None) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _NOT_THERE = frozenset(
     {
@@ -89,15 +89,7 @@ _NO_FILE_SYSTEM = re.compile(
       | Class\ org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+\ not\ found""",
     re.VERBOSE,
 )
-_BROKEN_RULE = re.compile(
-    r"\[DELTA_(?:NOT_NULL_CONSTRAINT_VIOLATED|VIOLATE_CONSTRAINT_WITH_VALUES|EXCEED_CHAR_VARCHAR_LIMIT)\b"
-)
-# A JVM's own error; what an executor's JVM ends with after it; and how containers and the system end a process.
-_NO_MEMORY = re.compile(
-    r"\bOutOfMemoryError\b|\bexited with code (?:52|137)\b|exceeding (?:physical |virtual )?memory limits|\bOOMKilled\b"
-)
 _USERS_OWN = "PythonException"
-_NO_MODULE = re.compile(r"^ModuleNotFoundError: ", re.MULTILINE)
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 # Under an error of the task that wrote, which pyspark does not translate from 4.1 on.
 _RAISED_IN_TASK = re.compile(
@@ -142,21 +134,6 @@ def is_outside_of_predicate(error: BaseException) -> bool:
     """Whether new rows do not match the predicate of the rows that they replace."""
     text = f"{_condition(error)} {error_text(error)}"
     return "DELTA_REPLACE_WHERE_MISMATCH" in text or "does not conform to partial table overwrite" in text
-
-
-def breaks_rule(error: BaseException) -> bool:
-    """Whether a row breaks a rule of the table: NOT NULL, a CHECK constraint, a text's length."""
-    return _BROKEN_RULE.search(error_text(error)) is not None
-
-
-def lacks_module(error: BaseException) -> bool:
-    """Whether a user's Python function lacks a module where Spark runs it."""
-    return _is_users_own(error) and _NO_MODULE.search(error_text(error)) is not None
-
-
-def lacks_memory(error: BaseException) -> bool:
-    """Whether a JVM of Spark, or a task's Python, had too little memory."""
-    return _NO_MEMORY.search(error_text(error)) is not None
 
 
 def is_transient(error: BaseException | None) -> bool:
@@ -234,131 +211,133 @@ def _condition(error: BaseException) -> str | None:
     return None if condition is None else condition.split(".")[0]
 
 
-# Names and texts of S3's, Hadoop's and Amazon's clients, each with what to do. HEAD requests are answered without a
-# reason, so that only the status is known.
-_ADVICE = {
-    r"RequestTimeTooSkewed": "The clock of Spark's machine is wrong: set it, and run again",
-    r"NoSuchBucket|UnknownStoreException": (
-        "The bucket does not exist at this endpoint: create it (Spark doesn't), or correct the table's path"
-    ),
-    r"NoAuthWithAWSException|NoAwsCredentials|Unable to load (?:AWS )?credentials|Failed to load credentials": (
-        "Spark found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs, or "
-        "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key in Spark's config"
-    ),
-    r"ExpiredToken|TokenRefreshRequired|InvalidToken": (
-        "The session token of these credentials has expired, or belongs to other credentials: give Spark new "
-        "credentials, or leave the keys out where an instance role renews them, and run again"
-    ),
-    r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Status Code: 40[13]\b": (
-        "The store refuses these credentials, or they lack a right: check the access key and its secret, the rights "
-        "to list, read, write and delete under the table's path, and the clock of Spark's machine"
-    ),
-    r"AuthorizationHeaderMalformed|AWSRedirectException|PermanentRedirect|Status Code: (?:301|400)\b": (
-        "The region or the endpoint is probably not the bucket's: set spark.hadoop.fs.s3a.endpoint.region, and "
-        "spark.hadoop.fs.s3a.endpoint for a store that isn't Amazon's. A session token that has expired can look like "
-        "this, too"
-    ),
-    r"UnknownHostException": (
-        "The host does not exist: check spark.hadoop.fs.s3a.endpoint, and whether the store needs "
-        "spark.hadoop.fs.s3a.path.style.access=true"
-    ),
-    r"ApiCallTimeoutException|ApiCallAttemptTimeoutException|SocketTimeoutException|Read timed out": (
-        "The store did not answer in time: check whether it runs, spark.hadoop.fs.s3a.endpoint, and the network "
-        "between Spark and store, then run again"
-    ),
-    r"SlowDown|ServiceUnavailable|Service Unavailable|ThrottledException|Status Code: 503\b": (
-        "The store had too much to do, or is down: see what else asks it, then run again"
-    ),
-    r"Unable to execute HTTP request": (
-        "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint and the network between Spark and store"
-    ),
-    r"NoClassDefFoundError: com/amazonaws|ClassNotFoundException: com\.amazonaws": (
-        "The table has a commit coordinator in DynamoDB, and Spark lacks its client: add "
-        "com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to Spark's packages"
-    ),
-}
 CHECK_ACCESS = "Check the table's name and this machine's access to its store and catalog, then run again"
 """What to do if a table can't be reached, and nothing else is known."""
 
-_LOG_IS_INCOMPLETE = re.compile(
-    r"DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG|DELTA_LOG_FILE_NOT_FOUND|DELTA_MISSING_PART_FILES"
-    r"|Could not find any delta files|Checkpoint file to load version: \d+ is missing"
-)
 _NO_DELTA = re.compile(
     r"ClassNotFoundException: (?:io\.delta|org\.apache\.spark\.sql\.delta)\b|plugin class for catalog .*DeltaCatalog"
 )
 _FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")
 
+# What to do, by names and texts in an error, and by whose it is. The first that fits counts.
+_ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
+    # S3's, Hadoop's and Amazon's clients. HEAD requests are answered without a reason: only the status is known.
+    lambda error: _FROM_A_STORE.search(error_text(error)) is not None: {
+        r"RequestTimeTooSkewed": "The clock of Spark's machine is wrong: set it, and run again",
+        r"NoSuchBucket|UnknownStoreException": (
+            "The bucket does not exist at this endpoint: create it (Spark doesn't), or correct the table's path"
+        ),
+        r"NoAuthWithAWSException|NoAwsCredentials|Unable to load (?:AWS )?credentials|Failed to load credentials": (
+            "Spark found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs, or "
+            "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key in Spark's config"
+        ),
+        r"ExpiredToken|TokenRefreshRequired|InvalidToken": (
+            "The session token of these credentials has expired, or belongs to other credentials: give Spark new "
+            "credentials, or leave the keys out where an instance role renews them, and run again"
+        ),
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Status Code: 40[13]\b": (
+            "The store refuses these credentials, or they lack a right: check the access key and its secret, the "
+            "rights to list, read, write and delete under the table's path, and the clock of Spark's machine"
+        ),
+        r"AuthorizationHeaderMalformed|AWSRedirectException|PermanentRedirect|Status Code: (?:301|400)\b": (
+            "The region or the endpoint is probably not the bucket's: set spark.hadoop.fs.s3a.endpoint.region, and "
+            "spark.hadoop.fs.s3a.endpoint for a store that isn't Amazon's. A session token that has expired can look "
+            "like this, too"
+        ),
+        r"UnknownHostException": (
+            "The host does not exist: check spark.hadoop.fs.s3a.endpoint, and whether the store needs "
+            "spark.hadoop.fs.s3a.path.style.access=true"
+        ),
+        r"ApiCallTimeoutException|ApiCallAttemptTimeoutException|SocketTimeoutException|Read timed out": (
+            "The store did not answer in time: check whether it runs, spark.hadoop.fs.s3a.endpoint, and the network "
+            "between Spark and store, then run again"
+        ),
+        r"SlowDown|ServiceUnavailable|Service Unavailable|ThrottledException|Status Code: 503\b": (
+            "The store had too much to do, or is down: see what else asks it, then run again"
+        ),
+        r"Unable to execute HTTP request": (
+            "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint and the network between Spark and "
+            "store"
+        ),
+        r"NoClassDefFoundError: com/amazonaws|ClassNotFoundException: com\.amazonaws": (
+            "The table has a commit coordinator in DynamoDB, and Spark lacks its client: add "
+            "com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to Spark's packages"
+        ),
+    },
+    _is_users_own: {
+        r"^ModuleNotFoundError: ": (
+            "The Python of Spark's tasks lacks this module, which a transform's function needs: send it along with "
+            "spark.submit.pyFiles, or install it on each machine that runs tasks, for the Python that PYSPARK_PYTHON "
+            "names"
+        ),
+    },
+    is_sparks_own: {
+        r'\bCannot run program "([^"\n]+)"': (
+            "Spark's tasks can't start the Python that a format or a function needs: {0}. Install it on each machine "
+            "that runs tasks, or name another one with PYSPARK_PYTHON in the environment of Spark's driver"
+        ),
+    },
+    lambda _: True: {
+        r"DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG|DELTA_LOG_FILE_NOT_FOUND"
+        r"|DELTA_MISSING_PART_FILES|Could not find any delta files|Checkpoint file to load version: \d+ is missing": (
+            "Files of its _delta_log are gone: put them back from a backup, or use another table"
+        ),
+        r"\[DELTA_(?:NOT_NULL_CONSTRAINT_VIOLATED|VIOLATE_CONSTRAINT_WITH_VALUES|EXCEED_CHAR_VARCHAR_LIMIT)\b": (
+            "A row breaks this rule of the table (a tombstone has null in each column of its value, and an empty "
+            "string is null in a partition column). Drop or change such rows in the transform, or drop the rule from "
+            "the table"
+        ),
+        # A JVM's own error; what an executor's JVM ends with after it; and how containers and the system end a process.
+        r"\bOutOfMemoryError\b|\bexited with code (?:52|137)\b|exceeding (?:physical |virtual )?memory limits"
+        r"|\bOOMKilled\b": (
+            "Where Spark's tasks run there is too little memory: give an executor more (spark.executor.memory on a "
+            "cluster, otherwise spark.driver.memory; for Python functions spark.executor.memoryOverhead), or make the "
+            "batches smaller (max_records_per_batch), and run again"
+        ),
+        r"\[DELTA_CANNOT_MODIFY_APPEND_ONLY\]": (
+            "Tables with a key, and those written in windows, replace rows: set delta.appendOnly of this table to "
+            "false, also in the properties of its DeltaTarget"
+        ),
+        r"\[PYTHON_VERSION_MISMATCH\]": (
+            "Name a Python of the driver's minor version, which each machine that runs tasks has, with PYSPARK_PYTHON "
+            "in the environment of Spark's driver"
+        ),
+    },
+}
 
-def with_advice(error: BaseException, otherwise: str = "") -> str:
-    """The line that explains the error, and what to do."""
-    return ". ".join(filter(None, (error_summary(error).rstrip("."), _advice(error) or otherwise)))
+
+def told(what: str, error: BaseException, otherwise: str = "") -> tuple[str, str]:
+    """The finding and the advice of an error that Spark, Delta, a store or a Connect server has caused.
+
+    Args:
+        what: What failed.
+        error: Spark's error.
+        otherwise: What to do if the error is none of those that are known.
+    """
+    if (no_folder := _without_folder(error_text(error))) is not None:
+        advice = "Change or shorten such values in the transform, or partition a new table by another column"
+        return f"{what}: {no_folder}", advice
+    return f"{what}: {error_summary(error).rstrip('.')}", _advice(error) or otherwise
 
 
 def _advice(error: BaseException) -> str | None:
-    """What to do about an error of an object store, a Connect server or an incomplete log; None if it is another."""
     if (advice := server_advice(error)) is not None:
         return advice
     text = error_text(error)
-    if _LOG_IS_INCOMPLETE.search(text):
-        return "Files of its _delta_log are gone: put them back from a backup, or use another table"
     if _NO_DELTA.search(text):
         return f"Spark lacks Delta's jars. {jars_advice()}"
-    if not _FROM_A_STORE.search(text):
-        return None
-    return next((advice for pattern, advice in _ADVICE.items() if re.search(pattern, text)), None)
+    for is_theirs, known in _ADVICE.items():
+        for pattern, advice in known.items() if is_theirs(error) else ():
+            if (found := re.search(pattern, text, re.MULTILINE)) is not None:
+                return advice.format(*found.groups())
+    return None
 
 
-_NO_PROGRAM = re.compile(r'\bCannot run program "([^"\n]+)"')
 _NO_FOLDER = re.compile(
     r"Mkdirs failed to create (?P<path>[^\n]*?)(?= \(exists=|\n|$)"
     r"|maximum path component name limit of (?P<name>[^\n]*?) in directory "
 )
 _LONGEST_NAME = 255
-_BY_CONDITION = {
-    "[DELTA_CANNOT_MODIFY_APPEND_ONLY]": (
-        "Tables with a key, and those written in windows, replace rows: set delta.appendOnly of this table to false, "
-        "also in the properties of its DeltaTarget"
-    ),
-    "[PYTHON_VERSION_MISMATCH]": (
-        "Name a Python of the driver's minor version, which each machine that runs tasks has, with PYSPARK_PYTHON in "
-        "the environment of Spark's driver"
-    ),
-}
-
-
-def explained(failure: BaseException) -> str:
-    """The line that explains why a write failed, and what to do."""
-    if (no_folder := _without_folder(error_text(failure))) is not None:
-        return no_folder
-    return ". ".join(filter(None, (with_advice(failure).rstrip("."), _advice_to_write(failure))))
-
-
-def _advice_to_write(failure: BaseException) -> str | None:
-    if breaks_rule(failure):
-        return (
-            "A row breaks this rule of the table (a tombstone has null in each column of its value, and an empty "
-            "string is null in a partition column). Drop or change such rows in the transform, or drop the rule from "
-            "the table"
-        )
-    if lacks_module(failure):
-        return (
-            "The Python of Spark's tasks lacks this module, which a transform's function needs: send it along with "
-            "spark.submit.pyFiles, or install it on each machine that runs tasks, for the Python that PYSPARK_PYTHON "
-            "names"
-        )
-    if is_sparks_own(failure) and (program := _NO_PROGRAM.search(error_text(failure))) is not None:
-        return (
-            f"Spark's tasks can't start the Python that a format or a function needs: {program[1]}. Install it on each "
-            "machine that runs tasks, or name another one with PYSPARK_PYTHON in the environment of Spark's driver"
-        )
-    if lacks_memory(failure):
-        return (
-            "Where Spark's tasks run there is too little memory: give an executor more (spark.executor.memory on a "
-            "cluster, otherwise spark.driver.memory; for Python functions spark.executor.memoryOverhead), or make the "
-            "batches smaller (max_records_per_batch), and run again"
-        )
-    return next((advice for condition, advice in _BY_CONDITION.items() if condition in error_text(failure)), None)
 
 
 def _without_folder(text: str) -> str | None:
@@ -371,7 +350,6 @@ def _without_folder(text: str) -> str | None:
             what = "has the character U+0000" if "\0" in folder else f"is too long (the name needs {size:,} bytes)"
             return (
                 f"Delta names a folder after each value of the partition column {column}, with at most {_LONGEST_NAME} "
-                f"bytes and without U+0000, and a value {what}. Change or shorten such values in the transform, or "
-                "partition a new table by another column"
+                f"bytes and without U+0000, and a value {what}"
             )
     return None

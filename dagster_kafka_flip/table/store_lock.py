@@ -60,11 +60,10 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         _make(file, mode)
         _acquire(lock, file, location)
     except OSError as error:
-        msg = (
+        raise TableError(
             f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}"
             f"{_owner(file)}. {_advice(error, file)}"
-        )
-        raise TableError(msg) from error
+        ) from error
     try:
         yield
     finally:
@@ -101,11 +100,11 @@ def _acquire(lock: FileLock, file: Path, location: str) -> None:
                 number = attempt.retry_state.attempt_number
                 lock.acquire(timeout=_FIRST_WORD_SECONDS if number == 1 else _NEXT_WORD_SECONDS)
     except tenacity.RetryError:
-        msg = (
+        raise TableError(
             f"the table {location} has been locked by {_holder(file)} for {_PATIENCE_SECONDS / 60:.0f} min, so nothing "
-            "was written. Check whether that run hangs, end it, and run again; the lock ends with the process"
-        )
-        raise TableError(msg) from None
+            "was written",
+            "Check whether that run hangs, end it, and run again; the lock ends with the process",
+        ) from None
 
 
 def _holder(file: Path) -> str:
@@ -196,31 +195,30 @@ def check_writers(
     if scheme not in _S3:
         known = _LOG_STORES.get(scheme)
         or_set = "" if known is None else f"; or start Spark with spark.delta.logStore.{scheme}.impl={known}"
-        msg = (
+        raise UnsafeStoreError(
             f"the table {location} is on {scheme}://, and it is unknown whether two concurrent runs could overwrite "
-            "each other's commits there. Nothing was written. Set single_writer of its DeltaTarget (or "
-            f"DeadLetters) to true, and give its runs a pool with the limit 1{or_set}"
+            "each other's commits there",
+            "Set single_writer of its DeltaTarget (or DeadLetters) to true, and give its runs a pool with the limit "
+            f"1{or_set}",
         )
-        raise UnsafeStoreError(msg)
     found = properties()
     if found is None:
-        msg = (
+        raise UnsafeStoreError(
             f"the table {location} is on S3 and does not exist yet, and nothing prevents two runs from creating it at "
-            "once: the rows of one could be lost. Nothing was written. Set single_writer of its DeltaTarget (or "
-            "DeadLetters) to true, and let one run create it. Then leave it set, with a limit of 1 on its runs' pool; "
-            f"or remove it, if the table has the property {_COORDINATOR}={_DYNAMODB}"
+            "once: the rows of one could be lost",
+            "Set single_writer of its DeltaTarget (or DeadLetters) to true, and let one run create it. Then leave it "
+            "set, with a limit of 1 on its runs' pool; or remove it, if the table has the property "
+            f"{_COORDINATOR}={_DYNAMODB}",
         )
-        raise UnsafeStoreError(msg)
     coordinator = found.get(_COORDINATOR)
     if coordinator == _DYNAMODB:
         return
     now = f" (its {coordinator} is not known to keep two runs apart)" if coordinator else ""
-    msg = (
-        f"the table {location} is on S3, where two concurrent runs can overwrite each other's commits. Nothing was "
-        "written. Set single_writer of its DeltaTarget (or DeadLetters) to true, and give its runs a pool with the "
-        f"limit 1; or give the table a commit coordinator, by its property {_COORDINATOR}={_DYNAMODB}{now}"
+    raise UnsafeStoreError(
+        f"the table {location} is on S3, where two concurrent runs can overwrite each other's commits",
+        "Set single_writer of its DeltaTarget (or DeadLetters) to true, and give its runs a pool with the limit 1; or "
+        f"give the table a commit coordinator, by its property {_COORDINATOR}={_DYNAMODB}{now}",
     )
-    raise UnsafeStoreError(msg)
 
 
 def _log_store(spark: SparkSession, scheme: str) -> str | None:

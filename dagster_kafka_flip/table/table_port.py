@@ -29,7 +29,7 @@ from dagster_kafka_flip.table.interruptible import held, run_interruptibly, writ
 from dagster_kafka_flip.table.layout import check_times_of_partitions
 from dagster_kafka_flip.table.local_log import check_place, is_newest
 from dagster_kafka_flip.table.retries import answered, warned_of_silence
-from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, with_advice
+from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
@@ -257,11 +257,10 @@ def _named_in_full(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:
         place = f"{catalog}.{schema}"
     if not is_usual:
         # The name would lead to another table than before, which then lands everything anew.
-        msg = (
-            f"the table {target} would be {place}.{target.table}, because the session was told to USE {place}. Nothing "
-            "was read or written. Write the table's full name, or leave the session where it begins"
+        raise ConfigurationError(
+            f"the table {target} would be {place}.{target.table}, because the session was told to USE {place}",
+            "Write the table's full name, or leave the session where it begins",
         )
-        raise ConfigurationError(msg)
     return target.model_copy(update={"table": f"{place}.{target.table}"})
 
 
@@ -343,11 +342,11 @@ def set_properties(
         own, *others = *itertools.dropwhile(lambda values: properties.items() - values.items(), values_set), {}
         gone = {key: value for values in others for key, value in values.items() if own.get(key, value) != value}
         if gone:
-            msg = (
-                f"another run set properties of the table {table.target} at the same time, and this one replaced "
-                f"its values. Set them again, and run again: {setting(table.target, gone)}"
+            raise TableChangedError(
+                f"another run set properties of the table {table.target} at the same time, and this one replaced its "
+                "values",
+                f"Set them again, and run again: {setting(table.target, gone)}",
             )
-            raise TableChangedError(msg)
 
     try:
         guarded(table, location, precheck=check, write=change, look_back=look_back)
@@ -356,5 +355,5 @@ def set_properties(
     except Exception as error:
         if is_conflict(error):
             raise ForeignConflictError(error_summary(error)) from error
-        msg = f"properties of the table {table.target} can't be set: {with_advice(error, CHECK_ACCESS)}"
-        raise TableError(msg) from error
+        finding = f"properties of the table {table.target} can't be set"
+        raise TableError(*told(finding, error, CHECK_ACCESS)) from error

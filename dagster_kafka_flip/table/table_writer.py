@@ -15,6 +15,7 @@ from dagster_kafka_flip.errors import (
     TableChangedError,
     TableError,
     WriteFailedError,
+    outcome,
 )
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.remote import server_advice
@@ -27,7 +28,7 @@ from dagster_kafka_flip.table.history import back_to, check_between, documented,
 from dagster_kafka_flip.table.interruptible import held, write_tag
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
 from dagster_kafka_flip.table.other_writers import check_only_stream, makes_windows, overlap, shared_logs
-from dagster_kafka_flip.table.spark_error import error_summary, explained, is_conflict, with_advice
+from dagster_kafka_flip.table.spark_error import error_summary, is_conflict, told
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded
 from dagster_kafka_flip.table.unavailable import ENDED
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+_NOTHING_LOST = "Nothing is lost: if the batch is committed, the next run finds it; otherwise it reads the batch again"
 _OTHER_COLUMNS = "its columns are not those of before the write"
 
 
@@ -116,12 +118,12 @@ class TableWriter:
         done = self._judge(written, document, None)
         for commit in written.since:
             if commit.version < done.version and effect_of(commit) is not Effect.KEEPS_ROWS:
-                msg = (
+                raise TableChangedError(
                     f"{commit.named} of the table {self._table.target} came between the last look at its rows and "
-                    f"version {done.version}, which replaced them all. RESTORE the table to version "
-                    f"{done.version - 1}, and rebuild it again"
+                    f"version {done.version}, which replaced them all",
+                    f"RESTORE the table to version {done.version - 1}, and rebuild it again",
+                    outcome=is_committed(done.version),
                 )
-                raise TableChangedError(msg)
         return done
 
     def _commit_changes(
@@ -229,7 +231,8 @@ class TableWriter:
         return ConcurrentIngestionError(
             f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to the stream "
             f"{document.stream!r} of {self._table.target} first; this batch was planned at version "
-            f"{document.base_version} and was not written. Nothing is lost: the next run continues from there"
+            f"{document.base_version} and was not written",
+            outcome="Nothing is lost: the next run continues from there",
         )
 
     def written(
@@ -279,24 +282,22 @@ class TableWriter:
                 each.version == continues.anchor_version and not is_anchor(each, continues) for each in found
             )
             if is_other or found[0].version < base_version:
-                msg = "it was created again, or another one was put in its place"
-                raise ForeignConflictError(msg)
+                raise ForeignConflictError("it was created again, or another one was put in its place")
             precheck(since := [each for each in found if each.version > base_version])
             self._check_same_columns(since, continues)
 
-        def outcome(failure: Exception | None) -> Written:
+        def look_back(failure: Exception | None) -> Written:
             begin = time.monotonic()
             try:
                 found = list(back_to(last, table.commits()))
             except TableNotThereError as error:
                 raise table.disappeared() from (failure or error)
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
-                msg = (
+                what = (
                     f"the write to {table.target} ended, but its history can't be read to check whether it was "
-                    f"committed: {_reason(failure, error)}. Nothing is lost: if the batch was committed, the next run "
-                    "finds it; otherwise it reads the batch again"
+                    "committed"
                 )
-                raise CommitUnknownError(msg) from (failure or error)
+                raise CommitUnknownError(*_reason(what, failure, error), outcome=_NOTHING_LOST) from (failure or error)
             since = [commit for commit in found if _is_after(commit, base_version, attempt)]
             before = [commit for commit in found if not _is_after(commit, base_version, attempt)]
             return Written(since, before, failure, time.monotonic() - begin)
@@ -306,7 +307,7 @@ class TableWriter:
             table.location(),
             precheck=check,
             write=write,
-            look_back=outcome,
+            look_back=look_back,
             attempt=attempt,
             session=session,
         )
@@ -333,23 +334,23 @@ class TableWriter:
         streams = list(documented(since, document.stream))
         for commit, own in streams:
             if own.attempt == document.attempt:
-                check_between([*since, *written.before], document, commit.version, str(self._table.target))
                 between = [other for other in since if other.version < commit.version]
-                if any((windows := other.windows()) and windows.repairs == document.stream for other in between):
-                    # The walk to the position finds out whether it was planned before a RESTORE.
-                    self._table.anchor()
+                with outcome(is_committed(commit.version)):
+                    check_between([*since, *written.before], document, commit.version, str(self._table.target))
+                    if any((windows := other.windows()) and windows.repairs == document.stream for other in between):
+                        # The walk to the position finds out whether it was planned before a RESTORE.
+                        self._table.anchor()
                 rows = None if between else total((document.rows_before, commit.rows_gained))
                 return committed(commit, written, rows, keys, document.attempt)
         if streams:
             raise self._too_late(*streams[0], document) from failure
         if failure is None:
-            msg = (
+            raise PositionLostError(
                 f"Delta skipped the write to {self._table.target} without an error, and no commit of the stream "
                 f"{document.stream!r} explains it: its transaction version is at or above {document.anchor_version}. "
-                "It was set manually, or the table was restored or created again meanwhile; nothing was written. Run "
-                "again"
+                "It was set manually, or the table was restored or created again meanwhile",
+                "Run again",
             )
-            raise PositionLostError(msg)
         raise self.without_commit(failure) from failure
 
     def without_commit(self, failure: Exception) -> KafkaFlipError:
@@ -357,9 +358,8 @@ class TableWriter:
         if server_advice(failure) is not None:
             # The log was read on this machine. A server that lost its client goes on writing.
             return CommitUnknownError(
-                f"the write to {self._table.target} has committed nothing so far, but may still do so: "
-                f"{explained(failure)}. Nothing is lost: if the batch is committed, the next run finds it; otherwise "
-                "it reads the batch again"
+                *told(f"the write to {self._table.target} has committed nothing so far, but may still do so", failure),
+                outcome=_NOTHING_LOST,
             )
         return self.failed(failure)
 
@@ -374,7 +374,7 @@ class TableWriter:
         if (found := error_of(failure, str(self._table.target), self._table.target.key)) is not None:
             return found
         return WriteFailedError(
-            f"the write to {self._table.target} failed and nothing of it was committed: {explained(failure)}"
+            *told(f"the write to {self._table.target} failed", failure), outcome="Nothing of it was committed"
         )
 
     def _has_other_columns(self) -> bool:
@@ -382,13 +382,18 @@ class TableWriter:
         return self._table.checked is not None and self._table.schema() != self._table.checked
 
 
-def _reason(failure: Exception | None, error: Exception) -> str:
+def _reason(what: str, failure: Exception | None, error: Exception) -> tuple[str, str]:
     """Why a write's outcome is unknown, and what to do: the write's failure, or the error of the look at history."""
     if failure is None and isinstance(error, TableError):
-        return str(error)
+        return f"{what}: {error.finding}", error.advice
     # Where the history ends with a TableError, Spark has answered.
     advice = "Spark may have died, usually from too little memory: give its driver more (spark.driver.memory)"
-    return with_advice(failure or error, advice)
+    return told(what, failure or error, advice)
+
+
+def is_committed(version: int) -> str:
+    """The outcome of a write that should not have been committed."""
+    return f"Version {version} is committed"
 
 
 def _is_after(commit: Commit, version: int, attempt: str) -> bool:

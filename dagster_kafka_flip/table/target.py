@@ -82,11 +82,10 @@ class DeltaTarget(Settings):
         """
         if isinstance(table, DeltaTarget):
             if _PLACEHOLDER.search(table.stream):
-                msg = (
+                raise ConfigurationError(
                     f"the stream id {table.stream!r} is for an asset for each topic: use build_kafka_delta_assets, or "
                     "write the id without braces"
                 )
-                raise ConfigurationError(msg)
             return table
         expect("table", table, (str, PathLike, DeltaTarget), '"lake/orders"')
         return cls(table=os.fspath(table))
@@ -100,25 +99,21 @@ class DeltaTarget(Settings):
     @classmethod
     def _check_table(cls, table: str) -> str:
         if _NO_PLACE.fullmatch(table):
-            msg = f"the table {table!r} has a scheme but no path; write it like s3a://bucket/orders"
-            raise ValueError(msg)
+            raise ValueError(f"the table {table!r} has a scheme but no path; write it like s3a://bucket/orders")
         # Before the others, whose errors show the table: also where a space or an invisible character hides its scheme.
         _check_scheme(_place("".join(filter(str.isprintable, table)).strip()))
         if _ROOT.fullmatch(_place(table)):
             msg = f"the table {table!r} is a whole store, and not a folder in it; write it like s3a://bucket/orders"
             raise ValueError(msg)
         if table != table.strip():
-            msg = f"the table {table!r} begins or ends with a space; remove it"
-            raise ValueError(msg)
+            raise ValueError(f"the table {table!r} begins or ends with a space; remove it")
         if not table.isprintable():
-            msg = f"the table {table!r} contains an invisible character, such as a newline; remove it"
-            raise ValueError(msg)
+            raise ValueError(f"the table {table!r} contains an invisible character, such as a newline; remove it")
         if _place(table).startswith("~"):
-            msg = (
+            raise ValueError(
                 f"the table {table!r} begins with ~, which only a shell expands; write the full path, or "
                 "./~ for a folder of that name"
             )
-            raise ValueError(msg)
         is_name = "/" not in table and not _SCHEME.match(table)
         if is_name and not all(_QUOTED.sub("quoted", table).split(".")):
             msg = (
@@ -131,36 +126,31 @@ class DeltaTarget(Settings):
     @classmethod
     def _check_stream(cls, stream: str) -> str:
         if not _PLAIN_STREAM.fullmatch(_PLACEHOLDER.sub("topic", stream)):
-            msg = f"invalid stream id {stream!r}: use 1 to 100 letters, digits, '.', '_' and '-'"
-            raise ValueError(msg)
+            raise ValueError(f"invalid stream id {stream!r}: use 1 to 100 letters, digits, '.', '_' and '-'")
         return stream
 
     @field_validator("mode", mode="before")
     @classmethod
     def _check_mode(cls, mode: Any) -> Any:
         if not isinstance(mode, (Append, Upsert, Scd2)):
-            msg = 'mode: expected Append(), Upsert(key=["id"]) or Scd2(key=["id"])'
-            raise ValueError(msg)  # noqa: TRY004 - pydantic reports only a ValueError
+            raise ValueError('mode: expected Append(), Upsert(key=["id"]) or Scd2(key=["id"])')  # noqa: TRY004 - pydantic reports only a ValueError
         return mode
 
     @model_validator(mode="after")
     def _check_layout(self) -> DeltaTarget:
         if self.partition_by and self.cluster_by:
-            msg = "a Delta table can have partition columns or clustering columns, not both"
-            raise ValueError(msg)
+            raise ValueError("a Delta table can have partition columns or clustering columns, not both")
         if self.key and any(
             name.lower() == "delta.appendonly" and value.lower() == "true" for name, value in self.properties.items()
         ):
-            msg = (
+            raise ValueError(
                 "properties.delta.appendOnly: a table with a key replaces and deletes rows, which this forbids. Remove "
                 "it, or use mode=Append()"
             )
-            raise ValueError(msg)
         for option in ("partition_by", "cluster_by"):
             check_column_names(option, getattr(self, option))
         if len(self.cluster_by) > _MOST_CLUSTERING_COLUMNS:
-            msg = f"cluster_by: {len(self.cluster_by)} columns; Delta's limit is {_MOST_CLUSTERING_COLUMNS}"
-            raise ValueError(msg)
+            raise ValueError(f"cluster_by: {len(self.cluster_by)} columns; Delta's limit is {_MOST_CLUSTERING_COLUMNS}")
         return self
 
     @property
@@ -282,17 +272,15 @@ def _check_scheme(place: str) -> None:
     if not _SCHEME.match(place):
         return
     if _has_password(rest):
-        msg = (
+        raise ValueError(
             "the table's URI has a password, which logs, metadata and asset names would show; give Spark the store's "
             "credentials in its config, such as spark.hadoop.fs.s3a.secret.key"
         )
-        raise ValueError(msg)
     if scheme.lower() in _WEB:
-        msg = (
+        raise ValueError(
             f"the table begins with {scheme}:, a web address, which Spark can't write to; use the store's scheme, "
             "such as s3a://bucket/orders or abfss://container@account.dfs.core.windows.net/orders"
         )
-        raise ValueError(msg)
     if scheme.lower() == "file":
         # Spark would treat the host, or a relative path, as a folder at the root.
         if not rest.startswith("/") or (rest.startswith("//") and not rest.startswith("///")):
@@ -300,12 +288,10 @@ def _check_scheme(place: str) -> None:
             raise ValueError(msg)
         return
     if _PARAMETER.search(rest):
-        msg = (
+        raise ValueError(
             "the table's URI has parameters after a question mark, such as a signature, which Spark would take for a "
             "part of a folder's name, and logs, metadata and asset names would show; remove them, and give Spark the "
             "store's credentials in its config"
         )
-        raise ValueError(msg)
     if not rest.startswith("/"):
-        msg = f"the table begins with {scheme}:, but has no slash; write it like s3a://bucket/orders"
-        raise ValueError(msg)
+        raise ValueError(f"the table begins with {scheme}:, but has no slash; write it like s3a://bucket/orders")

@@ -27,21 +27,17 @@ def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | N
         kind = type(result)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         returned = "None; end it with `return`" if result is None else name
-        msg = f"the transform must return a Spark DataFrame, but returned {returned}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"the transform must return a Spark DataFrame, but returned {returned}")
     # Checked before the table is created with its columns.
     if result.isStreaming:
-        msg = "the transform returned a streaming DataFrame; build the rows from the given records"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("the transform returned a streaming DataFrame; build the rows from the given records")
     if not result.columns:
-        msg = "the transform returned a DataFrame without columns; keep at least one"
-        raise ConfigurationError(msg)
+        raise ConfigurationError("the transform returned a DataFrame without columns; keep at least one")
     if (doubled := twice(result.columns)) is not None:
-        msg = (
-            f"the transform returned two columns {doubled!r}; column names in Spark and Delta are case-insensitive. "
-            "Rename or drop one of them"
+        raise ConfigurationError(
+            f"the transform returned two columns {doubled!r}; column names in Spark and Delta are case-insensitive",
+            "Rename or drop one of them",
         )
-        raise ConfigurationError(msg)
     return result
 
 

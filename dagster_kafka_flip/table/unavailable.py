@@ -65,11 +65,11 @@ def filled(changes: Changes) -> tuple[Changes, Fill | None]:
         return changes, None
     name = there[columns.unavailable.lower()]
     if (data_type := changes.rows.schema[name].dataType.simpleString()) != "array<string>":
-        msg = (
+        raise ConfigurationError(
             f"the column {name} must be an ARRAY<STRING>, the names of columns whose value the connector left out, but "
-            f"the transform makes it {data_type.upper()}. Nothing was written. Keep it unchanged"
+            f"the transform makes it {data_type.upper()}",
+            "Keep it unchanged",
         )
-        raise ConfigurationError(msg)
     rows = kept_rows(changes.checked())
     left_out = f.col(quoted(columns.unavailable))
     left_out_names = {
@@ -79,22 +79,20 @@ def filled(changes: Changes) -> tuple[Changes, Fill | None]:
         return replace(changes, rows=rows.drop(columns.unavailable, columns.previous_key)), None
     landed = changes.landed.columns
     if changes.order_by is not None:
-        msg = (
+        raise ConfigurationError(
             f"the connector left out the value of {', '.join(left_out_names.values())}, and with order_by an older "
-            "change may be read later, so the unchanged value is unknown. Nothing was written. Make the connector "
-            "send all values (REPLICA IDENTITY FULL in PostgreSQL), or remove order_by: a connector writes all records "
-            "of a key to one topic partition"
+            "change may be read later, so the unchanged value is unknown",
+            "Make the connector send all values (REPLICA IDENTITY FULL in PostgreSQL), or remove order_by: a connector "
+            "writes all records of a key to one topic partition",
         )
-        raise ConfigurationError(msg)
     unknown = [left_out_names[name] for name in sorted(left_out_names.keys() - {name.lower() for name in landed})]
     if unknown:
-        msg = (
+        raise ConfigurationError(
             f"the connector left out the value of {', '.join(unknown)}, but the rows have no column with this name "
-            f"(they have {', '.join(landed)}), so it is unknown which of their values are missing. Nothing was "
-            f"written. A transform that renames or drops a column must do the same in {columns.unavailable}, for "
-            "example with array_remove"
+            f"(they have {', '.join(landed)}), so it is unknown which of their values are missing",
+            f"A transform that renames or drops a column must do the same in {columns.unavailable}, for example with "
+            "array_remove",
         )
-        raise ConfigurationError(msg)
     names = [name for name in landed if name.lower() in left_out_names]
     lives = kept_rows(_lives(changes, rows, names))
     changes = replace(changes, rows=rows, left_out=tuple(names))
@@ -192,12 +190,11 @@ def _previous_key(changes: Changes, rows: DataFrame) -> Column:
     inner = {field.name.lower(): field for field in getattr(given.dataType, "fields", ())}
     missing = [name for name in changes.key if name.lower() not in inner]
     if missing:
-        msg = (
+        raise ConfigurationError(
             f"the column {given.name}, a row's previous key, is {given.dataType.simpleString()} and has no field "
-            f"{', '.join(missing)} of the key. Nothing was written. Keep it unchanged in the transform, with the key's "
-            "columns under their names"
+            f"{', '.join(missing)} of the key",
+            "Keep it unchanged in the transform, with the key's columns under their names",
         )
-        raise ConfigurationError(msg)
     column, where = f.col(quoted(given.name)), f"in {given.name}"
     each = ((inner[name.lower()], kind) for name, kind in zip(changes.key, types, strict=True))
     parts = [

@@ -71,12 +71,11 @@ class LandedTopic:
             partitions = frozenset(first + index for first, count in found["partitions"] for index in range(count))
             return cls(found["stream"], partitions, found.get("id"), found.get("made_again"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            msg = (
+            raise DocumentVersionError(
                 f"the table property {TOPIC_PROPERTY}{topic} can't be read ({type(error).__name__}: {error}): it was "
-                "edited manually, or written by a newer dagster-kafka-flip. Nothing was written. Upgrade "
-                "dagster-kafka-flip, or set the property back (DESCRIBE HISTORY shows who changed it)"
-            )
-            raise DocumentVersionError(msg) from error
+                "edited manually, or written by a newer dagster-kafka-flip",
+                "Upgrade dagster-kafka-flip, or set the property back (DESCRIBE HISTORY shows who changed it)",
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,12 @@ class LandedLogs:
         for name in sorted(topics):
             known = self.topics.get(name)
             if known is not None and known.stream != stream:
-                msg = (
+                raise StreamOverlapError(
                     f"the stream {known.stream!r} writes windows of the topic {name} to {table}, and this run has the "
-                    f"stream {stream!r}: each would replace the other's rows. Nothing was written. Write to another "
-                    f"table; or, if this stream takes the other's place, set its id to {known.stream!r}"
+                    f"stream {stream!r}: each would replace the other's rows",
+                    "Write to another table; or, if this stream takes the other's place, set its id to "
+                    f"{known.stream!r}",
                 )
-                raise StreamOverlapError(msg)
 
     def made_again(self, windows: Sequence[Window], topics: Collection[str]) -> TopicRecreatedError | None:
         """Whether windows may have rows of an earlier topic, which can't be read again."""
@@ -141,8 +140,9 @@ class LandedLogs:
                 return TopicRecreatedError(
                     f"the topic {name} was deleted and recreated after windows up to {instant(known.made_again_ms)} "
                     f"were written: the table may have rows of the window {first} from the earlier topic, which can't "
-                    "be read again. Nothing was written, and these rows are unchanged. Choose windows that begin "
-                    "later; to replace these rows with the topic's current records, tolerate TopicRecreatedError"
+                    "be read again",
+                    "Choose windows that begin later; to replace these rows with the topic's current records, tolerate "
+                    "TopicRecreatedError",
                 )
         return None
 

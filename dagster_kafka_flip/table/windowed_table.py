@@ -11,12 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import (
-    ConfigurationError,
-    TableChangedError,
-    TableError,
-    WindowsChangedError,
-)
+from dagster_kafka_flip.errors import ConfigurationError, TableChangedError, TableError, WindowsChangedError, outcome
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import Effect, committed, effect_of
 from dagster_kafka_flip.table.commit_chain import moves
@@ -28,7 +23,7 @@ from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.table_port import ForeignConflictError, set_properties
-from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
 from dagster_kafka_flip.table.window_rows import EarlierRows, LandedLogs, earlier_rows, windows_predicate
 
 if TYPE_CHECKING:
@@ -176,12 +171,11 @@ class WindowedTable:
             self._check_are_exact(known, walked)
         self._check_are_ours(known)
         if known is None and self.delta.count_rows() > 0:
-            msg = (
+            raise WindowsChangedError(
                 f"the table {self._target} has rows and is not written in windows: replacing a window could remove "
-                "rows that no window restores. Nothing was written. Use another table; if an incremental stream "
-                "writes to this one, set Windows(repair=True)"
+                "rows that no window restores",
+                "Use another table; if an incremental stream writes to this one, set Windows(repair=True)",
             )
-            raise WindowsChangedError(msg)
         if walked.stream is not None:
             raise self._fed_by_a_stream(*walked.stream, has_windows=known is not None)
         if known is None:
@@ -192,12 +186,11 @@ class WindowedTable:
 
     def _check_are_ours(self, known: str | None) -> None:
         if known not in {None, self._definition}:
-            msg = (
+            raise WindowsChangedError(
                 f"the table {self._target} has other windows: it was created for {known}, but this run has "
-                f"{self._definition}. A row would be in two windows, or in none. Nothing was written. Use another "
-                "table, or change the windows back"
+                f"{self._definition}. A row would be in two windows, or in none",
+                "Use another table, or change the windows back",
             )
-            raise WindowsChangedError(msg)
 
     def _check_may_be_ours(self, properties: Mapping[str, str]) -> None:
         self._check_are_ours(properties.get(WINDOWS_PROPERTY))
@@ -225,30 +218,32 @@ class WindowedTable:
                 f". If they are exact: ALTER TABLE {self._target.identifier} SET TBLPROPERTIES "
                 f"({literal(MODE_PROPERTY)} = {literal(EXACT)})"
             )
-        msg = (
-            f"the table {self._target} {what}. Nothing was read or written. Land its windows again as exact ones in "
-            "another table: set `table` to a new one, and materialize all partitions, with a max_lateness that covers "
-            "the latest records. Keep this table for the records that Kafka has deleted, and select them by their "
-            f"time, not by their window{if_exact}"
+        raise WindowsChangedError(
+            f"the table {self._target} {what}",
+            "Land its windows again as exact ones in another table: set `table` to a new one, and materialize all "
+            "partitions, with a max_lateness that covers the latest records. Keep this table for the records that "
+            f"Kafka has deleted, and select them by their time, not by their window{if_exact}",
         )
-        raise WindowsChangedError(msg)
 
     def _check_same_windows(self, known: str, properties: Mapping[str, str]) -> None:
         if properties.get(WINDOWS_PROPERTY) != known:
-            msg = f"the windows of the table {self._target} were changed meanwhile. Nothing was written. Run again"
-            raise WindowsChangedError(msg)
+            raise WindowsChangedError(
+                f"the windows of the table {self._target} were changed meanwhile",
+                "Run again",
+            )
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
             return WindowsChangedError(
                 f"the stream {stream!r} writes to the table {self._target} (version {version}): windows would "
-                "duplicate its records. Nothing was written. Use another table for the windows; to replace a time "
-                "range of this one, set Windows(repair=True)"
+                "duplicate its records",
+                "Use another table for the windows; to replace a time range of this one, set Windows(repair=True)",
             )
         return WindowsChangedError(
             f"the stream {stream!r} has committed version {version} to {self._target}, which is written in windows: "
-            f"records that both read are duplicates. RESTORE the table to version {version - 1}, and use another "
-            "table for the stream. Then write the windows again"
+            "records that both read are duplicates",
+            f"RESTORE the table to version {version - 1}, and use another table for the stream. Then write the windows "
+            "again",
         )
 
     def create(self, schema: StructType, landed: LandedLogs) -> None:
@@ -267,8 +262,7 @@ class WindowedTable:
             for key, value in changed.items():
                 # A repeat of the same attempt finds its own.
                 if now.get(key) not in {known.get(key), value}:
-                    msg = f"another run changed the table property {key}"
-                    raise ForeignConflictError(msg)
+                    raise ForeignConflictError(f"another run changed the table property {key}")
 
         if changed:
             set_properties(self.delta.port, self.delta.location(), changed, check_unchanged)
@@ -297,8 +291,7 @@ class WindowedTable:
             CommitUnknownError: The history can't be read.
         """
         if not replacement.predicate.strip():
-            msg = "a rewrite without a predicate would replace the whole table; this is a bug"
-            raise TableError(msg)
+            raise TableError("a rewrite without a predicate would replace the whole table; this is a bug")
         rows, options = self.delta.storable(rows), {"userMetadata": document.to_text()}
         written = TableWriter(self.delta).written(
             lambda: self.delta.port.replace(rows, replacement.predicate, options),
@@ -322,17 +315,18 @@ class WindowedTable:
         for commit in written.since:
             own = commit.windows()
             if own is not None and own.attempt == document.attempt:
-                self._check_between(written, document, commit.version, replacement)
+                with outcome(is_committed(commit.version)):
+                    self._check_between(written, document, commit.version, replacement)
                 return committed(commit, written, None)
         if written.failure is None:
             return None
         if is_outside_of_predicate(written.failure):
-            msg = (
+            raise ConfigurationError(
                 f"the transform returns rows outside the windows and topics that the run replaces in {self._target} "
-                f"({replacement.predicate}). Nothing was written. Keep the columns of window, topic, partition and "
-                "offset unchanged, also in aggregated rows; put changed values into other columns"
-            )
-            raise ConfigurationError(msg) from written.failure
+                f"({replacement.predicate})",
+                "Keep the columns of window, topic, partition and offset unchanged, also in aggregated rows; put "
+                "changed values into other columns",
+            ) from written.failure
         raise TableWriter(self.delta).without_commit(written.failure) from written.failure
 
     def _check_between(
@@ -349,18 +343,16 @@ class WindowedTable:
                 continue
             removed = sorted({split.topic_partition for split in other.splits} - replacement.read)
             if document.topics is None and removed:
-                msg = (
+                raise TableChangedError(
                     f"another run ({other.run_id or 'without an id'}) wrote rows of {removed[0]} to the same windows "
                     f"of {self._target} (version {commit.version}) for the first time during this run, and version "
-                    f"{version} removed them. RESTORE the table to version {version - 1}, and run this again: it then "
-                    "keeps them"
+                    f"{version} removed them",
+                    f"RESTORE the table to version {version - 1}, and run this again: it then keeps them",
                 )
-                raise TableChangedError(msg)
-            msg = (
+            raise ForeignConflictError(
                 f"another run ({other.run_id or 'without an id'}) wrote some of the same windows of {self._target} "
                 f"during this run (version {commit.version})"
             )
-            raise ForeignConflictError(msg)
 
     def rows_by_window(
         self,
@@ -404,11 +396,11 @@ class RepairedTable(WindowedTable):
         anchor = self.delta.anchor()
         if anchor is None or anchor.state is None:
             there = "there is no table" if anchor is None else "no run of the stream has written to it"
-            msg = (
+            raise ConfigurationError(
                 f"the stream {self._target.stream!r} has no position in {self._target} ({there}), so there is nothing "
-                "to repair. First run the stream that writes to the table, or correct its id"
+                "to repair",
+                "First run the stream that writes to the table, or correct its id",
             )
-            raise ConfigurationError(msg)
         if anchor.document is not None:
             check_mode(self._target, anchor.document.mode, f"version {anchor.version}")
         earlier = earlier_rows(commits_that_count(self.delta.commits()), anchor.state)
@@ -435,10 +427,10 @@ class RepairedTable(WindowedTable):
         del replacement
         for commit in written.since:
             if commit.version < version and (takes_back(commit) or moves(commit, self._target.stream)):
-                msg = (
-                    f"version {commit.version} of the table {self._target} is a {commit.operation} between the "
-                    f"reading of the stream's position (version {document.base_version}) and the commit of the "
-                    f"windows (version {version}): the stream's position may be before their records, which it would "
-                    f"write again. RESTORE the table to version {version - 1}, and repair it again"
+                raise TableChangedError(
+                    f"version {commit.version} of the table {self._target} is a {commit.operation} between the reading "
+                    f"of the stream's position (version {document.base_version}) and the commit of the windows "
+                    f"(version {version}): the stream's position may be before their records, which it would write "
+                    "again",
+                    f"RESTORE the table to version {version - 1}, and repair it again",
                 )
-                raise TableChangedError(msg)

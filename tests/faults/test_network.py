@@ -170,7 +170,8 @@ def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_b
     assert f" did not return the offsets of {topic}-0 within 4.5 s: " in str(unreachable.value)
     if way is Network.silence:
         assert str(unreachable.value).endswith(
-            "timed out; a broker has answered before: start those that are down, or check whether all can be reached"
+            "timed out. Nothing was written. A broker has answered before: start those that are down, or check whether "
+            "all can be reached"
         )
     waited = f"waiting for 3 s: Kafka at {distant.distant_servers}: the offsets of {topic}-0: "
     assert waited in caplog.text

@@ -56,7 +56,7 @@ def test_a_request_that_a_broker_refuses_is_named():
     error = cluster._error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), asked)
     assert isinstance(error, ClusterAccessError)
     assert str(error) == (
-        "Kafka at 127.0.0.1:1 refuses this client the end offsets: CLUSTER_AUTHORIZATION_FAILED. Nothing was written. "
+        "Kafka at 127.0.0.1:1 refuses this client the end offsets: CLUSTER_AUTHORIZATION_FAILED. "
         "Grant DESCRIBE on the cluster, then run again"
     )
     error = cluster._error(KafkaError(KafkaError.INVALID_REQUEST), asked)

@@ -182,8 +182,8 @@ def test_a_truncation_in_mid_run_tells_no_start_and_the_next_run_knows_whether_i
         run(topic, transform=losing)
     assert str(refused.value) == (
         f"{topic}-0: records up to offset 9 were planned, but the log was truncated at offset 4 and ends at offset 4 "
-        "(also affects 1 more topic partition). Nothing of the batch was written. The stream's next run plans anew "
-        "from its position"
+        "(also affects 1 more topic partition). Nothing was written. The stream's next run plans anew from its "
+        "position"
     )
     truncating.produce(topic, 0, *_C[:2])
     truncating.produce(topic, 1, *_C[:2])

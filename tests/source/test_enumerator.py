@@ -196,7 +196,7 @@ def test_retention_that_has_overtaken_the_position_is_reported_with_numbers(kafk
         _plan(_builder(topic), cluster, state)
     assert str(error.value) == (
         f"{topic}-0: retention has overtaken the position. The next offset to read is 5, but the log begins at 12: up "
-        "to 7 unread records are gone. Nothing was written. To continue with what the logs have now, run once with "
+        "to 7 unread records are gone. To continue with what the logs have now, run once with "
         f'start set to offsets:{{"{topic}": {{"0": 12}}}}'
     )
 
@@ -229,7 +229,7 @@ def test_a_missing_topic_is_named(cluster, broker, history):
     with pytest.raises(TopicNotFoundError) as error:
         _plan(_builder(history, "not-there"), cluster)
     assert str(error.value) == (
-        f"the topic not-there does not exist on {broker}, or this client may not describe it; check the name, create "
+        f"the topic not-there does not exist on {broker}, or this client may not describe it. Check the name, create "
         "it, or remove it from the source"
     )
 
@@ -245,4 +245,4 @@ def test_an_address_without_a_listener_is_reported():
     message = str(error.value)
     assert message.startswith(f"Kafka at {address} did not return the cluster's id within 3 s: ")
     assert f" s: Connect to {address} failed: Connection refused; " in message
-    assert message.endswith("; no process listens on this port: start the broker, or correct bootstrap_servers")
+    assert message.endswith(". No process listens on this port: start the broker, or correct bootstrap_servers")

@@ -347,7 +347,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             RetentionOvertookPositionError,
             (
                 "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
-                "to 3 unread records are gone. Nothing was written. To continue with what the logs have now, run once "
+                "to 3 unread records are gone. To continue with what the logs have now, run once "
                 'with start set to offsets:{"t": {"0": 7}}'
             ),
         ),
@@ -357,8 +357,8 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             RetentionOvertookPositionError,
             (
                 "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
-                "to 3 unread records are gone (also affects 1 more topic partition, up to 5 records in total). "
-                "Nothing was written. To continue with what the logs have now, run once with start set to "
+                "to 3 unread records are gone (also affects 1 more topic partition, up to 5 records in total). To "
+                "continue with what the logs have now, run once with start set to "
                 'offsets:{"t": {"0": 7, "1": 4}}'
             ),
         ),
@@ -368,7 +368,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             EndBeforePositionError,
             (
                 "t-1: the log ends at offset 1, before the position 2: the log was truncated, or the topic is a "
-                "different one. Nothing was written. To continue with what the logs have now, run once with start set "
+                "different one. To continue with what the logs have now, run once with start set "
                 'to offsets:{"t": {"1": 0}}'
                 ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
                 "truncated, and reads again what the table has of that log"
@@ -381,8 +381,8 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             EndBeforePositionError,
             (
                 "t-0: the log ends at offset 3, before the position 4: the log was truncated at offset 2. The table "
-                "has records that the log no longer has, and may lack those that have their offsets now. Nothing was "
-                "written. To continue with what the logs have now, run once with start set to "
+                "has records that the log no longer has, and may lack those that have their offsets now. To continue "
+                "with what the logs have now, run once with start set to "
                 f'offsets:{{"t": {{"0": 2}}}}{AFTER_A_KILL}'
             ),
         ),
@@ -392,7 +392,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             EndBeforePositionError,
             (
                 "t-0: the log ends at offset 3, before the position 4: the log was truncated, or the topic is a "
-                "different one. Nothing was written. To continue with what the logs have now, run once with start set "
+                "different one. To continue with what the logs have now, run once with start set "
                 'to offsets:{"t": {"0": 0}}'
                 ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
                 "truncated, and reads again what the table has of that log"
@@ -406,7 +406,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             (
                 "t-0: the log was truncated at offset 3 and written again, beyond the position 4 (also affects 1 more "
                 "topic partition), as after an unclean leader election. The table has records that the log no longer "
-                "has, and lacks those that have their offsets now. Nothing was written. To continue with what the logs "
+                "has, and lacks those that have their offsets now. To continue with what the logs "
                 f'have now, run once with start set to offsets:{{"t": {{"0": 3, "1": 1}}}}{AFTER_A_KILL}'
             ),
         ),
@@ -416,7 +416,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             ClusterChangedError,
             (
                 "the position belongs to the Kafka cluster another, but the bootstrap servers now lead to cluster, "
-                "whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or set a new "
+                "whose offsets are unrelated. Correct bootstrap_servers, or set a new "
                 "stream id to read the new cluster from the beginning"
             ),
         ),
@@ -426,7 +426,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             TopicRecreatedError,
             (
                 "the topic t was deleted and recreated: the position belongs to topic id old-id, and the id is now "
-                "topic-id. Offsets of the old topic are meaningless in the new one. Nothing was read. To read the new "
+                "topic-id. Offsets of the old topic are meaningless in the new one. To read the new "
                 "topic from the beginning and continue the others: dagster-kafka-flip position set --table <table> "
                 "--stream "
                 """<stream> --bootstrap-servers <host:port> --to 'offsets:{"t": {"0": 0}}' --reason <why>. If """
@@ -451,7 +451,7 @@ def test_records_that_retention_took_from_an_added_topic_partition_are_missed_an
         KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state).start()
     assert str(refused.value).startswith(
         "t-1: retention has overtaken the position. The next offset to read is 0, but the log begins at 5: up to 5 "
-        "unread records are gone. Nothing was written."
+        "unread records are gone."
     )
     tolerated = SplitEnumeratorContext(tolerated=frozenset({RetentionOvertookPositionError}))
     for enumerator in (
@@ -672,7 +672,7 @@ def test_after_a_commit_a_log_that_was_cut_off_before_the_end_of_what_was_read_i
     with pytest.raises(EndBeforePositionError) as error:
         enumerator.check_same_logs(plan)
     assert str(error.value) == (
-        f"t-0: the log was truncated{where}, as after an unclean leader election, and was read up to offset 4."
+        f"t-0: the log was truncated{where}, as after an unclean leader election, and was read up to offset 4"
     )
     tolerating = SplitEnumeratorContext(tolerated=frozenset({EndBeforePositionError}))
     KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, tolerating).check_same_logs(plan)

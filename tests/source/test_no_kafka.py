@@ -44,7 +44,7 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
         source.create_enumerator(SplitEnumeratorContext()).start()
     assert time.monotonic() - begin < 30
     assert str(error.value) == (
-        f"Kafka at {http}: {http} is an HTTP server, not a Kafka broker. Nothing was written. Check the port in "
+        f"Kafka at {http}: {http} is an HTTP server, not a Kafka broker. Check the port in "
         "bootstrap_servers and any proxy in front of the broker, then run again"
     )
 
@@ -75,6 +75,6 @@ def test_a_broker_that_hangs_is_waited_for_and_not_said_to_close_connections(mon
         with pytest.raises(ClusterUnreachableError) as error:
             KafkaSource(topics=("t",), connection=connection).create_enumerator(SplitEnumeratorContext()).start()
     assert str(error.value) == (
-        f"Kafka at {address} did not return the cluster's id within 5 s: connections are accepted, but not answered; "
-        "check whether the broker, or a proxy in front of it, hangs or has too much to do"
+        f"Kafka at {address} did not return the cluster's id within 5 s: connections are accepted, but not answered. "
+        "Check whether the broker, or a proxy in front of it, hangs or has too much to do"
     )

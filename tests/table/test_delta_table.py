@@ -354,7 +354,7 @@ def test_a_path_that_can_not_be_looked_at_is_named(spark, tmp_path):
     with pytest.raises(TableError) as error:
         _stream(spark, str(path)).anchor()
     assert str(error.value) == (
-        f"{path} can't be looked at: {path}: File name too long. Nothing was written. Correct the path, or give the "
+        f"{path} can't be looked at: {path}: File name too long. Correct the path, or give the "
         "user of this process the right to read and enter each of its folders"
     )
 
@@ -699,7 +699,7 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
         one.check_overlap(anchor_one, make_plan({0: (0, 1)}, topic="u"))
     assert str(error.value) == (
         f"u-0: the stream 'two' of the table {table} reads it already; the stream 'main' would duplicate the records. "
-        "Nothing was written. Use another table for 'main', "
+        "Use another table for 'main', "
         "or remove the topic from its source. If 'two' should stop reading it, remove the topic from that source and "
         "give up its position: dagster-kafka-flip position set "
         f"--table {table} --stream two --bootstrap-servers <host:port> --topic <topic to keep> --give-up --reason <why>"
@@ -850,14 +850,14 @@ def nested(spark, tmp_path_factory):
         (
             f"{_NESTED}, extra INT",
             (
-                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution of its "
+                "the table {table} has no column extra (int). Set schema_evolution of its "
                 "DeltaTarget to true to add it, or drop it in the transform"
             ),
         ),
         (
             f"{_NESTED.replace('name', 'title')}, extra INT",
             (
-                "the table {table} has no columns title (string), extra (int). Nothing was written. Set "
+                "the table {table} has no columns title (string), extra (int). Set "
                 "schema_evolution of its DeltaTarget to true to add them, or drop them in the transform. If the "
                 "table's name is one of them, renamed, use its new name. The table (-) and the batch (+):\n"
                 "+ title string\n+ extra int\n- name string"
@@ -866,7 +866,7 @@ def nested(spark, tmp_path_factory):
         (
             "id BIGINT, title STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>",
             (
-                "the table {table} has no column title (string). Nothing was written. Set schema_evolution of its "
+                "the table {table} has no column title (string). Set schema_evolution of its "
                 "DeltaTarget to true to add it, or drop it in the transform. If the table's name is that column, "
                 "renamed, use its new name. The table (-) and the batch (+):\n+ title string\n- name string"
             ),
@@ -874,7 +874,7 @@ def nested(spark, tmp_path_factory):
         (
             "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
             (
-                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution of its "
+                "the table {table} has no column s.b (int). Set schema_evolution of its "
                 "DeltaTarget to true to add it, or drop it in the transform. The table (-) and the batch "
                 "(+):\n+ s.b int\n- s.l array<struct<x:string>>"
             ),
@@ -883,8 +883,7 @@ def nested(spark, tmp_path_factory):
             "id INT, name STRING",
             (
                 "the batch does not fit the table {table}: the column id is bigint in the table and int in the batch. "
-                "Nothing "
-                "was written. Change the value format, cast in the transform, or use another table. The table (-) and "
+                "Change the value format, cast in the transform, or use another table. The table (-) and "
                 "the batch (+):\n- id bigint\n+ id int\n- s struct<a:int,l:array<struct<x:string>>>\n"
                 "- m map<string,int>"
             ),
@@ -896,7 +895,7 @@ def nested(spark, tmp_path_factory):
                 "batch; the "
                 "column S.l[].x is string in the table and int in the batch; the column m{{}} is int in the table and "
                 "string in the "
-                "batch. Nothing was written. Change the value format, cast in the transform, or use another table. The "
+                "batch. Change the value format, cast in the transform, or use another table. The "
                 "table (-) and the batch (+):\n- S.a int\n+ S.a string\n- S.l[].x string\n+ S.l[].x int\n- m{{}} int\n"
                 "+ m{{}} string\n- name string"
             ),
@@ -905,7 +904,7 @@ def nested(spark, tmp_path_factory):
             "id BIGINT, s STRING",
             (
                 "the batch does not fit the table {table}: the column s is struct<a:int,l:array<struct<x:string>>> "
-                "in the table and string in the batch. Nothing was written. Change the value format, cast in the "
+                "in the table and string in the batch. Change the value format, cast in the "
                 "transform, or use another table. The table (-) and the batch (+):\n"
                 "- s struct<a:int,l:array<struct<x:string>>>\n+ s string\n- name string\n- m map<string,int>"
             ),
@@ -913,7 +912,7 @@ def nested(spark, tmp_path_factory):
         (
             "name STRING",
             (
-                "the table {table} requires id, which the batch does not have. Nothing was written. Add the column in "
+                "the table {table} requires id, which the batch does not have. Add the column in "
                 "the transform, or drop NOT NULL from the table's. The table (-) and the batch (+):\n"
                 "- id bigint NOT NULL\n- s struct<a:int,l:array<struct<x:string>>>\n- m map<string,int>"
             ),
@@ -1004,7 +1003,7 @@ def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_rep
         if evolves
         else "set schema_evolution of its DeltaTarget to true; or cast"
     )
-    message = f"the column id is int in the table and bigint in the batch. Nothing was written. To widen it, {step}"
+    message = f"the column id is int in the table and bigint in the batch. To widen it, {step}"
     assert message in str(error.value)
     assert str(error.value).endswith("The table (-) and the batch (+):\n- id int\n+ id bigint\n+ note string")
     # What Delta does not widen by itself is never tried.
@@ -1084,7 +1083,5 @@ def test_a_missing_store_jar_is_named_with_its_setting(spark):
     assert 'packages=["org.apache.hadoop:hadoop-aws:' in str(error.value)
     assert "Nothing was read" in str(error.value)
     table = DeltaTable(spark, DeltaTarget(table="s3://bucket/orders", single_writer=True))
-    with pytest.raises(
-        TableError, match=r"no file system for s3:\. Nothing was read\. Name the table with s3a://; or set"
-    ):
+    with pytest.raises(TableError, match=r"no file system for s3:\. Name the table with s3a://; or set"):
         table.anchor()

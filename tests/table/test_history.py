@@ -172,7 +172,7 @@ def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
         _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026-01-01 00:00:00"))
     assert str(error.value) == (
         "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), and history does not record "
-        "to which version. Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
+        "to which version. Restore the table once more, TO VERSION AS OF the version you want"
     )
 
 
@@ -209,7 +209,7 @@ def test_a_wipe_since_the_streams_last_commit_is_an_error(commit, shown):
         _find(create(), own(1), commit, append(3))
     assert str(error.value) == (
         f"the table lake.t was replaced or its rows were deleted: version 2 is a {shown}, after version 1, the last "
-        "commit of the stream 'main'. Nothing was read, because continuing from the position would not restore the "
+        "commit of the stream 'main'. Continuing from the position would not restore the "
         "deleted rows. RESTORE the table to version 1, or use another table to read everything again"
     )
 
@@ -274,7 +274,7 @@ def test_rows_of_others_in_a_table_without_a_position_are_an_error(commits, vers
     operation = commits[version].operation
     assert str(error.value) == (
         f"the table lake.t has rows that no stream wrote (version {version}, {operation}), and the stream 'main' has "
-        "no position in it. Nothing was written: reading the topic from the beginning could duplicate these rows. Use "
+        "no position in it. Reading the topic from the beginning could duplicate these rows. Use "
         "another table; or, if you know the last offsets of these rows, set the position: "
         + set_position("lake.t", "main", topics=TOPIC)
     )
@@ -319,7 +319,7 @@ def test_history_that_ends_before_the_position_stops():
             _find(*commits)
         assert str(error.value) == (
             "the table lake.t no longer has the history that holds the position of the stream 'main': its oldest "
-            "commit is version 7, and it holds no commit of the stream. Nothing was read. Delta removes commits after "
+            "commit is version 7, and it holds no commit of the stream. Delta removes commits after "
             "delta.logRetentionDuration. Check the table's last offsets, and set the position: "
             f"{set_position('lake.t', 'main', topics=TOPIC)}"
         )

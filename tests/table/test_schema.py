@@ -74,7 +74,6 @@ def test_a_column_that_delta_does_not_store_is_named(schema, by, message):
     with pytest.raises(ConfigurationError) as error:
         _check(schema, by=by)
     assert str(error.value).startswith(f"the table t can't be created: {message}")
-    assert str(error.value).endswith(". Nothing was written")
 
 
 _TABLE = _columns(id=IntegerType(), s=_columns(x=IntegerType()), v=NullType())
@@ -105,7 +104,6 @@ def test_a_column_that_delta_does_not_add_to_a_table_is_named(batch, message):
     with pytest.raises(ConfigurationError) as error:
         _fit(batch)
     assert str(error.value).startswith(f"the batch does not fit the table t: {message}")
-    assert str(error.value).endswith(". Nothing was written")
 
 
 def test_columns_that_delta_adds_or_has_already_are_accepted():

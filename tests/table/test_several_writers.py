@@ -24,7 +24,7 @@ def test_plain_s3_is_refused_unless_something_keeps_two_writers_apart(spark):
             check_writers(spark, f"{scheme}://bucket/t", single_writer=False, properties=lambda: {"a": "b"})
         assert str(error.value) == (
             f"the table {scheme}://bucket/t is on S3, where two concurrent runs can overwrite each other's commits. "
-            "Nothing was written. Set single_writer of its DeltaTarget (or DeadLetters) to true, and give its runs a "
+            "Set single_writer of its DeltaTarget (or DeadLetters) to true, and give its runs a "
             f"pool with the limit 1; or give the table a commit coordinator, by its property {_COORDINATOR}=dynamodb"
         )
         with pytest.raises(UnsafeStoreError, match=r"is on S3 and does not exist yet, .* let one run create it\. "):

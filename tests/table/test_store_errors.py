@@ -6,7 +6,12 @@ import pytest
 from pyspark.errors import SparkRuntimeException
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException, UnknownException
 
-from dagster_kafka_flip.table.spark_error import with_advice
+from dagster_kafka_flip.errors import TableError
+from dagster_kafka_flip.table.spark_error import told
+
+
+def _told(error, otherwise=""):
+    return str(TableError(*told("reading", error, otherwise))).removeprefix("reading: ")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,7 @@ from dagster_kafka_flip.table.spark_error import with_advice
     ],
 )
 def test_an_error_of_a_store_or_a_log_is_followed_by_what_to_do(output, advice):
-    reported = with_advice(SparkRuntimeException(output), "Run again")
+    reported = _told(SparkRuntimeException(output), "Run again")
     assert reported.startswith(f"SparkRuntimeException: {output}. ")
     assert advice in reported
     assert "Run again" not in reported
@@ -75,7 +80,7 @@ def test_an_error_of_a_store_or_a_log_is_followed_by_what_to_do(output, advice):
 def test_a_connect_server_that_is_gone_is_to_be_started_again(cause, own):
     # What a Connect client gives up on.
     error = SparkConnectGrpcException(f'<_InactiveRpcError of RPC: status = UNAVAILABLE, details = "{cause}">')
-    reported = with_advice(error, "Check the table's name")
+    reported = _told(error, "Check the table's name")
     assert "The Spark Connect server does not answer: check its address" in reported
     assert ("dagster-kafka-flip spark start" in reported) is own
     assert "Check the table's name" not in reported
@@ -83,7 +88,7 @@ def test_a_connect_server_that_is_gone_is_to_be_started_again(cause, own):
 
 def test_a_connect_server_that_ended_within_its_answer_is_to_be_started_again():
     error = SparkConnectGrpcException("CANCELLED: Stream removed (RST_STREAM (Received RST_STREAM with error code 8))")
-    reported = with_advice(error, "Check the table's name")
+    reported = _told(error, "Check the table's name")
     assert "start it again, and run again" in reported
     assert "Check the table's name" not in reported
 
@@ -93,13 +98,13 @@ def test_a_connect_server_that_ended_within_its_answer_is_to_be_started_again():
     ["Cannot call methods on a stopped SparkContext.", "No active or default Spark session found SQLSTATE: XX000"],
 )
 def test_a_connect_server_that_shuts_down_is_to_be_started_again(text):
-    reported = with_advice(UnknownException(text, reason="INTERNAL_SERVER_ERROR"), "Check the table's name")
+    reported = _told(UnknownException(text, reason="INTERNAL_SERVER_ERROR"), "Check the table's name")
     assert reported.endswith("start --daemon, if it is that one), and run again")
     # Without a server, somebody has stopped the session.
-    assert with_advice(SparkRuntimeException(text), "Check the table's name").endswith(". Check the table's name")
+    assert _told(SparkRuntimeException(text), "Check the table's name").endswith(". Check the table's name")
 
 
 def test_another_error_is_passed_on():
     error = SparkRuntimeException("no such host as Kafka's: UnknownHostException.")
-    assert with_advice(error, "Run again") == f"SparkRuntimeException: {error!s} Run again"
-    assert with_advice(error) == "SparkRuntimeException: no such host as Kafka's: UnknownHostException"
+    assert _told(error, "Run again") == f"SparkRuntimeException: {error!s} Run again"
+    assert _told(error) == "SparkRuntimeException: no such host as Kafka's: UnknownHostException"

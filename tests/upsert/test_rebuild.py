@@ -94,7 +94,9 @@ def test_the_table_is_built_again_by_one_command_and_continues_from_there(
     kafka.produce(topic, [change(2)])
     assert follow().known.table_rows == 2
     # What was put in place is older by now.
-    assert f"{staging} already replaced the rows of {table}, in version 2. Nothing was read." in run("--yes", code=1)
+    assert f"{staging} already replaced the rows of {table}, in version 2. Nothing was replaced." in run(
+        "--yes", code=1
+    )
     # A RESTORE goes back behind it, with the position.
     spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
     assert follow().records == 3
