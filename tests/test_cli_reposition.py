@@ -287,7 +287,9 @@ def test_where_only_a_pool_keeps_writers_apart_a_command_is_told_that_no_run_wri
     ):
         refused, goes_on = (CliRunner().invoke(main, [*command, *more]) for more in ((), ("--runs-stopped",)))
         assert (refused.exit_code, goes_on.exit_code) == (1, 1)
-        assert "Nothing was written. Stop the runs that write to the table" in " ".join(refused.output.split())
+        output = " ".join(refused.output.split())
+        assert "keeps runs apart. " in output
+        assert ". Stop the runs that write to the table" in output
         # To a store that this Spark does not know.
         assert "--runs-stopped" not in goes_on.output
         assert "oss://lake/t" in goes_on.output

@@ -46,7 +46,7 @@ def test_the_outcome_is_that_of_who_is_nearest_to_the_write():
 
     with pytest.raises(KafkaFlipError) as error:
         run("")
-    assert str(error.value) == "the log ends. Nothing more was written; 2 commits of this run stay. Run again"
+    assert str(error.value) == "the log ends. Nothing was written after 2 commits of this run. Run again"
     with pytest.raises(KafkaFlipError) as error:
         run("Version 3 is committed")
     assert str(error.value) == "the log ends. Version 3 is committed. Run again"

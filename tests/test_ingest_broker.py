@@ -637,7 +637,7 @@ def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, lan
         return records.select("kafka_offset", breaks("kafka_offset").alias("interpreter"))
 
     kafka.produce(topic, [(None, "y")])
-    found = r"nothing of it was committed: PythonException: ValueError: TimeoutException by hand$"
+    found = r"PythonException: ValueError: TimeoutException by hand\. Nothing of it was committed$"
     with pytest.raises(WriteFailedError, match=found) as failed:
         land(_source(topic), transform=broken)
     # A run's log shows the function's own trace.

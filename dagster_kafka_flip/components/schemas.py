@@ -117,7 +117,8 @@ def placed(error: KafkaFlipError, context: ComponentLoadContext) -> KafkaFlipErr
     resolution = context.resolution_context.with_source_position_tree(tree).at_path("attributes")
     for part in place:
         resolution = resolution.at_path(part)
-    return type(error)(located(resolution, str(error)))
+    error.finding = located(resolution, error.finding)
+    return error
 
 
 Scalar = str | int | float | bool

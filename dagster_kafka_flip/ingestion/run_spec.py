@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 def nothing_written(commits: int) -> str:
     """The outcome of a run that fails after this number of commits."""
-    return (
-        "Nothing was written"
-        if not commits
-        else f"Nothing more was written; {counted(commits, 'commit')} of this run stay"
-    )
+    return f"Nothing was written after {counted(commits, 'commit')} of this run" if commits else "Nothing was written"
 
 
 class Clock:

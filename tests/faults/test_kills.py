@@ -201,7 +201,7 @@ def test_a_run_whose_jvm_is_killed_fails_and_the_next_one_lands_each_record_once
     assert reported is not None, ingester.log()
     # Spark is gone, and with it all that could tell whether the commit is there: an error of ours has to say so.
     assert reported["error"] in vars(errors), reported
-    assert "nothing of it was committed" not in reported["message"]
+    assert "Nothing of it was committed" not in reported["message"]
     assert operations() == ["CREATE TABLE", "WRITE"]
     assert landed() == _records(_EARLIER)
 

@@ -232,7 +232,7 @@ def test_a_clustered_table_in_the_catalog_is_landed_in_and_none_is_made_in_a_cat
         first, second = DeltaTable(spark, target), DeltaTable(spark, target)
         assert first.anchor() is None
         assert second.anchor() is None
-        with pytest.raises(TableError, match=r"can't be created: Spark's catalog is in memory .* Nothing was written"):
+        with pytest.raises(TableError, match=r"can't be created: Spark's catalog is in memory "):
             first.create(_struct(_SCHEMA))
         spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING delta CLUSTER BY (id)")
         anchor = first.anchor()
@@ -415,15 +415,15 @@ def test_a_restore_between_look_and_write_leads_to_a_new_plan_or_else_is_an_erro
     unseen()
     expected = (
         f'version 2 of the table {table} is a RESTORE {{"version": "0"}} between the reading of the position '
-        "(version 1) and the commit of the batch (version 3). Rows in between may be missing. RESTORE the table to "
-        "version 2 or earlier, from which the next run continues"
+        "(version 1) and the commit of the batch (version 3). Rows in between may be missing"
     )
+    advice = "RESTORE the table to version 2 or earlier, from which the next run continues"
     with pytest.raises(TableChangedError) as error:
         TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
-    assert str(error.value) == expected
+    assert str(error.value) == f"{expected}. Version 3 is committed. {advice}"
     with pytest.raises(TableChangedError) as error:
         stream.anchor()
-    assert str(error.value) == expected
+    assert str(error.value) == f"{expected}. {advice}"
 
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 2")
     restored = stream.anchor()
@@ -667,7 +667,8 @@ def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
     with pytest.raises(WriteFailedError) as error:
         TableWriter(stream).commit(failing, _document(stream.anchor(), "a"))
     message = str(error.value)
-    assert message.startswith(f"the write to {table} failed and nothing of it was committed: ")
+    assert message.startswith(f"the write to {table} failed: ")
+    assert ". Nothing of it was committed" in message
     assert "Division by zero" in message
     assert "rule of the table" not in message
     assert (_ids(table), landed.version(table)) == ([], 0)
@@ -1081,7 +1082,6 @@ def test_a_missing_store_jar_is_named_with_its_setting(spark):
     with pytest.raises(TableError) as error:
         table.anchor()
     assert 'packages=["org.apache.hadoop:hadoop-aws:' in str(error.value)
-    assert "Nothing was read" in str(error.value)
     table = DeltaTable(spark, DeltaTarget(table="s3://bucket/orders", single_writer=True))
     with pytest.raises(TableError, match=r"no file system for s3:\. Name the table with s3a://; or set"):
         table.anchor()
