@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.avro_columns import spark_type
+from dagster_kafka_flip.formats.avro_columns import of_avro
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text
+from dagster_kafka_flip.formats.column_types import to_spark
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import SchemaIdIn, schema_id
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat
@@ -136,7 +137,7 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
         """The fields of a record; for any other schema, one field with its value."""
         from pyspark.sql.types import StructField, StructType
 
-        columns = spark_type(self.reader.root, self.reader.named())
+        columns = to_spark(of_avro(self.reader.root, self.reader.named()))
         return StructType([StructField("value", columns)]) if self.reader.fields is None else columns
 
     @property

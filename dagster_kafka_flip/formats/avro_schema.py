@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.formats.ddl import MOST_LEVELS
+from dagster_kafka_flip.formats.column_types import MOST_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
-from dagster_kafka_flip.formats.csv_types import check_csv_types
+from dagster_kafka_flip.formats.column_types import SCALARS, ColumnType
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
@@ -86,10 +86,14 @@ class CsvFormat(LibraryFormat):
             on_error=on_error,
         )
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that a field of CSV can't hold."""
-        check_csv_types(schema)
+    @staticmethod
+    def why_not(kind: ColumnType) -> str | None:
+        """Why a field of CSV can't have a type."""
+        if kind.name in SCALARS:
+            return None
+        is_nested = kind.name in {"ARRAY", "MAP", "STRUCT", "VARIANT"}
+        advice = "a CSV field holds one value; use STRING, and parse it in the transform" if is_nested else "use STRING"
+        return f" in CSV; {advice}"
 
     @field_validator("delimiter", "quote", "escape")
     @classmethod

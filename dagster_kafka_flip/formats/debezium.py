@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import field_validator
 
 from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
-from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat, LibraryFormat, decoded
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, forms_of
 from dagster_kafka_flip.settings.arguments import check_arguments
@@ -164,15 +162,10 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
             show_values=show_values,  # pyright: ignore[reportCallIssue]
         )
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that can't be read from JSON."""
-        check_json_types(schema)
-
     @property
     def row_names(self) -> Sequence[str]:
         """The names of the declared columns."""
-        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+        return self.declared_names
 
     @property
     def function_options(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.frames import SchemaIdIn  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_schema import columns_of
-from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
@@ -94,11 +93,6 @@ class JsonFormat(FramedFormat, LibraryFormat):
         if isinstance(declared, str) and declared.lstrip().startswith("{"):
             declared = columns_of(declared, what=f"the {cls.__name__}'s JSON Schema")
         return super().check_declared(declared)
-
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that can't be read from JSON."""
-        check_json_types(schema)
 
     def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
         """The columns of a JSON Schema."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.changelog import DELETE, UPDATE, ChangelogFormat, TruncatingFormat
-from dagster_kafka_flip.formats.ddl import field_names
-from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructField
 
 
 class JsonEnvelope(ChangelogFormat, LibraryFormat):
@@ -25,11 +23,6 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
 
     has_rows = True
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that can't be read from JSON."""
-        check_json_types(schema)
-
     @property
     def function_options(self) -> dict[str, Any]:
         """The settings that decide what lands."""
@@ -39,7 +32,7 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
     @property
     def row_names(self) -> Sequence[str]:
         """The names of the declared columns."""
-        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+        return self.declared_names
 
     def has_row(self, parsed: Column) -> Column:
         """Whether a record has a row."""
