@@ -188,28 +188,32 @@ def _no_number(text: str) -> float:
     raise ValueError(msg)
 
 
-def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str]) -> AvroType:
-    """The type with each named type defined where it first occurs, and only there."""
+def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str], space: str = "") -> AvroType:
+    """The type with each named type defined where it first occurs, and only there, inside of a namespace."""
     if isinstance(avro_type, list):
         _check_union(avro_type)
-        return [_defined(each, named, done) for each in avro_type]
+        return [_defined(each, named, done, space) for each in avro_type]
     if isinstance(avro_type, str):
         if avro_type in _PRIMITIVES or avro_type in done:
             return avro_type
-        return _defined(named[avro_type], named, done)
+        return _defined(named[avro_type], named, done, space)
     if isinstance(avro_type["type"], (dict, list)):
-        return _defined(avro_type["type"], named, done)
+        return _defined(avro_type["type"], named, done, space)
     plain = {name: value for name, value in avro_type.items() if not name.startswith("__")}
     if plain["type"] in _NAMED:
         _check_name(plain["name"])
         if plain["name"] in done:
             return plain["name"]
         done.add(plain["name"])
+        own = plain["name"].rpartition(".")[0]
+        # Else a name without one would be a name of the namespace around it.
+        plain |= {"namespace": ""} if space and not own else {}
+        space = own
     for name in ("items", "values"):
         if name in plain:
-            plain[name] = _defined(plain[name], named, done)
+            plain[name] = _defined(plain[name], named, done, space)
     if "fields" in plain:
-        plain["fields"] = [_defined_field(field, named, done) for field in plain["fields"]]
+        plain["fields"] = [_defined_field(field, named, done, space) for field in plain["fields"]]
     return plain
 
 
@@ -233,11 +237,11 @@ def _check_name(name: str) -> None:
         raise ValueError(msg)
 
 
-def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
+def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str], space: str) -> dict[str, Any]:
     if not _NAME.fullmatch(field["name"]):
         msg = f"invalid field name {field['name']!r}: use letters, digits and _, without a leading digit"
         raise ValueError(msg)
-    return {**field, "type": _defined(field["type"], named, done)}
+    return {**field, "type": _defined(field["type"], named, done, space)}
 
 
 def inside(avro_type: AvroType) -> Iterator[tuple[str, AvroType]]:

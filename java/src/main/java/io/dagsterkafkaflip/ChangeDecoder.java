@@ -2,7 +2,6 @@ package io.dagsterkafkaflip;
 
 import com.fasterxml.jackson.core.JsonToken;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -69,6 +68,11 @@ abstract class ChangeDecoder implements Decoder {
     }
   }
 
+  /** A reader of the row on one side of a change. */
+  final Image image(String path) {
+    return new Image(path, declared, readers.top(path, declared));
+  }
+
   static Misfit wrong(UTF8String op, String what) {
     return new Misfit("the " + op + " event " + what);
   }
@@ -86,6 +90,6 @@ abstract class ChangeDecoder implements Decoder {
     for (int place = 0; place < values.length; place++) {
       values[place] = (found.has(place) ? earlier : row).get(place, null);
     }
-    return new GenericInternalRow(values);
+    return Types.row(values);
   }
 }

@@ -30,8 +30,8 @@ final class DebeziumDecoder extends ChangeDecoder {
     Event(Fields fields) {
       this.fields = fields;
       String prefix = fields.path.isEmpty() ? "" : fields.path + ".";
-      before = new Image(prefix + "before", declared, readers);
-      after = new Image(prefix + "after", declared, readers);
+      before = image(prefix + "before");
+      after = image(prefix + "after");
       fields.add("before", before);
       fields.add("after", after);
       fields.add("op", readers.of("op", DataTypes.StringType));

@@ -2,7 +2,6 @@ package io.dagsterkafkaflip;
 
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -159,7 +158,7 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
         throw new Misfit(field + " does not fit " + ABOUT[place]);
       }
     }
-    return new GenericInternalRow(about);
+    return Types.row(about);
   }
 
   private Long time(Object written) {
@@ -172,7 +171,7 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
 
   /** A row and what it was before. */
   static InternalRow both(InternalRow row, InternalRow before) {
-    return new GenericInternalRow(new Object[] {row, before});
+    return Types.row(row, before);
   }
 
   final Misfit noPreviousValues() {

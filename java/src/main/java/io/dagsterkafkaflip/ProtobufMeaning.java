@@ -4,7 +4,6 @@ import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import com.fasterxml.jackson.core.io.NumberOutput;
 import java.math.BigDecimal;
 import java.util.TreeMap;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.Decimal;
@@ -34,7 +33,7 @@ enum ProtobufMeaning {
 
   Object of(Object[] values, String path) throws Misfit {
     return switch (this) {
-      case ROW -> new GenericInternalRow(values);
+      case ROW -> Types.row(values);
       case EMPTY -> true;
       case ENTRY -> values;
       case WRAPPER -> values[0];

@@ -14,8 +14,8 @@ final class RowDecoder extends EnvelopeDecoder {
 
   RowDecoder(StructType declared, Options options, Terms terms) {
     super(declared, options, terms);
-    after = new Image(terms.images()[0], declared, readers);
-    before = new Image(terms.images()[1], declared, readers);
+    after = image(terms.images()[0]);
+    before = image(terms.images()[1]);
     fields.add(after.path, after);
     fields.add(before.path, before);
   }

@@ -101,7 +101,7 @@ final class Scan {
   }
 
   static void checkUtf8(byte[] bytes, int from) throws Misfit {
-    if (!isAscii(bytes, from)
+    if (!Types.isAscii(bytes, from, bytes.length)
         && !UTF8String.fromBytes(bytes, from, bytes.length - from).isValid()) {
       throw new Misfit("not valid UTF-8");
     }
@@ -125,14 +125,6 @@ final class Scan {
 
   private static boolean isSpace(byte each) {
     return each == ' ' || each == '\n' || each == '\r' || each == '\t';
-  }
-
-  private static boolean isAscii(byte[] bytes, int from) {
-    int all = 0;
-    for (int at = from; at < bytes.length; at++) {
-      all |= bytes[at];
-    }
-    return all >= 0;
   }
 
   private void checkEnd() throws Misfit {

@@ -35,6 +35,15 @@ final class Types {
     return type;
   }
 
+  /** Whether bytes from a place to another are ASCII. */
+  static boolean isAscii(byte[] bytes, int from, int to) {
+    int all = 0;
+    for (int at = from; at < to; at++) {
+      all |= bytes[at];
+    }
+    return all >= 0;
+  }
+
   /** An array of values as Spark holds it. */
   static GenericArrayData array(Object[] values) {
     return new GenericArrayData(values);
@@ -51,6 +60,11 @@ final class Types {
 
   static DataType valueOf(DataType map) {
     return ((MapType) map).valueType();
+  }
+
+  /** What kind of type it is, without what is in it. */
+  static String name(DataType type) {
+    return type.typeName().split("\\W", 2)[0];
   }
 
   /** A nullable field. */
