@@ -148,10 +148,6 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
         writers = {digits: _writer(digits, found) for digits, found in self.book.known.items()}
         return {"reader": self.reader.text, "writers": writers, "schema_id_in": self.schema_id_in}
 
-    def row(self, parsed: Column) -> Column:
-        """The fields as a STRUCT."""
-        return parsed.getField("row")
-
     def as_one(self, parsed: Column) -> Column:
         """The decoded value as one column."""
         return parsed.getField("value") if self.reader.fields is None else parsed
@@ -159,11 +155,6 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
     def comments(self) -> Mapping[str, str]:
         """The `doc` of each field."""
         return self.reader.comments()
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """One column for each field of a record; None for any other schema."""
-        names = self.column_names
-        return [(name, parsed.getField(name)) for name in names] if names else None
 
 
 # Each batch asks for these several times; a run has one reader schema, and few writers'.

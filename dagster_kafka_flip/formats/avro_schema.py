@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.column_types import MOST_LEVELS
 
 if TYPE_CHECKING:
@@ -61,14 +61,6 @@ def declared_text(declared: Any, owner: str) -> str:
         msg = f"an {owner}'s schema is JSON text or a Python object, not {type(declared).__name__}"
         raise ConfigurationError(msg)
     return declared
-
-
-def no_spark_avro(function: str) -> SparkSessionError:
-    """Creates the error about a session without Spark's functions for Avro: py4j's is a TypeError."""
-    return SparkSessionError(
-        f"Spark has no {function}: the session lacks the jar org.apache.spark:spark-avro of Spark's version. Add it to "
-        "spark.jars.packages; sessions that this package starts have it"
-    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 # Characters that end a row, or that no row may have.
@@ -126,7 +125,3 @@ class CsvFormat(LibraryFormat):
     def function_options(self) -> dict[str, Any]:
         """The characters, and what else decides how a row is read."""
         return self.model_dump(include={"delimiter", "quote", "escape", "null_literal", "allow_comments"})
-
-    def row(self, parsed: Column) -> Column:
-        """The fields as a struct."""
-        return parsed.getField("row")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 DebeziumMetadata = Literal[
     "before",
@@ -72,15 +72,6 @@ class DebeziumEvents(TruncatingFormat, FunctionFormat):
             "placeholder_texts": texts,
             "placeholder_uuid": name,
         }
-
-    def metadata_column(self, name: str, parsed: Column) -> Column:
-        """A column of `metadata`."""
-        return (parsed if name == "before" else parsed.getField("about")).getField(name)
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """The columns of the row, null if their value was left out, and those of `metadata`."""
-        row = [(name, parsed.getField("row").getField(name)) for name in self.row_names or ()]
-        return [*row, *((name, self.metadata_column(name, parsed)) for name in self.metadata)]
 
     def key_fields(self, key: Sequence[str]) -> list[Any]:
         """The columns of the row that are in the key."""
@@ -175,7 +166,3 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
     def row_struct(self) -> StructType:
         """The declared columns."""
         return self.struct()
-
-    def column(self, field: StructField, parsed: Column) -> Column:
-        """A column of the row; null if its value was left out."""
-        return parsed.getField("row").getField(field.name)

@@ -14,8 +14,7 @@ from dagster_kafka_flip.formats.format import Format
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 _NO_LENGTHS = "; JSON has no fixed-length strings; use STRING"
 _NO_SPANS = "; JSON has no form for it; use STRING, and cast it in the transform"
@@ -73,24 +72,14 @@ class DeclaredFormat(Format):
         """The names of the declared fields."""
         return _tree_of(self.declared).names
 
-    def column(self, field: StructField, parsed: Column) -> Column:
-        """The column of a declared field, from what `row` gave."""
-        return parsed.getField(field.name)
-
     @property
     def column_names(self) -> Sequence[str] | None:
-        """The names of the fields; None if a subclass spreads them in its own way."""
-        if type(self).spread is not DeclaredFormat.spread:
-            return None
+        """The names of the fields."""
         return self.declared_names
 
     def comments(self) -> Mapping[str, str]:
         """The comment of each field in the schema."""
         return {field.name: field.metadata["comment"] for field in self.struct().fields if "comment" in field.metadata}
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """One column for each declared field."""
-        return [(field.name, self.column(field, parsed)) for field in self.struct().fields]
 
     def struct(self) -> StructType:
         """The fields as a StructType. Needs a running Spark if they were given as DDL."""

@@ -17,7 +17,6 @@ from dagster_kafka_flip.settings.arguments import check_arguments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
@@ -127,7 +126,3 @@ class JsonFormat(FramedFormat, LibraryFormat):
         """Whether to show values, and where the schema's id is, if there is one."""
         frame = {"schema_id_in": self.schema_id_in} if self.is_framed else {}
         return {"show_values": self.show_values, **frame}
-
-    def row(self, parsed: Column) -> Column:
-        """The declared fields as a struct."""
-        return parsed.getField("row")

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructField
 
 
 class JsonEnvelope(ChangelogFormat, LibraryFormat):
@@ -90,16 +89,3 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
         declared = {name.lower(): name for name in self.row_names}
         wanted = [declared.get(name.lower()) for name in key]
         return [name for name in wanted if name is not None] if None not in wanted else []
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """The columns of the row, and those of `metadata`."""
-        row = [(field.name, self.column(field, parsed)) for field in self.struct().fields]
-        about = parsed.getField("about")
-        return [
-            *row,
-            *((name, (parsed if name == "before" else about).getField(name)) for name in self.metadata),
-        ]
-
-    def column(self, field: StructField, parsed: Column) -> Column:
-        """A column of the row."""
-        return parsed.getField("row").getField(field.name)

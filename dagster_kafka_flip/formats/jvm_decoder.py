@@ -39,6 +39,15 @@ class FunctionFormat(Format):
         """What the function makes of the record: its values, `problem`, and what `seen` takes."""
         return decoded(self.function, data, self.struct(), **self.function_options)
 
+    def row(self, parsed: Column) -> Column:
+        """The values."""
+        return parsed.getField("row")
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """One column for each field."""
+        names = self.column_names
+        return [(name, parsed.getField(name)) for name in names] if names else None
+
     def problem(self, parsed: Column) -> Column | None:
         """The first rule that the record breaks."""
         return parsed.getField("problem")

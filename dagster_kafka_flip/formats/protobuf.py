@@ -200,17 +200,9 @@ class ProtobufFormat(RegisteredFormat, FunctionFormat):
         """The message's fields."""
         return to_spark(struct_of(self.reader))
 
-    def row(self, parsed: Column) -> Column:
-        """The message as a struct."""
-        return parsed.getField("row")
-
     def comments(self) -> Mapping[str, str]:
         """The comment of each field."""
         return self._schema.comments(self.reader.full_name)
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """One column for each field of the message."""
-        return [(field.name, parsed.getField(field.name)) for field in self.reader.fields]
 
 
 def _described(reader: Descriptor, messages: Sequence[Any], reasons: Mapping[str, str | None] = {}) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.formats.avro_columns import to_avro
-from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, no_spark_avro, resolved
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, resolved
 from dagster_kafka_flip.formats.column_types import STRING
 from dagster_kafka_flip.settings.arguments import check_arguments
 from dagster_kafka_flip.sink.nested import (
@@ -111,7 +111,12 @@ def _to_avro(value: Column, schema: AvroSchema) -> Column:
     try:
         return to_avro(value, schema.text)
     except TypeError as error:
-        raise no_spark_avro("to_avro") from error
+        # py4j's, of a session without Spark's functions for Avro.
+        msg = (
+            "Spark has no to_avro: the session lacks the jar org.apache.spark:spark-avro of Spark's version. Add it to "
+            "spark.jars.packages; sessions that this package starts have it"
+        )
+        raise SparkSessionError(msg) from error
 
 
 def avro_of(columns: ColumnType) -> dict[str, Any]:

@@ -46,7 +46,7 @@ final class CanalDecoder extends EnvelopeDecoder {
       }
     }
     if (op == TRUNCATE) {
-      return none.result(null, op, Types.array(new Object[] {both(null, null)}), about);
+      return none.result(null, op, Types.array(new Object[] {Types.row(null, null)}), about);
     }
     List<Image> rows = rows("data");
     if (rows.isEmpty()) {
@@ -89,8 +89,8 @@ final class CanalDecoder extends EnvelopeDecoder {
       }
     }
     if (op == DELETE) {
-      return both(values, values);
+      return Types.row(values, values);
     }
-    return both(values, before == null ? null : merged(earlier, before.found, values));
+    return Types.row(values, before == null ? null : merged(earlier, before.found, values));
   }
 }

@@ -17,12 +17,7 @@ final class CanalRows extends ValueReader {
   private final StructReader columns;
   private final StructType declared;
 
-  /**
-   * Makes a reader.
-   *
-   * @param path where the rows are
-   * @param prefix before the name of a column in an error
-   */
+  /** Makes a reader of the rows at a path; errors name a column with a prefix. */
   CanalRows(String path, String prefix, StructType declared, Readers readers) {
     super(path, ROWS);
     this.declared = declared;

@@ -13,9 +13,6 @@ abstract class ChangeDecoder implements Decoder {
   static final UTF8String READ = UTF8String.fromString("read");
   static final UTF8String TRUNCATE = UTF8String.fromString("truncate");
 
-  private static final long FIRST_SECOND = -62_135_596_800L;
-  private static final long LAST_SECOND = 253_402_300_799L;
-
   final StructType declared;
   final Options options;
   final Readers readers;
@@ -24,11 +21,7 @@ abstract class ChangeDecoder implements Decoder {
   private final Found nothing;
   private final int width;
 
-  /**
-   * Makes a decoder.
-   *
-   * @param width how many columns its result has before the problem
-   */
+  /** Makes a decoder, whose result has so many columns before the problem. */
   ChangeDecoder(StructType declared, Options options, int width) {
     this.declared = declared;
     this.options = options;
@@ -79,8 +72,7 @@ abstract class ChangeDecoder implements Decoder {
 
   /** Microseconds since 1970 of a number; null if it is not in the years 1 to 9999. */
   static Long moment(long number, long unitsOfSecond) {
-    long seconds = Math.floorDiv(number, unitsOfSecond);
-    boolean isIn = seconds >= FIRST_SECOND && seconds <= LAST_SECOND;
+    boolean isIn = Types.isInYears(Math.floorDiv(number, unitsOfSecond));
     return isIn ? (Long) (number * (1_000_000 / unitsOfSecond)) : null;
   }
 

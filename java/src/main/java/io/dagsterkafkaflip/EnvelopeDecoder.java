@@ -169,11 +169,6 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
     return time.read(text, 0, text.length) && !time.hasOffset ? time.local() : null;
   }
 
-  /** A row and what it was before. */
-  static InternalRow both(InternalRow row, InternalRow before) {
-    return Types.row(row, before);
-  }
-
   final Misfit noPreviousValues() {
     return new Misfit(
         "the update has no previous values ("

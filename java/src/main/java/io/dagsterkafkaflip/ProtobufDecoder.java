@@ -16,13 +16,9 @@ final class ProtobufDecoder implements Decoder {
   private static final int MOST_INDEXES = 100;
 
   private final Book<Schema> book;
-  private final boolean isFramed;
-  private final boolean isInHeaders;
 
   ProtobufDecoder(StructType declared, Options options) {
     book = new Book<>(options, Schema::new);
-    isFramed = options.has("schema_id_in");
-    isInHeaders = "headers".equals(options.text("schema_id_in"));
   }
 
   /** The type of what it decodes to. */
@@ -38,13 +34,14 @@ final class ProtobufDecoder implements Decoder {
       return null;
     }
     try {
+      boolean isInHeaders = book.frame.isInHeaders;
       byte[] payload = isInHeaders ? Arrays.copyOf(data, data.length - LENGTH) : data;
-      int start = book.start(payload);
+      int start = book.frame.end(payload);
       Schema schema = book.of(payload, start);
       if (schema.problem != null) {
         throw new Misfit(schema.problem);
       }
-      if (isFramed) {
+      if (book.frame.isThere) {
         start = schema.content(payload, start, isInHeaders ? inHeader(data) : 0);
       }
       return Types.row(schema.row(payload, start), null);

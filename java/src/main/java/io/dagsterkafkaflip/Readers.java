@@ -49,11 +49,7 @@ final class Readers {
     return of(path, type, false);
   }
 
-  /**
-   * As the other `of`.
-   *
-   * @param isWatched whether its leaves are noted
-   */
+  /** As the other `of`; its leaves may be noted. */
   ValueReader of(String path, DataType type, boolean isWatched) {
     return switch (Types.name(type)) {
       case "string" -> new Scalars.Text(path, type);

@@ -50,7 +50,7 @@ final class RowDecoder extends EnvelopeDecoder {
       // It has of the row before only what changed.
       earlier = op == UPDATE ? merged(earlier, before.found, row) : op == DELETE ? row : null;
     }
-    return shown.found.result(null, op, Types.array(new Object[] {both(row, earlier)}), about);
+    return shown.found.result(null, op, Types.array(new Object[] {Types.row(row, earlier)}), about);
   }
 
   private void checkWhole(InternalRow earlier) throws Misfit {

@@ -14,6 +14,8 @@ import org.apache.spark.sql.types.StructType;
 
 /** What several classes ask of Spark's types. */
 final class Types {
+  private static final long FIRST_SECOND = -62_135_596_800L;
+  private static final long LAST_SECOND = 253_402_300_799L;
   private static final int LONGEST = 60;
 
   private Types() {}
@@ -33,6 +35,11 @@ final class Types {
       return new MapType(map.keyType(), nullable(map.valueType()), true);
     }
     return type;
+  }
+
+  /** Whether seconds since 1970 are in the years 1 to 9999. */
+  static boolean isInYears(long seconds) {
+    return seconds >= FIRST_SECOND && seconds <= LAST_SECOND;
   }
 
   /** Whether bytes from a place to another are ASCII. */

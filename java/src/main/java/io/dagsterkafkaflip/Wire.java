@@ -22,11 +22,7 @@ final class Wire extends ByteInput {
   /** Two bytes of an empty message become a whole STRUCT: megabytes would take all memory. */
   private int values = 5_000_000;
 
-  /**
-   * Begins at a place.
-   *
-   * @param subject what is wrong if the bytes are, in words that a reason follows
-   */
+  /** Begins at a place. If the bytes are wrong, the subject is, in words that a reason follows. */
   Wire(byte[] data, int start, String subject) {
     this.data = data;
     at = start;
