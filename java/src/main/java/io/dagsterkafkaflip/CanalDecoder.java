@@ -3,7 +3,6 @@ package io.dagsterkafkaflip;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -79,17 +78,12 @@ final class CanalDecoder extends EnvelopeDecoder {
     }
     InternalRow values = row.row();
     InternalRow earlier = before == null ? null : before.row();
-    StructField[] columns = declared.fields();
-    for (int place = 0; place < columns.length; place++) {
-      if (op != DELETE && !columns[place].nullable() && values.isNullAt(place)) {
-        throw Misfit.missing(columns[place].name());
-      }
-      if (op == UPDATE && !row.found.has(place)) {
-        throw lacksColumns(columns[place].name());
-      }
-    }
     if (op == DELETE) {
       return Types.row(values, values);
+    }
+    row.checkRequired();
+    if (op == UPDATE) {
+      checkWhole(row.found);
     }
     return Types.row(values, before == null ? null : merged(earlier, before.found, values));
   }

@@ -36,7 +36,7 @@ final class CanalRows extends ValueReader {
       if (first != JsonToken.VALUE_NULL && first != JsonToken.START_OBJECT) {
         throw misfit(scan);
       }
-      Image row = first == JsonToken.VALUE_NULL ? null : new Image(path, declared, columns);
+      Image row = first == JsonToken.VALUE_NULL ? null : new Image(columns.path, declared, columns);
       rows.add(row);
       if (row != null) {
         row.read(scan, first);

@@ -1,6 +1,7 @@
 package io.dagsterkafkaflip;
 
 import java.util.Map;
+import java.util.StringJoiner;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -176,9 +177,17 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
             + "), so it is unknown whether its key changed");
   }
 
-  static Misfit lacksColumns(String names) {
-    // Nulls in their place would replace values.
-    return new Misfit(
-        "the update lacks the column " + names + "; the connector must write whole rows");
+  /** Checks that an update has all columns: nulls in their place would replace values. */
+  final void checkWhole(Found found) throws Misfit {
+    StringJoiner lacks = new StringJoiner(", ");
+    for (int place = 0; place < declared.fields().length; place++) {
+      if (!found.has(place)) {
+        lacks.add(declared.fields()[place].name());
+      }
+    }
+    if (lacks.length() > 0) {
+      throw new Misfit(
+          "the update lacks the column " + lacks + "; the connector must write whole rows");
+    }
   }
 }

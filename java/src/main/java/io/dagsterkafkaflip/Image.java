@@ -60,7 +60,7 @@ final class Image extends ValueReader {
 
   void checkRequired() throws Misfit {
     if (found.missing != null) {
-      throw Misfit.missing(found.missing.substring(path.length() + 1));
+      throw Misfit.missing(found.missing.substring(path.isEmpty() ? 0 : path.length() + 1));
     }
   }
 }

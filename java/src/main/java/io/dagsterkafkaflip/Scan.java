@@ -89,12 +89,8 @@ final class Scan {
       body.read();
       checkEnd();
     } catch (StreamConstraintsException error) {
-      throw new Misfit(
-          "nested more than "
-              + DEEPEST
-              + " levels deep, or with a number of more than "
-              + LONGEST_NUMBER
-              + " characters");
+      String why = "nested more than %d levels deep, or with a number of more than %d characters";
+      throw new Misfit(why.formatted(DEEPEST, LONGEST_NUMBER));
     } catch (IOException error) {
       throw new Misfit(NOT_JSON);
     }
