@@ -440,9 +440,8 @@ class _Even(Format):
     def parse(self, data):
         return data.cast("string")
 
-    def problem(self, data, parsed):
-        del parsed
-        return f.when(f.length(data) % 2 == 1, f.lit("odd"))
+    def problem(self, parsed):
+        return f.when(f.length(parsed) % 2 == 1, f.lit("odd"))
 
 
 def test_a_debt_of_a_decoder_that_can_not_be_recreated_stops_the_stream(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.avro_columns import spark_type
+from dagster_kafka_flip.formats.avro_columns import of_avro
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text
+from dagster_kafka_flip.formats.column_types import to_spark
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import SchemaIdIn, schema_id
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat
@@ -135,7 +136,7 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
         """The fields of a record; for any other schema, one field with its value."""
         from pyspark.sql.types import StructField, StructType
 
-        columns = spark_type(self.reader.root, self.reader.named())
+        columns = to_spark(of_avro(self.reader.root, self.reader.named()))
         return StructType([StructField("value", columns)]) if self.reader.fields is None else columns
 
     @property
@@ -146,10 +147,6 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
         writers = {digits: _writer(digits, found) for digits, found in self.book.known.items()}
         return {"reader": self.reader.text, "writers": writers, "schema_id_in": self.schema_id_in}
 
-    def row(self, parsed: Column) -> Column:
-        """The fields as a STRUCT."""
-        return parsed.getField("row")
-
     def as_one(self, parsed: Column) -> Column:
         """The decoded value as one column."""
         return parsed.getField("value") if self.reader.fields is None else parsed
@@ -157,11 +154,6 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
     def comments(self) -> Mapping[str, str]:
         """The `doc` of each field."""
         return self.reader.comments()
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """One column for each field of a record; None for any other schema."""
-        names = self.column_names
-        return [(name, parsed.getField(name)) for name in names] if names else None
 
 
 # Each batch asks for these several times; a run has one reader schema, and few writers'.

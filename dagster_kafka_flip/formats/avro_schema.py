@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.formats.ddl import MOST_LEVELS
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.column_types import MOST_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,14 +59,6 @@ def declared_text(declared: Any, owner: str) -> str:
     if not isinstance(declared, str):
         raise ConfigurationError(f"an {owner}'s schema is JSON text or a Python object, not {type(declared).__name__}")
     return declared
-
-
-def no_spark_avro(function: str) -> SparkSessionError:
-    """Creates the error about a session without Spark's functions for Avro: py4j's is a TypeError."""
-    return SparkSessionError(
-        f"Spark has no {function}: the session lacks the jar org.apache.spark:spark-avro of Spark's version",
-        "Add it to spark.jars.packages; sessions that this package starts have it",
-    )
 
 
 @dataclass(frozen=True)
@@ -180,28 +172,32 @@ def _no_number(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
 
 
-def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str]) -> AvroType:
-    """The type with each named type defined where it first occurs, and only there."""
+def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str], space: str = "") -> AvroType:
+    """The type with each named type defined where it first occurs, and only there, inside of a namespace."""
     if isinstance(avro_type, list):
         _check_union(avro_type)
-        return [_defined(each, named, done) for each in avro_type]
+        return [_defined(each, named, done, space) for each in avro_type]
     if isinstance(avro_type, str):
         if avro_type in _PRIMITIVES or avro_type in done:
             return avro_type
-        return _defined(named[avro_type], named, done)
+        return _defined(named[avro_type], named, done, space)
     if isinstance(avro_type["type"], (dict, list)):
-        return _defined(avro_type["type"], named, done)
+        return _defined(avro_type["type"], named, done, space)
     plain = {name: value for name, value in avro_type.items() if not name.startswith("__")}
     if plain["type"] in _NAMED:
         _check_name(plain["name"])
         if plain["name"] in done:
             return plain["name"]
         done.add(plain["name"])
+        own = plain["name"].rpartition(".")[0]
+        # Else a name without one would be a name of the namespace around it.
+        plain |= {"namespace": ""} if space and not own else {}
+        space = own
     for name in ("items", "values"):
         if name in plain:
-            plain[name] = _defined(plain[name], named, done)
+            plain[name] = _defined(plain[name], named, done, space)
     if "fields" in plain:
-        plain["fields"] = [_defined_field(field, named, done) for field in plain["fields"]]
+        plain["fields"] = [_defined_field(field, named, done, space) for field in plain["fields"]]
     return plain
 
 
@@ -223,10 +219,11 @@ def _check_name(name: str) -> None:
         raise ValueError(msg)
 
 
-def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
+def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str], space: str) -> dict[str, Any]:
     if not _NAME.fullmatch(field["name"]):
-        raise ValueError(f"invalid field name {field['name']!r}: use letters, digits and _, without a leading digit")
-    return {**field, "type": _defined(field["type"], named, done)}
+        msg = f"invalid field name {field['name']!r}: use letters, digits and _, without a leading digit"
+        raise ValueError(msg)
+    return {**field, "type": _defined(field["type"], named, done, space)}
 
 
 def inside(avro_type: AvroType) -> Iterator[tuple[str, AvroType]]:

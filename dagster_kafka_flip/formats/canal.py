@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
-from dagster_kafka_flip.formats.csv_types import check_csv_types
-from dagster_kafka_flip.formats.ddl import check_ddl
+from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_envelope import JsonEnvelope
 from dagster_kafka_flip.settings.arguments import check_arguments
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.formats.column_types import ColumnType
 
 CanalMetadata = Literal[
     "before", "source_database", "source_table", "source_timestamp", "ingestion_timestamp", "primary_key"
@@ -75,20 +75,11 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
             on_error=on_error,
         )
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses nested types, and BINARY: Canal writes bytes as strings in another encoding."""
-        check_csv_types(schema)
-        if isinstance(schema, str):
-            check_ddl(schema, lambda field, name, _: _refuse_binary(field, name))
-        else:
-            for field in schema.fields:
-                _refuse_binary(field.name, field.dataType.typeName().upper())
-
-
-def _refuse_binary(field: str, name: str) -> None:
-    if name == "BINARY":
-        raise ConfigurationError(
-            f"schema: {field}: unsupported type BINARY in Canal's JSON, which has bytes as strings in ISO-8859-1; use "
-            "STRING, and encode it in the transform"
-        )
+    @staticmethod
+    def why_not(kind: ColumnType) -> str | None:
+        """Why a column can't have a type: Canal writes bytes as strings in another encoding."""
+        if kind.name == "BINARY":
+            return (
+                " in Canal's JSON, which has bytes as strings in ISO-8859-1; use STRING, and encode it in the transform"
+            )
+        return CsvFormat.why_not(kind)

@@ -67,6 +67,19 @@ class ChangelogFormat(Format):
         names = self.row_names
         return None if names is None else [*names, *self.metadata]
 
+    def row(self, parsed: Column) -> Column:
+        """All of a change."""
+        return parsed
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """The columns of the row, null if their value was left out, and those of `metadata`."""
+        row = [(name, parsed.getField("row").getField(name)) for name in self.row_names or ()]
+        return [*row, *((name, self.metadata_column(name, parsed)) for name in self.metadata)]
+
+    def metadata_column(self, name: str, parsed: Column) -> Column:
+        """A column of `metadata`."""
+        return (parsed if name == "before" else parsed.getField("about")).getField(name)
+
     def event(self, parsed: Column) -> Column:
         """Which of `EVENTS` the record is; null for a change, and for what can't be decoded."""
         from pyspark.sql import functions as f

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
-from dagster_kafka_flip.formats.csv_types import check_csv_types
+from dagster_kafka_flip.formats.column_types import SCALARS, ColumnType
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 # Characters that end a row, or that no row may have.
@@ -86,10 +85,14 @@ class CsvFormat(LibraryFormat):
             on_error=on_error,
         )
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that a field of CSV can't hold."""
-        check_csv_types(schema)
+    @staticmethod
+    def why_not(kind: ColumnType) -> str | None:
+        """Why a field of CSV can't have a type."""
+        if kind.name in SCALARS:
+            return None
+        is_nested = kind.name in {"ARRAY", "MAP", "STRUCT", "VARIANT"}
+        advice = "a CSV field holds one value; use STRING, and parse it in the transform" if is_nested else "use STRING"
+        return f" in CSV; {advice}"
 
     @field_validator("delimiter", "quote", "escape")
     @classmethod
@@ -119,7 +122,3 @@ class CsvFormat(LibraryFormat):
     def function_options(self) -> dict[str, Any]:
         """The characters, and what else decides how a row is read."""
         return self.model_dump(include={"delimiter", "quote", "escape", "null_literal", "allow_comments"})
-
-    def row(self, parsed: Column) -> Column:
-        """The fields as a struct."""
-        return parsed.getField("row")

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import field_validator
 
 from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
-from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat, LibraryFormat, decoded
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, forms_of
 from dagster_kafka_flip.settings.arguments import check_arguments
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 DebeziumMetadata = Literal[
     "before",
@@ -73,15 +71,6 @@ class DebeziumEvents(TruncatingFormat, FunctionFormat):
             "placeholder_texts": texts,
             "placeholder_uuid": name,
         }
-
-    def metadata_column(self, name: str, parsed: Column) -> Column:
-        """A column of `metadata`."""
-        return (parsed if name == "before" else parsed.getField("about")).getField(name)
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """The columns of the row, null if their value was left out, and those of `metadata`."""
-        row = [(name, parsed.getField("row").getField(name)) for name in self.row_names or ()]
-        return [*row, *((name, self.metadata_column(name, parsed)) for name in self.metadata)]
 
     def key_fields(self, key: Sequence[str]) -> list[Any]:
         """The columns of the row that are in the key."""
@@ -163,15 +152,10 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
             show_values=show_values,  # pyright: ignore[reportCallIssue]
         )
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that can't be read from JSON."""
-        check_json_types(schema)
-
     @property
     def row_names(self) -> Sequence[str]:
         """The names of the declared columns."""
-        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+        return self.declared_names
 
     @property
     def function_options(self) -> dict[str, Any]:
@@ -181,7 +165,3 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
     def row_struct(self) -> StructType:
         """The declared columns."""
         return self.struct()
-
-    def column(self, field: StructField, parsed: Column) -> Column:
-        """A column of the row; null if its value was left out."""
-        return parsed.getField("row").getField(field.name)

@@ -122,10 +122,6 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
         """The columns of the row."""
         return cast("StructType", self.struct()["after"].dataType)
 
-    def row(self, parsed: Column) -> Column:
-        """All of an event."""
-        return parsed
-
     def as_one(self, parsed: Column) -> Column:
         """The row as one column."""
         return parsed.getField("row")

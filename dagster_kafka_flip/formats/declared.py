@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.ddl import field_names
+from dagster_kafka_flip.formats.column_types import ColumnType, of_spark, parts_of
+from dagster_kafka_flip.formats.ddl import struct_of
 from dagster_kafka_flip.formats.format import Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
+
+_NO_LENGTHS = "; JSON has no fixed-length strings; use STRING"
+_NO_SPANS = "; JSON has no form for it; use STRING, and cast it in the transform"
+_NOT_IN_JSON = {
+    "VOID": "; every value would become null; declare a type, or remove the field",
+    "CHAR": _NO_LENGTHS,
+    "VARCHAR": _NO_LENGTHS,
+    "TIME": _NO_SPANS,
+    "INTERVAL": _NO_SPANS,
+}
 
 
 class DeclaredFormat(Format):
@@ -27,14 +36,15 @@ class DeclaredFormat(Format):
 
     declared: Any
 
-    @classmethod
-    @abstractmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Validates the types of a schema, as far as possible without Spark.
-
-        Raises:
-            ConfigurationError: The DDL is invalid, or a field has an unsupported type. The message names the field.
-        """
+    @staticmethod
+    def why_not(kind: ColumnType) -> str | None:
+        """Why a field can't have a type, in words that follow the type; None if it can. By default as in JSON."""
+        if kind.name == "MAP" and (key := kind.fields[0].type).name != "STRING":
+            return (
+                f"; the keys of a MAP in JSON are strings, not {key}; use MAP<STRING, ...>, and cast the keys in the "
+                "transform"
+            )
+        return _NOT_IN_JSON.get(kind.name)
 
     @field_validator("declared")
     @classmethod
@@ -49,28 +59,27 @@ class DeclaredFormat(Format):
             msg = f"a {cls.__name__}'s schema is DDL text or a StructType, not {type(declared).__name__}"
             raise ConfigurationError(msg)
         if not (declared.strip() if isinstance(declared, str) else declared.fields):
-            raise ConfigurationError(f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'")
-        cls.check_types(declared)
+            msg = f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
+            raise ConfigurationError(msg)
+        for path, field in parts_of(_tree_of(declared)):
+            if why := cls.why_not(field.type):
+                msg = f"schema: {path}: unsupported type {field.type.name}{why}"
+                raise ConfigurationError(msg)
         return declared
 
-    def column(self, field: StructField, parsed: Column) -> Column:
-        """The column of a declared field, from what `row` gave."""
-        return parsed.getField(field.name)
+    @property
+    def declared_names(self) -> list[str]:
+        """The names of the declared fields."""
+        return _tree_of(self.declared).names
 
     @property
     def column_names(self) -> Sequence[str] | None:
-        """The names of the fields; None if a subclass spreads them in its own way."""
-        if type(self).spread is not DeclaredFormat.spread:
-            return None
-        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+        """The names of the fields."""
+        return self.declared_names
 
     def comments(self) -> Mapping[str, str]:
         """The comment of each field in the schema."""
         return {field.name: field.metadata["comment"] for field in self.struct().fields if "comment" in field.metadata}
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """One column for each declared field."""
-        return [(field.name, self.column(field, parsed)) for field in self.struct().fields]
 
     def struct(self) -> StructType:
         """The fields as a StructType. Needs a running Spark if they were given as DDL."""
@@ -85,3 +94,7 @@ class DeclaredFormat(Format):
             first_line = str(error).strip().splitlines()[0]
             msg = f"Spark can't parse the {type(self).__name__}'s schema {self.declared!r}: {first_line}"
             raise ConfigurationError(msg) from error
+
+
+def _tree_of(schema: str | StructType) -> ColumnType:
+    return struct_of(schema) if isinstance(schema, str) else of_spark(schema)

@@ -92,14 +92,14 @@ class Decoder:
             "*", self.key_format.parse(key).alias(_KEY_PARSED), self.value_format.parse(value).alias(_VALUE_PARSED)
         )
         row = self.value_format.row(of_value)
-        key_problem = f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, of_key))
+        key_problem = f.concat(f.lit(_OF_KEY), _problem(self.key_format, of_key))
         steps = [self.key_format.row(of_key).alias(_KEY), row.alias(_VALUE)]
         if self.changelog is not None:
             event = self.changelog.event(row)
             # The key of a heartbeat, for example, is not a row's key, and nobody reads it.
             key_problem = f.when(event.isNull() | (event == TOMBSTONE), key_problem)
             steps.append(event.alias(_EVENT))
-        value_problem = _problem(self.value_format, value, of_value)
+        value_problem = _problem(self.value_format, of_value)
         return parsed.select("*", *steps, key_problem.alias(_KEY_PROBLEM), value_problem.alias(_VALUE_PROBLEM))
 
     @property
@@ -269,7 +269,7 @@ class Decoder:
             (self.value_format, value, _VALUE_PARSED, _VALUE_PROBLEM, ""),
             (self.key_format, key, _KEY_PARSED, _KEY_PROBLEM, "key."),
         ):
-            if (seen := form.seen(data, f.col(parsed))) is not None:
+            if (seen := form.seen(f.col(parsed))) is not None:
                 is_there, is_decoded = data.isNotNull(), f.col(problem).isNull()
                 if isinstance(form, ChangelogFormat):
                     is_there = form.has_row(form.row(f.col(parsed)))
@@ -461,11 +461,11 @@ def _if_decoded(form: Format, problem: Column, column: Column) -> Column:
     return f.when(problem.isNull(), column) if form.on_error == "null" else column
 
 
-def _problem(form: Format, data: Column, parsed: Column) -> Column:
+def _problem(form: Format, parsed: Column) -> Column:
     """Why a key or a value is rejected; null if it is not."""
     from pyspark.sql import functions as f
 
-    problem = form.problem(data, parsed)
+    problem = form.problem(parsed)
     return f.lit(None).cast("string") if problem is None else problem
 
 

@@ -49,13 +49,8 @@ class Format(Settings, ABC):
         return parsed
 
     @abstractmethod
-    def problem(self, data: Column, parsed: Column) -> Column | None:
-        """The reason why a record can't be decoded, as a string column, null if it can; None if all bytes are valid.
-
-        Args:
-            data: The binary column.
-            parsed: What `parse` gave.
-        """
+    def problem(self, parsed: Column) -> Column | None:
+        """Why what `parse` gave can't be used, as a string column, null if it can; None if all bytes are valid."""
 
     def as_one(self, parsed: Column) -> Column:
         """The decoded value as one column of the table."""
@@ -71,14 +66,9 @@ class Format(Settings, ABC):
         """Whether the format declares fields, which records may lack."""
         return type(self).seen is not Format.seen
 
-    def seen(self, data: Column, parsed: Column) -> Seen | None:
-        """Which fields a record has; None for a format without fields.
-
-        Args:
-            data: The binary column.
-            parsed: What `parse` gave.
-        """
-        del data, parsed
+    def seen(self, parsed: Column) -> Seen | None:
+        """Which fields a record has, from what `parse` gave; None for a format without fields."""
+        del parsed
         return None
 
     def comments(self) -> Mapping[str, str]:

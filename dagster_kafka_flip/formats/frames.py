@@ -10,8 +10,6 @@ import uuid
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import Column
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
@@ -60,23 +58,10 @@ def frame(data: Column) -> Column:
     """The frame of a framed payload, as hexadecimal digits; null if it has none."""
     from pyspark.sql import functions as f
 
-    return _by_frame(data, lambda length: f.hex(f.substring(data, 1, length)))
-
-
-def content(data: Column) -> Column:
-    """What follows the frame of a framed payload; null if it has none."""
-    from pyspark.sql import functions as f
-
-    return _by_frame(data, lambda length: f.substring(data, length + 1, 2**31 - 1))
-
-
-def _by_frame(data: Column, part: Callable[[int], Column]) -> Column:
-    """A part of a framed payload that depends on the length of its frame; null if it has none."""
-    from pyspark.sql import functions as f
-
     first, size = f.substring(data, 1, 1), f.octet_length(data)
     (is_number, number), (is_guid, guid) = (
-        ((first == f.lit(magic)) & (size >= f.lit(length)), part(length)) for magic, length in _FRAMES
+        ((first == f.lit(magic)) & (size >= f.lit(length)), f.hex(f.substring(data, 1, length)))
+        for magic, length in _FRAMES
     )
     return f.when(is_number, number).when(is_guid, guid)
 

@@ -11,14 +11,12 @@ from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.frames import SchemaIdIn  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_schema import columns_of
-from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
@@ -95,11 +93,6 @@ class JsonFormat(FramedFormat, LibraryFormat):
             declared = columns_of(declared, what=f"the {cls.__name__}'s JSON Schema")
         return super().check_declared(declared)
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that can't be read from JSON."""
-        check_json_types(schema)
-
     def reader_of(self, registered: RegisteredSchema, what: str) -> dict[str, Any]:
         """The columns of a JSON Schema."""
         columns = columns_of(registered.text, registered.references, what=what)
@@ -133,7 +126,3 @@ class JsonFormat(FramedFormat, LibraryFormat):
         """Whether to show values, and where the schema's id is, if there is one."""
         frame = {"schema_id_in": self.schema_id_in} if self.is_framed else {}
         return {"show_values": self.show_values, **frame}
-
-    def row(self, parsed: Column) -> Column:
-        """The declared fields as a struct."""
-        return parsed.getField("row")

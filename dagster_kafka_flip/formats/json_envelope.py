@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.changelog import DELETE, UPDATE, ChangelogFormat, TruncatingFormat
-from dagster_kafka_flip.formats.ddl import field_names
-from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructField, StructType
 
 
 class JsonEnvelope(ChangelogFormat, LibraryFormat):
@@ -25,11 +22,6 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
 
     has_rows = True
 
-    @classmethod
-    def check_types(cls, schema: str | StructType) -> None:
-        """Refuses types that can't be read from JSON."""
-        check_json_types(schema)
-
     @property
     def function_options(self) -> dict[str, Any]:
         """The settings that decide what lands."""
@@ -39,7 +31,7 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
     @property
     def row_names(self) -> Sequence[str]:
         """The names of the declared columns."""
-        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+        return self.declared_names
 
     def has_row(self, parsed: Column) -> Column:
         """Whether a record has a row."""
@@ -97,16 +89,3 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
         declared = {name.lower(): name for name in self.row_names}
         wanted = [declared.get(name.lower()) for name in key]
         return [name for name in wanted if name is not None] if None not in wanted else []
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """The columns of the row, and those of `metadata`."""
-        row = [(field.name, self.column(field, parsed)) for field in self.struct().fields]
-        about = parsed.getField("about")
-        return [
-            *row,
-            *((name, (parsed if name == "before" else about).getField(name)) for name in self.metadata),
-        ]
-
-    def column(self, field: StructField, parsed: Column) -> Column:
-        """A column of the row."""
-        return parsed.getField("row").getField(field.name)

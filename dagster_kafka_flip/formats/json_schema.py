@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.json_shapes import ANY, NEVER, NULL, ArrayOf, Members, Shape, ddl, join, meet
+from dagster_kafka_flip.formats.column_types import ColumnType
+from dagster_kafka_flip.formats.json_shapes import ANY, NEVER, NULL, ArrayOf, Members, Shape, join, meet, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,7 +54,8 @@ def columns_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: s
     Raises:
         ConfigurationError: It is not a JSON Schema, or its values can't be turned into columns.
     """
-    return _checked(lambda: ddl(_root(text, references)), what)
+    struct = _checked(lambda: struct_of(_root(text, references)), what)
+    return ", ".join(field.ddl() for field in struct.fields)
 
 
 def members_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: str) -> Members:
@@ -222,22 +224,22 @@ class _Reading:
         return Members(fields, frozenset(required), values, is_closed=is_closed)
 
 
-def _scalar(name: str, schema: Mapping[str, Any]) -> str:
+def _scalar(name: str, schema: Mapping[str, Any]) -> ColumnType:
     if schema.get("connect.type") == "bytes":
         if name == "string" and schema.get("contentEncoding") == "base64":
-            return "BINARY"
+            return ColumnType("BINARY")
         if name == "number" and schema.get("title") == DECIMAL:
-            return _decimal(schema.get("connect.parameters")) or "DOUBLE"
+            return _decimal(schema.get("connect.parameters")) or ColumnType("DOUBLE")
     found = schema.get("format" if name == "string" else "connect.type")
     found = found if isinstance(found, str) else ""
     if name == "string":
-        return _TEXTS.get(found, "STRING")
+        return ColumnType(_TEXTS.get(found, "STRING"))
     if name == "integer":
-        return _WHOLE.get(found, "BIGINT")
-    return "BOOLEAN" if name == "boolean" else _BROKEN.get(found, "DOUBLE")
+        return ColumnType(_WHOLE.get(found, "BIGINT"))
+    return ColumnType("BOOLEAN" if name == "boolean" else _BROKEN.get(found, "DOUBLE"))
 
 
-def _decimal(parameters: Any) -> str | None:
+def _decimal(parameters: Any) -> ColumnType | None:
     """The DECIMAL of a sink's parameters; None for those of Kafka Connect, or if Spark has none with so many digits."""
     try:
         if parameters[HOW_WRITTEN] != AS_NUMBERS:
@@ -245,7 +247,8 @@ def _decimal(parameters: Any) -> str | None:
         precision, scale = int(parameters[PRECISION]), int(parameters["scale"])
     except (KeyError, TypeError, ValueError):
         return None
-    return f"DECIMAL({precision}, {scale})" if 0 <= scale <= precision <= _MOST_DIGITS else None
+    fits = 0 <= scale <= precision <= _MOST_DIGITS
+    return ColumnType("DECIMAL", digits=(precision, scale)) if fits else None
 
 
 def _shape_of_value(value: Any) -> Shape:
@@ -253,7 +256,7 @@ def _shape_of_value(value: Any) -> Shape:
         return NULL
     kinds: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING"}
     found = kinds.get(type(value))
-    return ANY if found is None else Shape(found)
+    return ANY if found is None else Shape(ColumnType(found))
 
 
 def _check_name(name: str, path: str) -> None:

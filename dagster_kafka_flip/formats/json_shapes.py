@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from dagster_kafka_flip.formats.column_types import (
+    STRING,
+    WHOLE,
+    ColumnType,
+    Field,
+    array_of,
+    map_of,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Each has the values of those before it.
-_WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-_BROKEN = ("FLOAT", "DOUBLE")
-_TEXTS = ("DATE", "TIMESTAMP_LTZ", "STRING")
-
-_TEXT = "STRING"
+_NUMBERS = tuple(map(ColumnType, (*WHOLE, "FLOAT", "DOUBLE")))
+_TEXTS = (ColumnType("DATE"), ColumnType("TIMESTAMP_LTZ"), STRING)
 
 
 @dataclass(frozen=True)
@@ -21,8 +27,8 @@ class Shape:
     """The look of values.
 
     Attributes:
-        kind: A scalar type of Spark, members, or elements; `ANY_KIND` for values of several types; None if there are no
-            values but null.
+        kind: The type of single values, members, or elements; `ANY_KIND` for values of several types; None if there
+            are no values but null.
         is_null: Whether null is among the values.
         is_hint: Whether the schema says what objects or arrays look like, but not that values are such.
         comment: The field's description.
@@ -66,9 +72,9 @@ class Members:
     is_closed: bool = False
 
 
-Kind: TypeAlias = str | ArrayOf | Members
+Kind: TypeAlias = ColumnType | ArrayOf | Members
 
-ANY_KIND = "any"
+ANY_KIND = ColumnType("any")
 
 ANY = Shape(ANY_KIND, is_null=True)
 """Any value."""
@@ -103,7 +109,7 @@ def meet(one: Shape, other: Shape) -> Shape:
 
 
 def _either(one: Kind, other: Kind) -> Kind:
-    if isinstance(one, str) and isinstance(other, str):
+    if isinstance(one, ColumnType) and isinstance(other, ColumnType):
         return _either_scalar(one, other)
     if isinstance(one, ArrayOf) and isinstance(other, ArrayOf):
         return ArrayOf(join(one.element, other.element))
@@ -112,14 +118,13 @@ def _either(one: Kind, other: Kind) -> Kind:
     return ANY_KIND
 
 
-def _either_scalar(one: str, other: str) -> str:
+def _either_scalar(one: ColumnType, other: ColumnType) -> ColumnType:
     if one == other:
         return one
-    if {one, other} <= set(_WHOLE):
-        return max(one, other, key=_WHOLE.index)
-    if {one, other} <= {*_WHOLE, *_BROKEN}:
-        return "DOUBLE"
-    return _TEXT if {one, other} <= set(_TEXTS) else ANY_KIND
+    if {one, other} <= set(_NUMBERS):
+        widest = max(one, other, key=_NUMBERS.index)
+        return widest if widest.name in WHOLE else _NUMBERS[-1]
+    return STRING if {one, other} <= set(_TEXTS) else ANY_KIND
 
 
 def _either_members(one: Members, other: Members) -> Kind:
@@ -141,8 +146,8 @@ def _both(one: Kind, other: Kind) -> Kind | None:
     """What two kinds have in common; None if nothing."""
     if ANY_KIND in (one, other):
         return other if one == ANY_KIND else one
-    if isinstance(one, str) and isinstance(other, str):
-        for order in ((*_WHOLE, *_BROKEN), ("DATE", _TEXT), ("TIMESTAMP_LTZ", _TEXT)):
+    if isinstance(one, ColumnType) and isinstance(other, ColumnType):
+        for order in (_NUMBERS, (_TEXTS[0], STRING), (_TEXTS[1], STRING)):
             if {one, other} <= set(order):
                 return min(one, other, key=order.index)
         return None
@@ -159,50 +164,33 @@ def _both(one: Kind, other: Kind) -> Kind | None:
     return None
 
 
-def ddl(members: Members) -> str:
-    """The fields of an object as DDL, with their descriptions as comments.
+def struct_of(members: Members, path: str = "") -> ColumnType:
+    """The columns of an object.
 
     Raises:
         ValueError: Two fields differ only in case.
     """
-    return ", ".join(_fields(members, "", " "))
-
-
-def _fields(members: Members, path: str, between: str) -> list[str]:
-    seen: dict[str, str] = {}
-    written: list[str] = []
+    fields: dict[str, Field] = {}
     for name, shape in members.fields.items():
-        inside = f"{path}.{name}".lstrip(".")
-        if name.lower() in seen:
-            raise ValueError(
-                f"{inside} and {seen[name.lower()]} differ only in case; names in Spark are not "
-                "case-sensitive. Give the columns as DDL (schema=)"
+        inside = f"{path}.{name}".removeprefix(".")
+        if (other := fields.get(name.lower())) is not None:
+            msg = (
+                f"{inside} and {other.name} differ only in case; names in Spark are not case-sensitive. Give the "
+                "columns as DDL (schema=)"
             )
-        seen[name.lower()] = name
-        quoted = name.replace("`", "``")
-        text = f"`{quoted}`{between}{_type(shape.kind, inside)}"
-        if name in members.required and shape.kind is not None and not shape.is_null:
-            text += " NOT NULL"
-        if not path and shape.comment is not None:
-            text += f" COMMENT {_literal(shape.comment)}"
-        written.append(text)
-    return written
+            raise ValueError(msg)
+        is_there = name in members.required and shape.kind is not None and not shape.is_null
+        comment = None if path else shape.comment
+        fields[name.lower()] = Field(name, _column(shape.kind, inside), is_null=not is_there, comment=comment)
+    return ColumnType("STRUCT", tuple(fields.values()))
 
 
-def _type(kind: Kind | None, path: str) -> str:
+def _column(kind: Kind | None, path: str) -> ColumnType:
     if isinstance(kind, ArrayOf):
-        return f"ARRAY<{_type(kind.element.kind, f'{path}[]')}>"
+        return array_of(_column(kind.element.kind, f"{path}[]"))
     if isinstance(kind, Members):
         if kind.fields:
-            return f"STRUCT<{', '.join(_fields(kind, path, ': '))}>"
+            return struct_of(kind, path)
         if kind.values is not None and kind.values.kind != ANY_KIND:
-            return f"MAP<STRING, {_type(kind.values.kind, f'{path}{{}}')}>"
-        return _TEXT
-    return _TEXT if kind is None or kind == ANY_KIND else kind
-
-
-def _literal(text: str) -> str:
-    # Half of a surrogate pair can't be sent to Spark.
-    text = text.encode("utf-8", "replace").decode()
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+            return map_of(STRING, _column(kind.values.kind, f"{path}{{}}"))
+    return kind if isinstance(kind, ColumnType) and kind != ANY_KIND else STRING

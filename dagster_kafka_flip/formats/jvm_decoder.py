@@ -39,18 +39,25 @@ class FunctionFormat(Format):
         """What the function makes of the record: its values, `problem`, and what `seen` takes."""
         return decoded(self.function, data, self.struct(), **self.function_options)
 
-    def problem(self, data: Column, parsed: Column) -> Column | None:
+    def row(self, parsed: Column) -> Column:
+        """The values."""
+        return parsed.getField("row")
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """One column for each field."""
+        names = self.column_names
+        return [(name, parsed.getField(name)) for name in names] if names else None
+
+    def problem(self, parsed: Column) -> Column | None:
         """The first rule that the record breaks."""
-        del data
         return parsed.getField("problem")
 
 
 class LibraryFormat(DeclaredFormat, FunctionFormat):
     """A format with declared fields whose function says which of them a record has."""
 
-    def seen(self, data: Column, parsed: Column) -> Seen | None:
+    def seen(self, parsed: Column) -> Seen | None:
         """Each declared field, of a STRUCT those inside of it, and the names that are not declared."""
-        del data
         names = list(_leaves(self.struct(), ""))
         numbers = range(-(-len(names) // FIELDS_PER_NUMBER))
         return Seen(names, [parsed.getField(f"seen{number}") for number in numbers], parsed.getField("undeclared"))

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.column_types import to_spark
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, schema_id
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_plan import MisfitError, plan
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
-from dagster_kafka_flip.formats.protobuf_types import check_columns, struct
+from dagster_kafka_flip.formats.protobuf_types import check_columns, struct_of
 from dagster_kafka_flip.formats.registered import RegisteredFormat
 from dagster_kafka_flip.settings.arguments import check_arguments
 
@@ -195,19 +196,11 @@ class ProtobufFormat(RegisteredFormat, FunctionFormat):
 
     def struct(self) -> StructType:
         """The message's fields."""
-        return struct(self.reader)
-
-    def row(self, parsed: Column) -> Column:
-        """The message as a struct."""
-        return parsed.getField("row")
+        return to_spark(struct_of(self.reader))
 
     def comments(self) -> Mapping[str, str]:
         """The comment of each field."""
         return self._schema.comments(self.reader.full_name)
-
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """One column for each field of the message."""
-        return [(field.name, parsed.getField(field.name)) for field in self.reader.fields]
 
 
 def _described(reader: Descriptor, messages: Sequence[Any], reasons: Mapping[str, str | None] = {}) -> str:

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.column_types import MOST_LEVELS, STRING, ColumnType, Field, array_of, map_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-    from pyspark.sql.types import DataType, StructType
 
 _KINDS = {
     "double": "double",
@@ -42,15 +42,20 @@ _WELL_KNOWN = {
     **{f"google.protobuf.{name}Value": "wrapper" for name in _WRAPPERS},
 }
 
+# Others are a STRING.
+_COLUMNS = {
+    **{each: ColumnType(each.upper()) for each in ("double", "float", "int", "bigint", "boolean", "binary")},
+    "decimal": ColumnType("DECIMAL", digits=(20, 0)),
+    "duration": ColumnType("DECIMAL", digits=(21, 9)),
+    "empty": ColumnType("BOOLEAN"),
+    "timestamp": ColumnType("TIMESTAMP_LTZ"),
+}
+
 OWN_MEANING = frozenset(_WELL_KNOWN.values())
 """The kinds of messages that are not a STRUCT of their fields."""
 
 # Messages that hold several of the same kind, several levels deep, would be columns without end.
 _MOST_FIELDS = 10_000
-
-
-# Protobuf's own limit when it parses.
-_MOST_LEVELS = 100
 
 
 def check_columns(message: Descriptor, what: str) -> None:
@@ -75,11 +80,9 @@ def check_columns(message: Descriptor, what: str) -> None:
             )
 
 
-def struct(message: Descriptor) -> StructType:
+def struct_of(message: Descriptor) -> ColumnType:
     """The STRUCT of a message, which has been checked."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(field.name, _data_type(field)) for field in message.fields])
+    return ColumnType("STRUCT", tuple(Field(field.name, _column(field)) for field in message.fields))
 
 
 def shape_of(field: FieldDescriptor) -> str:
@@ -159,35 +162,19 @@ def _signature(message: Descriptor) -> list[tuple[Any, ...]]:
     return sorted((field.number, field.name, field.type, shape_of(field)) for field in message.fields)
 
 
-def _data_type(field: FieldDescriptor) -> DataType:
-    from pyspark.sql.types import ArrayType, MapType
-
+def _column(field: FieldDescriptor) -> ColumnType:
     if shape_of(field) == "map":
-        return MapType(_single_type(entry_of(field, "key")), _single_type(entry_of(field, "value")))
-    return ArrayType(_single_type(field)) if shape_of(field) == "repeated" else _single_type(field)
+        return map_of(_single(entry_of(field, "key")), _single(entry_of(field, "value")))
+    return array_of(_single(field)) if shape_of(field) == "repeated" else _single(field)
 
 
-def _single_type(field: FieldDescriptor) -> DataType:
-    from pyspark.sql import types as t
-
+def _single(field: FieldDescriptor) -> ColumnType:
     kind = kind_of(field)
     if kind == "message":
-        return struct(message_of(field))
+        return struct_of(message_of(field))
     if kind == "wrapper":
-        return _single_type(entry_of(field, "value"))
-    known: dict[str, DataType] = {
-        "double": t.DoubleType(),
-        "float": t.FloatType(),
-        "int": t.IntegerType(),
-        "bigint": t.LongType(),
-        "decimal": t.DecimalType(20, 0),
-        "boolean": t.BooleanType(),
-        "empty": t.BooleanType(),
-        "binary": t.BinaryType(),
-        "timestamp": t.TimestampType(),
-        "duration": t.DecimalType(21, 9),
-    }
-    return known.get(kind, t.StringType())
+        return _single(entry_of(field, "value"))
+    return _COLUMNS.get(kind, STRING)
 
 
 def _unreadable(message: Descriptor, path: str, around: tuple[str, ...]) -> Iterator[str | None]:
@@ -210,8 +197,8 @@ def _unreadable(message: Descriptor, path: str, around: tuple[str, ...]) -> Iter
                 "without that field, or land the bytes with RawFormat"
             )
             return
-        if len(around) > _MOST_LEVELS:
-            yield f"its messages are nested more than {_MOST_LEVELS} levels deep, Protobuf's limit"
+        if len(around) > MOST_LEVELS:
+            yield f"its messages are nested more than {MOST_LEVELS} levels deep, Protobuf's limit"
             return
         yield None
         if inner is not None and kind_of(value) == "message":

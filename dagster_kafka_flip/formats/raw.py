@@ -19,7 +19,7 @@ class RawFormat(Format):
         """The bytes."""
         return data
 
-    def problem(self, data: Column, parsed: Column) -> Column | None:
+    def problem(self, parsed: Column) -> Column | None:
         """None: all bytes are valid."""
-        del data, parsed
+        del parsed
         return None

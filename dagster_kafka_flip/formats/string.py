@@ -17,9 +17,8 @@ class StringFormat(Format):
         """The text."""
         return data.cast("string")
 
-    def problem(self, data: Column, parsed: Column) -> Column | None:
+    def problem(self, parsed: Column) -> Column | None:
         """Reports invalid UTF-8 (RFC 3629)."""
         from pyspark.sql import functions as f
 
-        del data
         return f.when(~f.is_valid_utf8(parsed), "not valid UTF-8")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
-from dagster_kafka_flip.formats.avro_columns import avro_of, misfit, times_of
+from dagster_kafka_flip.formats.avro_columns import misfit, reader_of
 from dagster_kafka_flip.formats.canal import CanalFormat
+from dagster_kafka_flip.formats.column_types import ColumnType, parts_of
 from dagster_kafka_flip.formats.csv import CsvFormat
-from dagster_kafka_flip.formats.ddl import fields_of
+from dagster_kafka_flip.formats.ddl import fields_of, struct_of
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
@@ -161,6 +162,19 @@ class _Made:
         quoted = {name.replace("`", "``"): column for name, column in self.columns.items()}
         return ", ".join(f"`{name}` {column}" for name, column in quoted.items())
 
+    @property
+    def tree(self) -> ColumnType:
+        return struct_of(self.ddl)
+
+    @property
+    def times(self) -> list[str]:
+        """The columns that are or contain times. Their unit is not in the DDL, and the wrong one changes values."""
+        times = {"TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
+        each = (
+            (field.name, [field.type, *(inner.type for _, inner in parts_of(field.type))]) for field in self.tree.fields
+        )
+        return [name for name, kinds in each if times & {kind.name for kind in kinds}]
+
     def refused(self, name: str, why: str) -> ConfigurationError:
         return refused(self.prefix + name, why)
 
@@ -300,8 +314,7 @@ def _raw(made: _Made) -> Format:
 
 
 def _avro(made: _Made) -> Format:
-    # A record does not contain the unit, and the wrong one would give other times.
-    if "schema" not in made.given and (names := times_of(made.columns)):
+    if "schema" not in made.given and (names := made.times):
         raise made.refused(
             "schema",
             f"missing; it says whether {', '.join(names)} is in milliseconds (as Flink writes it) or microseconds",
@@ -314,13 +327,12 @@ def _avro_confluent(made: _Made) -> Format:
 
 
 def _debezium_avro(made: _Made) -> Format:
-    # A record does not contain the unit, and the wrong one would give other times.
-    if names := times_of(made.columns):
+    if names := made.times:
         raise refused(
             made.option,
             f"the unit of {', '.join(names)} is not known; set value_format to DebeziumAvroFormat(registry=...)",
         )
-    row: Any = avro_of(made.columns)
+    row: Any = reader_of(made.tree)
     sides = [{"name": "before", "type": ["null", row], "default": None}]
     sides.append({"name": "after", "type": ["null", row["name"]], "default": None})
     event = {"type": "record", "name": "Envelope", "fields": [*sides, {"name": "op", "type": "string"}]}
@@ -331,9 +343,9 @@ def _reader(made: _Made) -> str | dict[str, Any]:
     """The reader schema: that of the option `schema`, else that of the columns."""
     schema = made.given.get("schema")
     if schema is None:
-        return avro_of(made.columns)
+        return reader_of(made.tree)
     try:
-        problem = misfit(made.columns, schema)
+        problem = misfit(made.tree, schema)
     except ConfigurationError as error:
         raise made.refused("schema", str(error)) from None
     if problem is not None:

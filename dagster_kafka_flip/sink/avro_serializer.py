@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, no_spark_avro, resolved
+from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.formats.avro_columns import to_avro
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, resolved
+from dagster_kafka_flip.formats.column_types import STRING
 from dagster_kafka_flip.settings.arguments import check_arguments
 from dagster_kafka_flip.sink.nested import (
-    INSTEAD,
     Conversion,
     SchemaPath,
-    check_name,
+    check_columns,
     of_array,
     of_map,
     of_struct,
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
+    from dagster_kafka_flip.formats.column_types import ColumnType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
@@ -85,12 +86,12 @@ class AvroSerializer(RegistrySerializer):
         AvroSchema.of(text)
         return text
 
-    def made(self, columns: StructType, latest: RegisteredSchema | None) -> str:
+    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
         """The schema of columns."""
         del latest
         return json.dumps(avro_of(columns))
 
-    def whole(self, columns: StructType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
+    def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
         """The struct of content and problem."""
         try:
             parsed = AvroSchema.of(schema.text, schema.references)
@@ -109,76 +110,33 @@ def _to_avro(value: Column, schema: AvroSchema) -> Column:
     try:
         return to_avro(value, schema.text)
     except TypeError as error:
-        raise no_spark_avro("to_avro") from error
+        # py4j's, of a session without Spark's functions for Avro.
+        raise SparkSessionError(
+            "Spark has no to_avro: the session lacks the jar org.apache.spark:spark-avro of Spark's version",
+            "Add it to spark.jars.packages; sessions that this package starts have it",
+        ) from error
 
 
-# Flink's name for the record of a table's columns.
-_RECORD = "record"
-
-
-def avro_of(columns: StructType) -> dict[str, Any]:
-    """Returns the Avro schema of columns: a record with one field for each, null first where a column allows it.
+def avro_of(columns: ColumnType) -> dict[str, Any]:
+    """Returns the Avro schema of columns: a record with Flink's name for it.
 
     Raises:
         ConfigurationError: A column has no exact form in Avro. The message names it.
     """
-    return _record(columns, _RECORD, "")
+    check_columns(columns, "Avro", ("STRING",))
+    return to_avro(columns, "record", ".")
 
 
-def _record(struct: StructType, name: str, path: str) -> dict[str, Any]:
-    fields: list[dict[str, Any]] = []
-    for field in struct.fields:
-        at = f"{path}.{field.name}".lstrip(".")
-        check_name(field.name, at, "Avro")
-        avro_type = _nullable(_type(field.dataType, f"{name}.{field.name}", at), is_null=field.nullable)
-        fields.append({"name": field.name, "type": avro_type, **({"default": None} if field.nullable else {})})
-    return {"type": "record", "name": name, "fields": fields}
-
-
-def _nullable(avro_type: Any, *, is_null: bool) -> Any:
-    return ["null", avro_type] if is_null else avro_type
-
-
-def _type(found: DataType, name: str, path: str) -> Any:
-    from pyspark.sql import types as t
-
-    if isinstance(found, t.StructType):
-        return _record(found, name, path)
-    if isinstance(found, t.ArrayType):
-        return {
-            "type": "array",
-            "items": _nullable(_type(found.elementType, name, f"{path}[]"), is_null=found.containsNull),
-        }
-    if isinstance(found, t.MapType):
-        if not isinstance(found.keyType, t.StringType):
-            raise ConfigurationError(
-                f"the map {path} has keys of type {found.keyType.simpleString()}, but keys in Avro are strings. "
-                f"{INSTEAD}"
-            )
-        values = _nullable(_type(found.valueType, name, f"{path}{{}}"), is_null=found.valueContainsNull)
-        return {"type": "map", "values": values}
-    if isinstance(found, t.DecimalType):
-        return {"type": "bytes", "logicalType": "decimal", "precision": found.precision, "scale": found.scale}
-    if isinstance(found, t.StringType):
-        return "string"
-    plain: dict[type[DataType], Any] = {
-        t.BooleanType: "boolean",
-        t.ByteType: "int",
-        t.ShortType: "int",
-        t.IntegerType: "int",
-        t.LongType: "long",
-        t.FloatType: "float",
-        t.DoubleType: "double",
-        t.BinaryType: "bytes",
-        t.DateType: {"type": "int", "logicalType": "date"},
-        t.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
-        t.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
-    }
-    if type(found) not in plain:
-        raise ConfigurationError(
-            f"the column {path} is {found.simpleString()}, which has no exact form in Avro", INSTEAD
-        )
-    return plain[type(found)]
+_TIMES = {"TIMESTAMP_LTZ": "timestamp-", "TIMESTAMP_NTZ": "local-timestamp-"}
+# The columns whose values a type has, the one that Spark writes as it first.
+_FITTING = {
+    "boolean": ("BOOLEAN",),
+    "int": ("INT", "SMALLINT", "TINYINT", "DATE"),
+    "long": ("BIGINT", "INT", "SMALLINT", "TINYINT"),
+    "float": ("FLOAT",),
+    "double": ("DOUBLE", "FLOAT", "INT", "SMALLINT", "TINYINT"),
+    "bytes": ("BINARY",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +146,7 @@ class _AvroPath(SchemaPath):
     named: Mapping[str, dict[str, Any]]
 
 
-def conversion_of(columns: StructType, schema: AvroSchema, what: str) -> Conversion:
+def conversion_of(columns: ColumnType, schema: AvroSchema, what: str) -> Conversion:
     """Returns how columns are written with a schema: by the names of fields, without the loss of a digit.
 
     Args:
@@ -206,10 +164,10 @@ def conversion_of(columns: StructType, schema: AvroSchema, what: str) -> Convers
         )
     (field,) = columns.fields
     # A null is a null key or value.
-    return _conversion(field.dataType, schema.root, at.deeper(field.name), is_null=False)
+    return _conversion(field.type, schema.root, at.deeper(field.name), is_null=False)
 
 
-def _record_conversion(struct: StructType, fields: list[dict[str, Any]], at: _AvroPath) -> Conversion:
+def _record_conversion(struct: ColumnType, fields: list[dict[str, Any]], at: _AvroPath) -> Conversion:
     by_name = {field["name"]: field for field in fields}
     for name, field in by_name.items():
         if name not in struct.names and "null" not in _branches(field["type"], at):
@@ -220,7 +178,7 @@ def _record_conversion(struct: StructType, fields: list[dict[str, Any]], at: _Av
         if column.name not in by_name:
             raise inside.misfit(f"is a column, but the schema has no such field; its fields are {', '.join(by_name)}")
         conversions.append(
-            (column.name, _conversion(column.dataType, by_name[column.name]["type"], inside, is_null=column.nullable))
+            (column.name, _conversion(column.type, by_name[column.name]["type"], inside, is_null=column.is_null))
         )
     return of_struct(conversions)
 
@@ -230,7 +188,7 @@ def _branches(avro_type: AvroType, at: _AvroPath) -> list[AvroType]:
     return found if isinstance(found, list) else [found]
 
 
-def _conversion(column: DataType, avro_type: AvroType, at: _AvroPath, *, is_null: bool) -> Conversion:
+def _conversion(column: ColumnType, avro_type: AvroType, at: _AvroPath, *, is_null: bool) -> Conversion:
     branches = _branches(avro_type, at)
     others = [each for each in branches if each != "null"]
     if len(others) != 1:
@@ -239,50 +197,43 @@ def _conversion(column: DataType, avro_type: AvroType, at: _AvroPath, *, is_null
     return conversion.required(at.path) if is_null and "null" not in branches else conversion
 
 
-def _value_conversion(column: DataType, avro_type: Any, at: _AvroPath) -> Conversion:
-    from pyspark.sql import types as t
-
+def _value_conversion(column: ColumnType, avro_type: Any, at: _AvroPath) -> Conversion:
     of = kind(avro_type)
-    if isinstance(column, t.StructType) and of == "record":
+    if column.name == "STRUCT" and of == "record":
         return _record_conversion(column, avro_type["fields"], at)
-    if isinstance(column, t.ArrayType) and of == "array":
-        return of_array(
-            _conversion(column.elementType, avro_type["items"], at.deeper("[]"), is_null=column.containsNull)
-        )
-    if isinstance(column, t.MapType) and of == "map" and isinstance(column.keyType, t.StringType):
-        values = at.deeper("{}")
-        value = _conversion(column.valueType, avro_type["values"], values, is_null=column.valueContainsNull)
-        return of_map(value, of_text(values.path))
-    conversion = _scalar_conversion(column, of, avro_type if isinstance(avro_type, dict) else {}, at)
+    if column.name == "ARRAY" and of == "array":
+        element = column.inner
+        return of_array(_conversion(element.type, avro_type["items"], at.deeper("[]"), is_null=element.is_null))
+    if column.name == "MAP" and of == "map" and column.fields[0].type == STRING:
+        values, value = at.deeper("{}"), column.inner
+        return of_map(_conversion(value.type, avro_type["values"], values, is_null=value.is_null), of_text(values.path))
+    given = avro_type if isinstance(avro_type, dict) else {}
+    conversion = _scalar_conversion(column, of, given, at)
     if conversion is None:
-        logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
-        name = of if logical is None else f"{of} ({logical})"
-        raise at.misfit(f"is {column.simpleString()}, but {name} in the schema")
+        logical = given.get("logicalType")
+        raise at.misfit(f"is {column}, but {of if logical is None else f'{of} ({logical})'} in the schema")
     return conversion
 
 
-def _scalar_conversion(column: DataType, of: str, avro_type: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
+def _scalar_conversion(column: ColumnType, of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
     """The conversion of a value that holds no others; None if the schema has another type."""
-    from pyspark.sql import types as t
-
-    logical = avro_type.get("logicalType")
-    if isinstance(column, t.DecimalType):
-        return _decimal_conversion(column, of, avro_type)
-    if isinstance(column, (t.TimestampType, t.TimestampNTZType)):
-        return _time_conversion(
-            "timestamp-" if isinstance(column, t.TimestampType) else "local-timestamp-", logical, at
+    logical = given.get("logicalType")
+    if column.name == "DECIMAL":
+        return _decimal_conversion(column.digits, of, given)
+    if column.name in _TIMES:
+        return _time_conversion(_TIMES[column.name], logical, at)
+    if column.name == "STRING":
+        # A text may be a uuid; of other types a logical type is another type.
+        return (
+            _enum_conversion([*given["symbols"]], at) if of == "enum" else of_text(at.path) if of == "string" else None
         )
-    if isinstance(column, t.StringType) and of == "enum":
-        return _enum_conversion([*avro_type["symbols"]], at)
-    if isinstance(column, t.BinaryType) and of == "fixed" and logical is None:
-        return _fixed_conversion(avro_type["size"], at)
-    plain = {t.DateType: "int", t.StringType: "string", t.BinaryType: "bytes", t.BooleanType: "boolean"}
-    name = next((name for each, name in plain.items() if isinstance(column, each)), None)
-    # A text may be a uuid; of other types a logical type is another type.
-    if name != "string" and logical != ("date" if name == "int" else None):
+    if column.name == "BINARY" and of == "fixed" and logical is None:
+        return _fixed_conversion(given["size"], at)
+    fitting = _FITTING.get(of, ("",))
+    if column.name not in fitting or logical != ("date" if column.name == "DATE" else None):
         return None
-    plain_conversion = (of_text(at.path) if name == "string" else Conversion()) if of == name else None
-    return _number_conversion(column, of) if name is None else plain_conversion
+    name = fitting[0].lower()
+    return Conversion() if column.name in {fitting[0], "DATE"} else Conversion(lambda value: value.cast(name))
 
 
 def _time_conversion(begin: str, logical: str | None, at: _AvroPath) -> Conversion | None:
@@ -311,28 +262,12 @@ def _fixed_conversion(size: int, at: _AvroPath) -> Conversion:
     return Conversion(wrong=lambda value: f.when(f.octet_length(value) != size, f.lit(wrong)))
 
 
-def _decimal_conversion(column: Any, of: str, avro_type: Mapping[str, Any]) -> Conversion | None:
-    if avro_type.get("logicalType") != "decimal" or of not in {"bytes", "fixed"}:
+def _decimal_conversion(digits: tuple[int, int], of: str, given: Mapping[str, Any]) -> Conversion | None:
+    if given.get("logicalType") != "decimal" or of not in {"bytes", "fixed"}:
         return None
-    precision, scale = avro_type["precision"], avro_type.get("scale", 0)
-    if scale < column.scale or precision - scale < column.precision - column.scale:
+    precision, scale = given["precision"], given.get("scale", 0)
+    if scale < digits[1] or precision - scale < digits[0] - digits[1]:
         return None
-    if (precision, scale) == (column.precision, column.scale):
+    if (precision, scale) == digits:
         return Conversion()
     return Conversion(lambda value: value.cast(f"decimal({precision}, {scale})"))
-
-
-def _number_conversion(column: DataType, of: str) -> Conversion | None:
-    from pyspark.sql import types as t
-
-    small = (t.ByteType, t.ShortType, t.IntegerType)
-    wide: dict[str, tuple[tuple[type[DataType], ...], str]] = {
-        "int": (small, "int"),
-        "long": ((*small, t.LongType), "bigint"),
-        "float": ((t.FloatType,), "float"),
-        "double": ((t.FloatType, t.DoubleType, *small), "double"),
-    }
-    if of not in wide or not isinstance(column, wide[of][0]):
-        return None
-    name = wide[of][1]
-    return Conversion() if column.simpleString() == name else Conversion(lambda value: value.cast(name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.column_types import STRING, WHOLE, ColumnType
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION, members_of
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
 from dagster_kafka_flip.settings.arguments import check_arguments
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
 
+    from dagster_kafka_flip.formats.column_types import Field
     from dagster_kafka_flip.formats.json_shapes import Kind, Shape
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
@@ -83,12 +84,12 @@ class JsonSchemaSerializer(RegistrySerializer):
         members_of(declared, what="the JsonSchemaSerializer's schema")
         return declared
 
-    def made(self, columns: StructType, latest: RegisteredSchema | None) -> str:
+    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
         """The schema of columns."""
         del latest
         return json.dumps(json_schema_of(columns), ensure_ascii=False)
 
-    def whole(self, columns: StructType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
+    def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
         """The struct of content and problem."""
         members = members_of(schema.text, schema.references, what=what)
         leaves_out = leaves_out_nulls(columns, members)
@@ -102,7 +103,24 @@ class JsonSchemaSerializer(RegistrySerializer):
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
-def json_schema_of(columns: StructType) -> dict[str, Any]:
+_PLAIN: Mapping[str, Mapping[str, Any]] = {
+    "BOOLEAN": {"type": "boolean"},
+    "TINYINT": {"type": "integer", "connect.type": "int8"},
+    "SMALLINT": {"type": "integer", "connect.type": "int16"},
+    "INT": {"type": "integer", "connect.type": "int32"},
+    "BIGINT": {"type": "integer", "connect.type": "int64"},
+    "FLOAT": {"type": "number", "connect.type": "float32"},
+    "DOUBLE": {"type": "number", "connect.type": "float64"},
+    "STRING": {"type": "string"},
+    "BINARY": {"type": "string", "contentEncoding": "base64", "connect.type": "bytes"},
+    "DATE": {"type": "string", "format": "date"},
+    "TIMESTAMP_LTZ": {"type": "string", "format": "date-time"},
+    # JSON Schema has no format for times without an offset.
+    "TIMESTAMP_NTZ": {"type": "string"},
+}
+
+
+def json_schema_of(columns: ColumnType) -> dict[str, Any]:
     """Returns the JSON Schema of columns, with Kafka Connect's names for their types.
 
     It allows no other fields: only then a registry takes a column that is added as compatible.
@@ -110,60 +128,33 @@ def json_schema_of(columns: StructType) -> dict[str, Any]:
     Raises:
         ConfigurationError: A column has no exact form in JSON. The message names it.
     """
-    for field in columns.fields:
-        check_json(field.name, field.dataType)
-    return {"$schema": _DRAFT, "title": "record", **_object(columns)}
+    check_json(columns)
+    return {"$schema": _DRAFT, "title": "record", **_schema(columns)}
 
 
-def _object(struct: StructType) -> dict[str, Any]:
-    required = [field.name for field in struct.fields if not field.nullable]
-    return {
-        "type": "object",
-        "properties": {field.name: _of(field.dataType, is_null=field.nullable) for field in struct.fields},
-        **({"required": required} if required else {}),
-        "additionalProperties": False,
-    }
-
-
-def _of(kind: DataType, *, is_null: bool) -> dict[str, Any]:
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.StructType):
-        found = _object(kind)
-    elif isinstance(kind, t.ArrayType):
-        found = {"type": "array", "items": _of(kind.elementType, is_null=kind.containsNull)}
-    elif isinstance(kind, t.MapType):
-        found = {"type": "object", "additionalProperties": _of(kind.valueType, is_null=kind.valueContainsNull)}
-    elif isinstance(kind, t.DecimalType):
-        found = {
-            "type": "number",
-            "title": DECIMAL,
-            "connect.type": "bytes",
-            "connect.parameters": {
-                "scale": str(kind.scale),
-                PRECISION: str(kind.precision),
-                HOW_WRITTEN: AS_NUMBERS,
-            },
+def _schema(kind: ColumnType) -> dict[str, Any]:
+    if kind.name == "STRUCT":
+        required = [field.name for field in kind.fields if not field.is_null]
+        return {
+            "type": "object",
+            "properties": {field.name: _of(field) for field in kind.fields},
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
         }
-    elif isinstance(kind, t.StringType):
-        found = {"type": "string"}
-    else:
-        plain: dict[type[DataType], dict[str, Any]] = {
-            t.BooleanType: {"type": "boolean"},
-            t.ByteType: {"type": "integer", "connect.type": "int8"},
-            t.ShortType: {"type": "integer", "connect.type": "int16"},
-            t.IntegerType: {"type": "integer", "connect.type": "int32"},
-            t.LongType: {"type": "integer", "connect.type": "int64"},
-            t.FloatType: {"type": "number", "connect.type": "float32"},
-            t.DoubleType: {"type": "number", "connect.type": "float64"},
-            t.BinaryType: {"type": "string", "contentEncoding": "base64", "connect.type": "bytes"},
-            t.DateType: {"type": "string", "format": "date"},
-            t.TimestampType: {"type": "string", "format": "date-time"},
-            # JSON Schema has no format for times without an offset.
-            t.TimestampNTZType: {"type": "string"},
-        }
-        found = plain[type(kind)]
-    return {**found, "type": [found["type"], "null"]} if is_null else found
+    if kind.name == "ARRAY":
+        return {"type": "array", "items": _of(kind.inner)}
+    if kind.name == "MAP":
+        return {"type": "object", "additionalProperties": _of(kind.inner)}
+    if kind.name == "DECIMAL":
+        precision, scale = map(str, kind.digits)
+        parameters = {"scale": scale, PRECISION: precision, HOW_WRITTEN: AS_NUMBERS}
+        return {"type": "number", "title": DECIMAL, "connect.type": "bytes", "connect.parameters": parameters}
+    return {**_PLAIN[kind.name]}
+
+
+def _of(field: Field) -> dict[str, Any]:
+    found = _schema(field.type)
+    return {**found, "type": [found["type"], "null"]} if field.is_null else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,27 +164,25 @@ class _JsonPath(SchemaPath):
     leaves_out: bool
 
 
-def leaves_out_nulls(columns: StructType, members: Members) -> bool:
+def leaves_out_nulls(columns: ColumnType, members: Members) -> bool:
     """Whether a schema has fields that may be left out, but not be null, of columns that may be null."""
     return any(_left_out(columns, members))
 
 
-def _left_out(struct: StructType, members: Members) -> Iterator[bool]:
-    from pyspark.sql.types import StructType
-
+def _left_out(struct: ColumnType, members: Members) -> Iterator[bool]:
     for column in struct.fields:
         shape = members.fields.get(column.name)
         if shape is None:
             continue
-        yield column.nullable and not shape.is_null and column.name not in members.required
-        kind, inner = column.dataType, shape.kind
-        while isinstance(inner, ArrayOf) and kind.typeName() == "array":
-            kind, inner = kind.elementType, inner.element.kind  # pyright: ignore[reportAttributeAccessIssue]
-        if isinstance(kind, StructType) and isinstance(inner, Members):
+        yield column.is_null and not shape.is_null and column.name not in members.required
+        kind, inner = column.type, shape.kind
+        while isinstance(inner, ArrayOf) and kind.name == "ARRAY":
+            kind, inner = kind.inner.type, inner.element.kind
+        if kind.name == "STRUCT" and isinstance(inner, Members):
             yield from _left_out(kind, inner)
 
 
-def conversion_of(columns: StructType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
+def conversion_of(columns: ColumnType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
     """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at.
 
     Args:
@@ -205,12 +194,11 @@ def conversion_of(columns: StructType, members: Members, what: str, *, leaves_ou
     Raises:
         ConfigurationError: The columns don't fit. The message names one.
     """
-    for field in columns.fields:
-        check_json(field.name, field.dataType)
+    check_json(columns)
     return _object_conversion(columns, members, _JsonPath(what=what, leaves_out=leaves_out))
 
 
-def _object_conversion(struct: StructType, members: Members, at: _JsonPath) -> Conversion:
+def _object_conversion(struct: ColumnType, members: Members, at: _JsonPath) -> Conversion:
     for name in sorted(members.required):
         if name not in struct.names:
             raise at.deeper(f".{name}").misfit("is required, but the table has no such column")
@@ -221,67 +209,50 @@ def _object_conversion(struct: StructType, members: Members, at: _JsonPath) -> C
             properties = ", ".join(members.fields)
             raise inside.misfit(f"is a column, but the schema has no such property; its properties are {properties}")
         if shape is None:
-            conversion = _value_conversion(column.dataType, ANY_KIND, inside)
+            conversion = _value_conversion(column.type, ANY_KIND, inside)
         else:
-            conversion = _value_conversion(column.dataType, shape.kind, inside)
+            conversion = _value_conversion(column.type, shape.kind, inside)
             is_left_out = at.leaves_out and column.name not in members.required
             # A field that must be there is left out with the others if it is null.
-            if column.nullable and not is_left_out and (at.leaves_out or not shape.is_null):
+            if column.is_null and not is_left_out and (at.leaves_out or not shape.is_null):
                 conversion = conversion.required(inside.path)
         conversions.append((column.name, conversion))
     return of_struct(conversions)
 
 
-def _inner_conversion(kind: DataType, shape: Shape | None, at: _JsonPath, *, is_null: bool) -> Conversion:
-    if shape is None:
-        return _value_conversion(kind, ANY_KIND, at)
-    conversion = _value_conversion(kind, shape.kind, at)
-    return conversion.required(at.path) if is_null and not shape.is_null else conversion
+def _inner_conversion(field: Field, shape: Shape | None, at: _JsonPath) -> Conversion:
+    conversion = _value_conversion(field.type, ANY_KIND if shape is None else shape.kind, at)
+    return conversion.required(at.path) if field.is_null and shape is not None and not shape.is_null else conversion
 
 
-def _value_conversion(kind: DataType, shape: Kind | None, at: _JsonPath) -> Conversion:
-    from pyspark.sql import types as t
-
+def _value_conversion(kind: ColumnType, shape: Kind | None, at: _JsonPath) -> Conversion:
     is_any = shape == ANY_KIND
-    if isinstance(kind, t.StructType) and (
-        is_any or (isinstance(shape, Members) and (shape.fields or not shape.values))
-    ):
+    if kind.name == "STRUCT" and (is_any or (isinstance(shape, Members) and (shape.fields or not shape.values))):
         return _object_conversion(kind, shape if isinstance(shape, Members) else Members(), at)
-    if isinstance(kind, t.ArrayType) and (is_any or isinstance(shape, ArrayOf)):
+    if kind.name == "ARRAY" and (is_any or isinstance(shape, ArrayOf)):
         element = shape.element if isinstance(shape, ArrayOf) else None
-        return of_array(_inner_conversion(kind.elementType, element, at.deeper("[]"), is_null=kind.containsNull))
-    if isinstance(kind, t.MapType) and (is_any or (isinstance(shape, Members) and not shape.fields)):
+        return of_array(_inner_conversion(kind.inner, element, at.deeper("[]")))
+    if kind.name == "MAP" and (is_any or (isinstance(shape, Members) and not shape.fields)):
         values, inside = shape.values if isinstance(shape, Members) else None, at.deeper("{}")
-        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Conversion()
-        return of_map(_inner_conversion(kind.valueType, values, inside, is_null=kind.valueContainsNull), key)
-    if not is_any and (not isinstance(shape, str) or shape.partition("(")[0] not in _fitting(kind)):
-        name = shape if isinstance(shape, str) else "an array" if isinstance(shape, ArrayOf) else "an object"
-        raise at.misfit(f"is {kind.simpleString()}, but {name if shape else 'always null'} in the schema")
-    if isinstance(kind, t.StringType):
+        key = of_text(inside.path) if kind.fields[0].type == STRING else Conversion()
+        return of_map(_inner_conversion(kind.inner, values, inside), key)
+    if not is_any and (not isinstance(shape, ColumnType) or shape.name not in _fitting(kind)):
+        name = shape if isinstance(shape, ColumnType) else "an array" if isinstance(shape, ArrayOf) else "an object"
+        raise at.misfit(f"is {kind}, but {name if shape else 'always null'} in the schema")
+    if kind == STRING:
         return of_text(at.path)
-    return _number_conversion(at) if isinstance(kind, (t.FloatType, t.DoubleType)) else Conversion()
+    return _number_conversion(at) if kind.name in {"FLOAT", "DOUBLE"} else Conversion()
 
 
-def _fitting(kind: DataType) -> tuple[str, ...]:
+def _fitting(kind: ColumnType) -> tuple[str, ...]:
     """The kinds of a schema's values that each value of a column is one of."""
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.IntegralType):
+    if kind.name in WHOLE:
         # Each name also covers all numbers of the same size.
-        names = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-        sizes = {"byte": 0, "short": 1, "integer": 2, "long": 3}
-        return (*names[sizes[kind.typeName()] :], "FLOAT", "DOUBLE", "DECIMAL")
-    if isinstance(kind, t.DecimalType):
-        return ("FLOAT", "DOUBLE", "DECIMAL", *(("BIGINT",) if kind.scale == 0 else ()))
-    found: dict[type[DataType], tuple[str, ...]] = {
-        t.BooleanType: ("BOOLEAN",),
-        t.FloatType: ("FLOAT", "DOUBLE"),
-        t.DoubleType: ("DOUBLE",),
-        t.BinaryType: ("BINARY", "STRING"),
-        t.DateType: ("DATE", "STRING"),
-        t.TimestampType: ("TIMESTAMP_LTZ", "STRING"),
-    }
-    return found.get(type(kind), ("STRING",))
+        return (*WHOLE[WHOLE.index(kind.name) :], "FLOAT", "DOUBLE", "DECIMAL")
+    if kind.name == "DECIMAL":
+        return ("FLOAT", "DOUBLE", "DECIMAL", *(("BIGINT",) if kind.digits[1] == 0 else ()))
+    found = {"BOOLEAN": (), "FLOAT": ("DOUBLE",), "DOUBLE": ()}
+    return (kind.name, *found.get(kind.name, ("STRING",)))
 
 
 def _number_conversion(at: _JsonPath) -> Conversion:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.column_types import SCALARS, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import Column
     from typing_extensions import Self
+
+    from dagster_kafka_flip.formats.column_types import ColumnType
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -20,14 +23,29 @@ INSTEAD = "Name the other columns (columns=...), or publish a copy of the table 
 """What to do about a column that a format has no form for."""
 
 
-def check_name(name: str, path: str, language: str) -> None:
-    """Checks that a column's name is one in Avro or Protobuf, whose rules are the same."""
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"the column {path} has a name that {language} does not allow: use letters, digits and _, without a "
-            f"leading digit",
-            INSTEAD,
-        )
+def check_columns(columns: ColumnType, language: str, keys: Collection[str], *, any_name: bool = False) -> None:
+    """Checks that each value of columns has an exact form in a format.
+
+    Args:
+        columns: The columns.
+        language: The format, as an error names it.
+        keys: The types that a map's keys can have.
+        any_name: Whether a field can have any name.
+    """
+    for path, field in parts_of(columns):
+        kind = field.type
+        if not any_name and not _NAME.fullmatch(field.name):
+            msg = (
+                f"the column {path} has a name that {language} does not allow: use letters, digits and _, without a "
+                f"leading digit"
+            )
+        elif kind.name == "MAP" and (key := kind.fields[0].type).name not in keys:
+            msg = f"the map {path} has keys of type {key}, which have no exact form in {language}"
+        elif kind.name not in {*SCALARS, "ARRAY", "MAP", "STRUCT"}:
+            msg = f"the column {path} is {kind}, which has no exact form in {language}"
+        else:
+            continue
+        raise ConfigurationError(msg, INSTEAD)
 
 
 @dataclass(frozen=True, kw_only=True)

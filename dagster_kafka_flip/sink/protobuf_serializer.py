@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaNotFoundError
+from dagster_kafka_flip.formats.column_types import STRING, WHOLE, parts_of
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
 from dagster_kafka_flip.formats.protobuf_types import entry_of, kind_of, message_of, shape_of
@@ -19,7 +20,7 @@ from dagster_kafka_flip.sink.nested import (
     INSTEAD,
     Conversion,
     SchemaPath,
-    check_name,
+    check_columns,
     of_array,
     of_map,
     of_struct,
@@ -29,12 +30,12 @@ from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
 
+    from dagster_kafka_flip.formats.column_types import ColumnType, Field
     from dagster_kafka_flip.formats.protobuf_schema import ProtobufSchema
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
@@ -99,7 +100,7 @@ class ProtobufSerializer(RegistrySerializer):
             )
         return declared
 
-    def made(self, columns: StructType, latest: RegisteredSchema | None) -> str:
+    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
         """The schema of columns, with the numbers of the latest one's fields."""
         known = None
         if latest is not None and latest.kind == self.kind:
@@ -113,7 +114,7 @@ class ProtobufSerializer(RegistrySerializer):
         except SchemaNotFoundError:
             return None
 
-    def whole(self, columns: StructType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
+    def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
         """The struct of content and problem, and the message indexes."""
         from pyspark import cloudpickle
         from pyspark.sql import functions as f
@@ -174,12 +175,34 @@ MESSAGE = "Record"
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 
+# Protobuf has no types for others: their digits, as text.
+_NAMES = {
+    "BOOLEAN": "bool",
+    "TINYINT": "int32",
+    "SMALLINT": "int32",
+    "INT": "int32",
+    "BIGINT": "int64",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "BINARY": "bytes",
+    "TIMESTAMP_LTZ": _TIMESTAMP,
+}
+# The columns whose values a kind of field has.
+_FITTING = {
+    "boolean": ("BOOLEAN",),
+    "int": WHOLE[:-1],
+    "bigint": WHOLE,
+    "float": ("FLOAT",),
+    "double": ("FLOAT", "DOUBLE"),
+    "binary": ("BINARY",),
+}
+
 # Protobuf keeps these numbers for itself.
 _FIRST_KEPT, _LAST_KEPT = 19_000, 19_999
 _LONGEST = 1000
 
 
-def proto_of(columns: StructType, known: Descriptor | None) -> str:
+def proto_of(columns: ColumnType, known: Descriptor | None) -> str:
     """Returns a .proto file with the message of columns.
 
     Fields keep the numbers that they have in an earlier message, whatever the order of columns; others get new ones,
@@ -192,12 +215,18 @@ def proto_of(columns: StructType, known: Descriptor | None) -> str:
     Raises:
         ConfigurationError: A column has no exact form in Protobuf. The message names it.
     """
-    lines = [*_message_lines(MESSAGE, columns, known, "")]
+    check_columns(columns, "Protobuf", (*WHOLE, "STRING", "BOOLEAN"))
+    for path, field in parts_of(columns):
+        if path.endswith(("[]", "{}")) and field.type.name in {"ARRAY", "MAP"}:
+            raise ConfigurationError(
+                f"the column {path} is a list or map inside another, which has no exact form in Protobuf", INSTEAD
+            )
+    lines = [*_message_lines(MESSAGE, columns, known)]
     imports = ['import "google/protobuf/timestamp.proto";', ""] if any(_TIMESTAMP in line for line in lines) else []
     return "\n".join(['syntax = "proto3";', "", *imports, *lines, ""])
 
 
-def _message_lines(name: str, struct: StructType, known: Descriptor | None, path: str) -> Iterator[str]:
+def _message_lines(name: str, struct: ColumnType, known: Descriptor | None) -> Iterator[str]:
     before = {} if known is None else {field.name: field for field in known.fields}
     kept = set() if known is None else _numbers_of(known)
     numbers = {field.name: before[field.name].number for field in struct.fields if field.name in before}
@@ -213,10 +242,7 @@ def _message_lines(name: str, struct: StructType, known: Descriptor | None, path
     if gone:
         yield f"  reserved {', '.join(map(str, gone))};"
     for field in sorted(struct.fields, key=lambda each: numbers[each.name]):
-        at = f"{path}.{field.name}".lstrip(".")
-        check_name(field.name, at, "Protobuf")
-        inner = before.get(field.name)
-        for line in _field_lines(field.name, field.dataType, inner, numbers[field.name], struct.names, at):
+        for line in _field_lines(field, before.get(field.name), numbers[field.name], struct.names):
             yield f"  {line}"
     yield "}"
 
@@ -233,26 +259,21 @@ def _numbers_of(known: Descriptor) -> set[int]:
     )
 
 
-def _field_lines(
-    name: str, kind: DataType, known: FieldDescriptor | None, number: int, siblings: list[str], path: str
-) -> Iterator[str]:
-    from pyspark.sql import types as t
-
-    single, label = kind, "optional "
-    if isinstance(kind, t.ArrayType):
-        single, label = kind.elementType, "repeated "
-    elif isinstance(kind, t.MapType):
-        single, label = kind.valueType, ""
-    if isinstance(single, t.StructType):
+def _field_lines(field: Field, known: FieldDescriptor | None, number: int, siblings: list[str]) -> Iterator[str]:
+    kind, name = field.type, field.name
+    is_map = kind.name == "MAP"
+    single = kind.inner.type if is_map or kind.name == "ARRAY" else kind
+    label = "" if is_map else "optional " if single is kind else "repeated "
+    if single.name == "STRUCT":
         type_name = f"{name}_type"
         # In one message no field may have the name of a message.
         while type_name in siblings:
             type_name += "_"
-        yield from _message_lines(type_name, single, _inner_message(known), path)
+        yield from _message_lines(type_name, single, _inner_message(known))
     else:
-        type_name = _type_name(single, path)
-    if isinstance(kind, t.MapType):
-        type_name = f"map<{_key_name(kind.keyType, path)}, {type_name}>"
+        type_name = _NAMES.get(single.name, "string")
+    if is_map:
+        type_name = f"map<{_NAMES.get(kind.fields[0].type.name, 'string')}, {type_name}>"
     yield f"{label}{type_name} {name} = {number};"
 
 
@@ -263,45 +284,7 @@ def _inner_message(known: FieldDescriptor | None) -> Descriptor | None:
     return value.message_type if kind_of(value) == "message" else None
 
 
-def _type_name(kind: DataType, path: str) -> str:
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.StringType):
-        return "string"
-    plain: dict[type[DataType], str] = {
-        t.BooleanType: "bool",
-        t.ByteType: "int32",
-        t.ShortType: "int32",
-        t.IntegerType: "int32",
-        t.LongType: "int64",
-        t.FloatType: "float",
-        t.DoubleType: "double",
-        t.BinaryType: "bytes",
-        t.TimestampType: _TIMESTAMP,
-        # Protobuf has no types for these: their digits, as text.
-        t.DecimalType: "string",
-        t.DateType: "string",
-        t.TimestampNTZType: "string",
-    }
-    if type(kind) not in plain:
-        what = "a list or map inside another" if isinstance(kind, (t.ArrayType, t.MapType)) else kind.simpleString()
-        raise ConfigurationError(f"the column {path} is {what}, which has no exact form in Protobuf", INSTEAD)
-    return plain[type(kind)]
-
-
-def _key_name(kind: DataType, path: str) -> str:
-    from pyspark.sql import types as t
-
-    if isinstance(kind, (t.StringType, t.IntegralType, t.BooleanType)):
-        return _type_name(kind, path)
-    raise ConfigurationError(
-        f"the map {path} has keys of type {kind.simpleString()}, but keys in Protobuf are strings, whole numbers or "
-        f"booleans",
-        INSTEAD,
-    )
-
-
-def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Conversion]:
+def plan_of(columns: ColumnType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Conversion]:
     """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name.
 
     Args:
@@ -315,7 +298,7 @@ def plan_of(columns: StructType, message: Descriptor, what: str) -> tuple[list[F
     return _message_plan(columns, message, SchemaPath(what=what))
 
 
-def _message_plan(struct: StructType, message: Descriptor, at: SchemaPath) -> tuple[list[FieldPlan], Conversion]:
+def _message_plan(struct: ColumnType, message: Descriptor, at: SchemaPath) -> tuple[list[FieldPlan], Conversion]:
     plans: list[FieldPlan] = []
     conversions: list[tuple[str, Conversion]] = []
     for column in struct.fields:
@@ -324,95 +307,76 @@ def _message_plan(struct: StructType, message: Descriptor, at: SchemaPath) -> tu
         if field is None:
             names = ", ".join(each.name for each in message.fields)
             raise inside.misfit(f"is a column, but {message.full_name} has no such field; its fields are {names}")
-        plan, conversion = _field_plan(column.dataType, field, inside)
+        plan, conversion = _field_plan(column.type, field, inside)
         plans.append(plan)
         conversions.append((column.name, conversion))
     return plans, of_struct(conversions)
 
 
-def _field_plan(kind: DataType, field: FieldDescriptor, at: SchemaPath) -> tuple[FieldPlan, Conversion]:
-    from pyspark.sql import types as t
-
+def _field_plan(kind: ColumnType, field: FieldDescriptor, at: SchemaPath) -> tuple[FieldPlan, Conversion]:
     shape = shape_of(field)
-    if shape == "map" and isinstance(kind, t.MapType):
-        _check_key(kind.keyType, entry_of(field, "key"), at)
+    if shape == "map" and kind.name == "MAP":
+        key = kind.fields[0].type
+        if _value_plan(key, entry_of(field, "key"), at)[0][0] not in {"plain", "integer"}:
+            raise at.misfit(f"has keys of type {key}, but the schema has different ones")
         inside = at.deeper("{}")
-        value, conversion = _value_plan(kind.valueType, entry_of(field, "value"), inside)
-        key = of_text(inside.path) if isinstance(kind.keyType, t.StringType) else Conversion()
-        return (field.name, "map", value), of_map(conversion, key)
-    if shape == "repeated" and isinstance(kind, t.ArrayType):
-        value, conversion = _value_plan(kind.elementType, field, at.deeper("[]"))
+        value, conversion = _value_plan(kind.inner.type, entry_of(field, "value"), inside)
+        return (field.name, "map", value), of_map(conversion, of_text(inside.path) if key == STRING else Conversion())
+    if shape == "repeated" and kind.name == "ARRAY":
+        value, conversion = _value_plan(kind.inner.type, field, at.deeper("[]"))
         return (field.name, "repeated", value), of_array(conversion)
-    if shape != "single" or isinstance(kind, (t.ArrayType, t.MapType)):
-        raise at.misfit(f"is {kind.simpleString()}, but a {shape} field in the schema")
+    if shape != "single" or kind.name in {"ARRAY", "MAP"}:
+        raise at.misfit(f"is {kind}, but a {shape} field in the schema")
     value, conversion = _value_plan(kind, field, at)
     return (field.name, "optional" if field.has_presence else "always", value), conversion
 
 
-def _check_key(kind: DataType, field: FieldDescriptor, at: SchemaPath) -> None:
-    value, _ = _value_plan(kind, field, at)
-    if value[0] not in {"plain", "integer"}:
-        raise at.misfit(f"has keys of type {kind.simpleString()}, but the schema has different ones")
-
-
-def _value_plan(kind: DataType, field: FieldDescriptor, at: SchemaPath) -> tuple[Value, Conversion]:
-    from pyspark.sql import types as t
-
+def _value_plan(kind: ColumnType, field: FieldDescriptor, at: SchemaPath) -> tuple[Value, Conversion]:
     wanted = kind_of(field)
-    if wanted == "message" and isinstance(kind, t.StructType):
+    if wanted == "message" and kind.name == "STRUCT":
         plans, conversion = _message_plan(kind, message_of(field), at)
         return ("message", plans), conversion
     if wanted == "wrapper":
         (inner, _), conversion = _value_plan(kind, entry_of(field, "value"), at)
         return ("wrapper", inner), conversion
-    found = _scalar_plan(kind, wanted, field)
-    if found is not None and wanted == "string" and isinstance(kind, t.StringType):
-        return found[0], of_text(at.path)
+    found = _scalar_plan(kind, wanted, field, at)
     if found is None:
         name = field.message_type.full_name if field.message_type is not None else wanted
-        raise at.misfit(f"is {kind.simpleString()}, but {name} in the schema")
+        raise at.misfit(f"is {kind}, but {name} in the schema")
     return found
 
 
-def _scalar_plan(kind: DataType, wanted: str, field: FieldDescriptor) -> tuple[Value, Conversion] | None:
+def _scalar_plan(
+    kind: ColumnType, wanted: str, field: FieldDescriptor, at: SchemaPath
+) -> tuple[Value, Conversion] | None:
     """How a value that holds no others is written; None if the schema has another type."""
-    from pyspark.sql import types as t
-
-    if wanted == "enum" and isinstance(kind, t.StringType) and field.enum_type is not None:
+    if wanted == "enum" and kind == STRING and field.enum_type is not None:
         return ("enum", {value.name: value.number for value in field.enum_type.values}), Conversion()
-    if wanted == "string" and not isinstance(kind, t.StringType):
-        return _text_plan(kind)
+    if wanted == "string":
+        return _text_plan(kind, at)
     if wanted == "decimal":
-        is_whole = isinstance(kind, t.IntegralType) or (isinstance(kind, t.DecimalType) and kind.scale == 0)
+        is_whole = kind.name in WHOLE or (kind.name == "DECIMAL" and kind.digits[1] == 0)
         return (("integer", None), Conversion()) if is_whole else None
     if wanted == "timestamp":
-        return (("timestamp", None), Conversion(_micros)) if isinstance(kind, t.TimestampType) else None
-    small = (t.ByteType, t.ShortType, t.IntegerType)
-    fitting: dict[str, tuple[type[DataType], ...]] = {
-        "boolean": (t.BooleanType,),
-        "int": small,
-        "bigint": (*small, t.LongType),
-        "float": (t.FloatType,),
-        "double": (t.FloatType, t.DoubleType),
-        "string": (t.StringType,),
-        "binary": (t.BinaryType,),
-    }
-    fits = isinstance(kind, fitting.get(wanted, ()))
+        return (("timestamp", None), Conversion(_micros)) if kind.name == "TIMESTAMP_LTZ" else None
+    fits = kind.name in _FITTING.get(wanted, ())
     return (("bytes" if wanted == "binary" else "plain", None), Conversion()) if fits else None
 
 
-def _text_plan(kind: DataType) -> tuple[Value, Conversion] | None:
-    """How a value is written for which Protobuf has no type."""
+def _text_plan(kind: ColumnType, at: SchemaPath) -> tuple[Value, Conversion] | None:
+    """How a text is written, and a value for which Protobuf has no type."""
     from pyspark.sql import functions as f
-    from pyspark.sql import types as t
 
-    if isinstance(kind, t.DecimalType):
-        return ("digits", None), Conversion()
-    if isinstance(kind, t.DateType):
-        return ("plain", None), Conversion(lambda value: value.cast("string"))
-    if isinstance(kind, t.TimestampNTZType):
-        return ("plain", None), Conversion(lambda value: f.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"))
-    return None
+    found: Mapping[str, tuple[Value, Conversion]] = {
+        "STRING": (("plain", None), of_text(at.path)),
+        "DECIMAL": (("digits", None), Conversion()),
+        "DATE": (("plain", None), Conversion(lambda value: value.cast("string"))),
+        "TIMESTAMP_NTZ": (
+            ("plain", None),
+            Conversion(lambda value: f.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")),
+        ),
+    }
+    return found.get(kind.name)
 
 
 def _micros(value: Column) -> Column:

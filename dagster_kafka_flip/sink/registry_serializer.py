@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.column_types import ColumnType, of_spark
 from dagster_kafka_flip.registry.registered_schema import (
     TOPIC,
     UNKNOWN_ID,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
     from typing_extensions import Self
 
     from dagster_kafka_flip.registry.schemas import Schemas
@@ -81,7 +81,7 @@ class RegistrySerializer(Serializer):
         return self
 
     @abstractmethod
-    def made(self, columns: StructType, latest: RegisteredSchema | None) -> str:
+    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
         """The schema of columns.
 
         Args:
@@ -93,7 +93,7 @@ class RegistrySerializer(Serializer):
         """
 
     @abstractmethod
-    def whole(self, columns: StructType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
+    def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
         """The struct of content and problem (see `serialized`), and what lies between id and content.
 
         Args:
@@ -131,7 +131,7 @@ class RegistrySerializer(Serializer):
                 f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "
                 f"of it, write {type(self).__name__}(registry=SchemaRegistry(url=...))"
             )
-        columns = fields_of(rows.schema, self.columns_of(rows.columns))
+        columns = of_spark(fields_of(rows.schema, self.columns_of(rows.columns)))
         subject = (self.subject or f"{TOPIC}-{rows.side}").replace(TOPIC, rows.topic)
         with self.registry.schemas() as schemas:
             if rows.schema_id is None and not self.use_latest:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.column_types import of_spark, parts_of
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.table.sql import quoted
@@ -101,18 +102,10 @@ def type_of(schema: StructType, name: str) -> DataType:
 
 def check_key(schema: StructType, names: Sequence[str]) -> None:
     """Checks that equal values of columns make equal keys."""
-    from pyspark.sql import types as t
-
-    def has_map(kind: DataType) -> bool:
-        if isinstance(kind, t.StructType):
-            return any(has_map(field.dataType) for field in kind.fields)
-        return isinstance(kind, t.MapType) or (isinstance(kind, t.ArrayType) and has_map(kind.elementType))
-
-    for name in names:
-        if has_map(type_of(schema, name)):
+    for path, field in parts_of(of_spark(fields_of(schema, names))):
+        if field.type.name == "MAP":
             raise ConfigurationError(
-                f"key: the column {name} is or has a map, whose entries have no order: equal maps would be different "
-                "keys",
+                f"key: the column {path} is a map, whose entries have no order: equal maps would be different keys",
                 "Name other columns",
             )
 

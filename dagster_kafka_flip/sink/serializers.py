@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING
 from pydantic import Field, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.sink.nested import Conversion, of_array, of_map, of_struct, of_text
-from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, serialized, struct_of, type_of
+from dagster_kafka_flip.formats.column_types import WHOLE, ColumnType, of_spark
+from dagster_kafka_flip.sink.nested import Conversion, check_columns, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.serializer import (
+    Encoded,
+    RowsToEncode,
+    Serializer,
+    fields_of,
+    serialized,
+    struct_of,
+    type_of,
+)
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType
 
 # Microseconds, as Delta holds them; Spark's default writes milliseconds. UTC, so that no session's zone shows.
 _JSON_OPTIONS = {
@@ -57,10 +65,10 @@ class JsonSerializer(Serializer):
             ConfigurationError: A column does not exist, or has no exact form in JSON.
         """
         names = self.columns_of(rows.columns)
-        for name in names:
-            check_json(name, type_of(rows.schema, name))
+        columns = of_spark(fields_of(rows.schema, names))
+        check_json(columns)
         value = struct_of(names)
-        texts = of_struct([(name, _texts_in(name, type_of(rows.schema, name))) for name in names])
+        texts = of_struct([(field.name, _texts_in(field.name, field.type)) for field in columns.fields])
         return Encoded(serialized(json_of(value), None if texts.wrong is None else texts.wrong(value)))
 
 
@@ -132,41 +140,16 @@ def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:
     return f.to_json(column, {**_JSON_OPTIONS, **options}).cast("binary")
 
 
-def _texts_in(path: str, kind: DataType) -> Conversion:
+def _texts_in(path: str, kind: ColumnType) -> Conversion:
     """The conversion of the texts in a value."""
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.StructType):
-        return of_struct([(field.name, _texts_in(f"{path}.{field.name}", field.dataType)) for field in kind.fields])
-    if isinstance(kind, t.ArrayType):
-        return of_array(_texts_in(f"{path}[]", kind.elementType))
-    if isinstance(kind, t.MapType):
-        inside = f"{path}{{}}"
-        return of_map(_texts_in(inside, kind.valueType), _texts_in(inside, kind.keyType))
-    return of_text(path) if isinstance(kind, t.StringType) else Conversion()
+    inner = [_texts_in(f"{path}{mark}", field.type) for mark, field in kind.inside()]
+    if kind.name == "STRUCT":
+        return of_struct([*zip(kind.names, inner, strict=True)])
+    if kind.name == "MAP":
+        return of_map(inner[1], inner[0])
+    return of_array(*inner) if inner else of_text(path) if kind.name == "STRING" else Conversion()
 
 
-def check_json(name: str, kind: DataType) -> None:
-    """Checks that JSON has each value of a type exactly."""
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.StructType):
-        for field in kind.fields:
-            check_json(f"{name}.{field.name}", field.dataType)
-    elif isinstance(kind, t.ArrayType):
-        check_json(f"{name}[]", kind.elementType)
-    elif isinstance(kind, t.MapType):
-        if not isinstance(kind.keyType, (t.StringType, t.IntegralType)):
-            raise ConfigurationError(
-                f"the map {name} has keys of type {kind.keyType.simpleString()}, which have no exact form in JSON; "
-                "name the other columns in JsonSerializer(columns=...)"
-            )
-        check_json(f"{name}{{}}", kind.valueType)
-    elif not isinstance(
-        kind,
-        (t.StringType, t.BinaryType, t.BooleanType, t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType),
-    ):
-        raise ConfigurationError(
-            f"the column {name} is {kind.simpleString()}, which has no exact form in JSON; name the other columns in "
-            "JsonSerializer(columns=...)"
-        )
+def check_json(columns: ColumnType) -> None:
+    """Checks that JSON has each value of columns exactly."""
+    check_columns(columns, "JSON", (*WHOLE, "STRING"), any_name=True)

@@ -379,8 +379,8 @@ _NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": [
 @pytest.mark.parametrize(
     ("avro_type", "value", "problem"),
     [
-        ("string", _number(2**31 - 1), "claims a length of 2147483647, but 1 bytes are left"),
-        ("bytes", _number(2**62), "claims a length of"),
+        ("string", _number(2**31 - 1), "claims a length that the record does not have"),
+        ("bytes", _number(2**62), "claims a length that the record does not have"),
         ({"type": "array", "items": "int"}, _number(2**40), "claims more elements than the record has bytes"),
         ({"type": "array", "items": "int"}, _number(-(2**63)) + b"\0", "claims more elements"),
         ({"type": "map", "values": "int"}, _number(2**62), "claims more elements"),
@@ -389,7 +389,7 @@ _NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": [
         ("int", _number(2**31), "is beyond the range of an int"),
         ("long", b"\xff" * 9 + b"\2", "is beyond the range of a long"),
         ("boolean", b"\2", "is neither true nor false"),
-        (["null", "int"], b"\4", "has the number 2, but the schema has 2"),
+        (["null", "int"], b"\4", "has a number beyond the 2 that the schema has"),
         (_NODE, b"\2" * 1_000 + b"\0", "is nested more than 500 levels deep"),
         (_logical("long", "timestamp-millis"), _number(2**62), "is beyond the range of TIMESTAMP"),
     ],
@@ -470,3 +470,9 @@ def test_decimals_keep_their_digits(jvm):
     ):
         ((found),) = _read(jvm, schema, schema, [value.replace(good, bad)])
         assert found["problem"].startswith(f"schema 1: the value of {name}")
+
+
+def test_a_type_without_a_namespace_is_not_taken_for_one_of_the_record_around_it(jvm):
+    schema = _record(("x", {**_AB, "namespace": ""}), ("y", {**_AB, "symbols": ["C"]}), ("z", "E"), name="shop.Order")
+    ((found),) = _read(jvm, schema, schema, [b"\2\0\0"])
+    assert found["row"] == {"x": "B", "y": "C", "z": "C"}

@@ -416,5 +416,5 @@ def test_a_character_that_can_not_be_is_refused_with_its_name(options, message):
 def test_a_struct_type_is_a_schema_too():
     schema = StructType([StructField("a", StringType()), StructField("n", IntegerType(), nullable=False)])
     assert CsvFormat(schema).column_names == ["a", "n"]
-    assert CsvFormat("a STRING, n INT NOT NULL").column_names == ("a", "n")
+    assert CsvFormat("a STRING, n INT NOT NULL").column_names == ["a", "n"]
     assert StringFormat().column_names == ()

@@ -28,7 +28,7 @@ class _Own(Format):
     def parse(self, data):
         return data
 
-    def problem(self, data, parsed):
+    def problem(self, parsed):
         return None
 
 

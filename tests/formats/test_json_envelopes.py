@@ -203,7 +203,7 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
     half = canal("INSERT", [texts(row(1, "\ud83d"))])
     values = [twice, both, half, {**half, "table": "others"}]
     assert reasons(spark, CanalFormat(COLUMNS, table="products"), *values) == [
-        "the value of data[] has a key twice",
+        "the field id is there twice",
         "the field data is there twice",
         "the value of name has half of a surrogate pair",
         None,

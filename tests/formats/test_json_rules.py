@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from tests.formats.library import decoded
 from tests.formats.test_debezium import records
 
 pytestmark = pytest.mark.spark
@@ -155,3 +156,30 @@ def test_names_that_no_two_records_share_are_read_like_others(spark):
     texts = [json.dumps({"id": number, "m": {f"k{number}": number}, f"u{number}": {}}).encode() for number in numbers]
     found = _decoded(spark, "id INT, m MAP<STRING, INT>", texts, "id", "m")
     assert found == [(number, {f"k{number}": number}) for number in numbers]
+
+
+# Values of the kinds that JSONTestSuite has, between two blanks.
+_JSON = r"""42  ""  " "  -0.1  [-0]  null  [ 4]  ["π"]  [0e+1]  [1E22]  [20e1]  {"":0}  [""]  ["\u2028"]  ["€𝄞"]
+    ["\uFFFF"]  ["\uD834\uDd1e"]  ["\"\\\/\b\f\n\r\t"]  {"foo\u0000bar": 42}  {"a":"b","a":"c"}
+    ["a/*b*/c/*d//e"]  123e65  [1,null,null,null,2]  [null, 1, "1", {}]  ["\\u0000"]  -123  [123.456e78]
+    ["\u0022"]  true  [false]"""
+_NO_JSON = r"""]  *  {  "  [,  {]  {[  1]  [x  ['  abc  [1,  {}}  ""x  [*]  [{}  [,]  <.>  [-]  [1]]  [1]x
+    [\n]  [+1]  [1.]  [,1]  {🇨🇭}  [0E]  [1,]  [][]  {'a'  [1ea]  [tru]  [.-1]  [012]  [1:2]  [Inf]  [nul]  [0x1]
+    ["\"]  [- 1]  [""],  {1:1}  [NaN]  [1,,]  [-1x]  [-01]  [-2.]  [1+2]  [-NaN]  ["\a"]  [True]  {:"b"}  ["\🌀"]
+    [0.e1]  [3[4]]  [.123]  [1eE2]  ["": 1]  {'a':0}  ["\\\"]  [0e+-1]  [0.1.2]  {a: "b"}  [1 true]  ["\x00"]
+    [++1]  {"a" "b"}  {[: "x"}  ["\u00A"]  {"id":0,}  [1 000.0]  [Infinity]  {"a":"b"}#  {"x"::"b"}  ["\uqqqq"]
+    {"x", null}  {"a":"b"}//  ["\uD800\u1x"]  {"a":"b"}/**/  {9999E9999:1}  {"id":0,,,}  {null:null}  ['single']
+    {"a":/*c*/"b"}  {"a": true} "x"  {"a":"b",,"c":"d"}"""
+
+
+def test_every_value_of_json_lands_and_nothing_else(spark):
+    def found(texts):
+        values = [text.strip() for text in texts.replace("\n", "  ").split("  ") if text.strip()]
+        rows = decoded(spark._jvm, JsonFormat("a STRING"), [f'{{"a": {value}}}'.encode() for value in values])
+        return {value: row.get("problem") for value, row in zip(values, rows, strict=True)}
+
+    assert {value: problem for value, problem in found(_JSON).items() if problem} == {}
+    assert [value for value, problem in found(_NO_JSON).items() if not problem] == []
+    ends = [b"\xff", b"\x00", b"\x0c", "\u2060".encode(), b"x", b"{}"]
+    texts = [b"", b" ", "\ufeff{}".encode(), b'{"a": "\t"}', b'{"a": "\x00"}', *(b"{}" + end for end in ends)]
+    assert all(row["problem"] for row in decoded(spark._jvm, JsonFormat("a STRING"), texts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import random
 import struct
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -496,8 +497,8 @@ def test_records_of_several_schemas_are_read_as_one(spark):
         "schema 1: its message indexes are wrong: the bytes end too early",
         "schema 1: its message indexes [1] match no message in it",
         "schema 1: its message indexes are wrong: a number has too many bytes",
-        "schema 1: its message indexes are wrong: it claims 2147483647 of them",
-        "schema 1: its message indexes are wrong: it claims -1 of them",
+        "schema 1: its message indexes are wrong: their number is not one of 0 to 100",
+        "schema 1: its message indexes are wrong: their number is not one of 0 to 100",
         "schema 1: it is not shop.Order: the bytes end too early",
     ]
 
@@ -767,13 +768,14 @@ def test_broken_bytes_are_rejected_or_read_as_protobuf_reads_them(spark, text, n
     kind = _class(text, name)
     made = data.draw(st.lists(_messages(kind.DESCRIPTOR), min_size=5, max_size=10))
     wholes = [kind(**each).SerializeToString() for each in made]
-    random = data.draw(st.randoms(use_true_random=False))
+    # Not one of Hypothesis: it would need more of its choices than an example may have, and there would be none.
+    numbers = random.Random(data.draw(st.integers(0, 2**32)))
     values = [whole[:at] for whole in wholes for at in range(len(whole))]
-    values += [random.randbytes(random.randint(0, 30)) for _ in range(500)]
+    values += [numbers.randbytes(numbers.randint(0, 30)) for _ in range(500)]
     for whole in wholes:
         for _ in range(50):
-            at = random.randint(0, len(whole))
-            values.append(whole[:at] + random.randbytes(random.randint(1, 3)) + whole[at + random.randint(0, 1) :])
+            at = numbers.randint(0, len(whole))
+            values.append(whole[:at] + numbers.randbytes(numbers.randint(1, 3)) + whole[at + numbers.randint(0, 1) :])
     rows = _landed(spark, _format(text, message=name), values)
     for value, (row, problem) in zip(values, rows, strict=True):
         try:

@@ -350,7 +350,7 @@ def test_options_of_avro():
             "avro-confluent",
             {"url": _URL, "schema": _schema(("id", "string"), ("n", "int"))},
             "schema",
-            "it does not match the columns: id is string, but the column is long",
+            "it does not match the columns: id is STRING, but the column is BIGINT",
         ),
     ],
 )
@@ -366,7 +366,7 @@ def test_an_option_of_avro_that_can_not_be_is_refused(kind, options, option, mes
     ("column", "message"),
     [
         ("SMALLINT", "schema: v: Avro has no type for SMALLINT; declare INT"),
-        ("ARRAY<TINYINT>", "schema: v: Avro has no type for TINYINT; declare INT"),
+        ("ARRAY<TINYINT>", "schema: v[]: Avro has no type for TINYINT; declare INT"),
         ("MAP<INT, STRING>", "schema: v: the keys of a MAP in Avro are STRING"),
         ("STRUCT<a: VARIANT>", "schema: v.a: Avro has no type for VARIANT"),
         ("TIMESTAMP", "table option 'avro.schema': missing; it says whether v is in milliseconds"),

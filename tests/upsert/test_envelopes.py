@@ -14,6 +14,7 @@ from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.errors import NullKeyError, RecordsRejectedError, TableTruncatedError
 from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.ogg import OggFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
@@ -184,3 +185,11 @@ def test_an_asset_reports_events_without_a_row_and_describes_the_columns(kafka, 
         reported["kafka_op"] == "What the change does: insert, update, delete, read (a row of a snapshot) or truncate."
     )
     assert reported["kafka_unavailable"] == "The columns whose value the connector left out, and which are null for it."
+
+
+def test_an_update_that_does_not_say_which_row_it_changed_lands_nothing(kafka, follow, topic, table):
+    row = {"id": 1, "name": "b"}
+    kafka.create(topic)
+    kafka.produce(topic, [(None, text({"op_type": "U", "before": {}, "after": row}))])
+    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 0 has no value in a column"):
+        follow(value_format=OggFormat("id INT, name STRING"), key_format=None)

@@ -71,13 +71,13 @@ final class AvroDecoder implements Decoder {
 
   /** The name of the schema that a record was written with; empty if it is not known. */
   String schemaOf(byte[] data) throws Misfit {
-    String name = book.of(data, book.start(data)).name;
+    String name = book.of(data, book.frame.end(data)).name;
     return name == null ? "" : name;
   }
 
   /** A record's row. */
   InternalRow row(byte[] data) throws Misfit {
-    int start = book.start(data);
+    int start = book.frame.end(data);
     Written written = book.of(data, start);
     if (written.problem != null) {
       throw new Misfit(written.problem);

@@ -2,13 +2,12 @@ package io.dagsterkafkaflip;
 
 import java.math.BigDecimal;
 import java.math.BigInteger;
-import java.util.Arrays;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** The bytes of one record in Avro's binary encoding. Used again for each record. */
-final class AvroInput {
+final class AvroInput extends ByteInput {
   /** Levels of a record inside of itself, which only a field that is left out may have. */
   private static final int DEEPEST = 500;
 
@@ -17,11 +16,10 @@ final class AvroInput {
    */
   private static final int MOST_EMPTY = 100_000;
 
+  private static final int LONGEST = 10;
   private static final int MOST_OF_LONG = 18;
   private static final int MOST_BITS = 127;
 
-  private byte[] data;
-  private int at;
   private int depth;
   private long elements;
 
@@ -37,23 +35,19 @@ final class AvroInput {
   void open(byte[] data, int from) {
     this.data = data;
     at = from;
+    end = data.length;
     depth = 0;
     elements = (long) data.length - from + MOST_EMPTY;
   }
 
-  /** How many bytes are left. */
-  int rest() {
-    return data.length - at;
+  @Override
+  Misfit tooShort() {
+    return new Unplaced("is truncated");
   }
 
-  /** Moves behind so many bytes, and returns where they begin. */
-  int skip(int bytes) throws Misfit {
-    int from = at;
-    if (bytes > data.length - from) {
-      throw new Unplaced("is truncated");
-    }
-    at = from + bytes;
-    return from;
+  @Override
+  Misfit tooLong() {
+    return new Unplaced("is beyond the range of a long");
   }
 
   boolean readBoolean() throws Misfit {
@@ -73,59 +67,34 @@ final class AvroInput {
   }
 
   long readLong() throws Misfit {
-    long found = 0;
-    for (int shift = 0; ; shift += 7) {
-      byte part = data[skip(1)];
-      if (shift == 63 && part >>> 1 != 0) {
-        throw new Unplaced("is beyond the range of a long");
-      }
-      found |= (part & 0x7fL) << shift;
-      if (part >= 0) {
-        return found >>> 1 ^ -(found & 1);
-      }
+    int from = at;
+    long found = varint(LONGEST);
+    if (at - from == LONGEST && data[at - 1] >>> 1 != 0) {
+      throw tooLong();
     }
+    return zigzag(found);
   }
 
   float readFloat() throws Misfit {
-    return Float.intBitsToFloat(fixedInt(skip(4)));
+    return Float.intBitsToFloat(fixed32());
   }
 
   double readDouble() throws Misfit {
-    int from = skip(8);
-    return Double.longBitsToDouble(fixedInt(from) & 0xffffffffL | (long) fixedInt(from + 4) << 32);
-  }
-
-  private int fixedInt(int from) {
-    return data[from] & 0xff
-        | (data[from + 1] & 0xff) << 8
-        | (data[from + 2] & 0xff) << 16
-        | data[from + 3] << 24;
+    return Double.longBitsToDouble(fixed64());
   }
 
   /** The length of bytes or of a text, which are there. */
   int length() throws Misfit {
     long found = readLong();
     if (found < 0 || found > rest()) {
-      throw new Unplaced("claims a length of " + found + ", but " + rest() + " bytes are left");
+      throw new Unplaced("claims a length that the record does not have");
     }
     return (int) found;
   }
 
-  byte[] bytes(int length) throws Misfit {
-    int from = skip(length);
-    return Arrays.copyOfRange(data, from, from + length);
-  }
-
-  /** A text, without a copy of its bytes. */
   UTF8String text() throws Misfit {
-    int length = length();
-    int from = skip(length);
-    UTF8String text = UTF8String.fromBytes(data, from, length);
-    int all = 0;
-    for (int each = from; each < at; each++) {
-      all |= data[each];
-    }
-    if (all < 0 && !text.isValid()) {
+    UTF8String text = text(length());
+    if (text == null) {
       throw new Unplaced("is not valid UTF-8");
     }
     return text;
@@ -163,7 +132,7 @@ final class AvroInput {
   int number(int all) throws Misfit {
     long found = readLong();
     if (found < 0 || found >= all) {
-      throw new Unplaced("has the number " + found + ", but the schema has " + all);
+      throw new Unplaced("has a number beyond the " + all + " that the schema has");
     }
     return (int) found;
   }

@@ -121,13 +121,10 @@ final class AvroResolution {
     }
     checkLogical(writer, reader, path);
     if (likeness(writer, reader) == 0 && !promotes(writer, reader)) {
-      throw mismatch(
-          path,
-          "the "
-              + shown(writer)
-              + " is not the reader's "
-              + reader.getFullName()
-              + " (if it is, the reader's needs that name among its aliases)");
+      String why =
+          "the %s is not the reader's %s (if it is, the reader's needs that name among its"
+              + " aliases)";
+      throw mismatch(path, why.formatted(shown(writer), reader.getFullName()));
     }
     return switch (reader.getType()) {
       case RECORD -> record(writer, reader, (StructType) target, path);

@@ -12,15 +12,8 @@ import org.apache.avro.generic.GenericDatumWriter;
 import org.apache.avro.io.BinaryEncoder;
 import org.apache.avro.io.EncoderFactory;
 import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
-import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.LongType;
-import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.types.TimestampNTZType;
-import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** The readers of single types. */
@@ -34,33 +27,33 @@ final class AvroValues {
    */
   static AvroReader plain(Schema writer, DataType target, boolean isMillis) {
     boolean isInt = writer.getType() == Schema.Type.INT;
+    String name = Types.name(target);
     return switch (writer.getType()) {
       case BOOLEAN -> AvroInput::readBoolean;
       case INT, LONG -> {
-        if (target instanceof DoubleType) {
-          yield isInt ? input -> (double) input.readInt() : input -> (double) input.readLong();
-        }
-        if (target instanceof FloatType) {
-          yield isInt ? input -> (float) input.readInt() : input -> (float) input.readLong();
-        }
         AvroReader whole = isInt ? input -> (long) input.readInt() : AvroInput::readLong;
-        if (target instanceof TimestampType || target instanceof TimestampNTZType) {
-          yield isMillis ? input -> micros((long) whole.read(input)) : whole;
-        }
-        yield isInt && !(target instanceof LongType) ? AvroInput::readInt : whole;
+        yield switch (name) {
+          case "double" ->
+              isInt ? input -> (double) input.readInt() : input -> (double) input.readLong();
+          case "float" ->
+              isInt ? input -> (float) input.readInt() : input -> (float) input.readLong();
+          case "timestamp", "timestamp_ntz" ->
+              isMillis ? input -> micros((long) whole.read(input)) : whole;
+          default -> isInt && !name.equals("long") ? AvroInput::readInt : whole;
+        };
       }
       case FLOAT ->
-          target instanceof DoubleType ? input -> (double) input.readFloat() : AvroInput::readFloat;
+          name.equals("double") ? input -> (double) input.readFloat() : AvroInput::readFloat;
       case DOUBLE -> AvroInput::readDouble;
       case STRING, BYTES -> {
         if (target instanceof DecimalType decimal) {
           yield input -> input.decimal(input.length(), decimal);
         }
         boolean isText = writer.getType() == Schema.Type.STRING;
-        if (target instanceof BinaryType && isText) {
+        if (isText && name.equals("binary")) {
           yield input -> input.text().getBytes();
         }
-        yield target instanceof StringType || isText
+        yield isText || name.equals("string")
             ? AvroInput::text
             : input -> input.bytes(input.length());
       }

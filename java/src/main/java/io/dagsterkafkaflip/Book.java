@@ -14,7 +14,7 @@ final class Book<T> {
   private static final String UNKNOWN = "[dagster-kafka-flip: schema not asked for yet] ";
 
   private final Options options;
-  private final Frame frame;
+  final Frame frame;
   private final Maker<T> maker;
   private final Map<String, T> made = new HashMap<>();
   private byte[] last = {};
@@ -23,25 +23,14 @@ final class Book<T> {
   /** Makes what decodes the records of a schema. */
   @FunctionalInterface
   interface Maker<T> {
-    /**
-     * Makes it.
-     *
-     * @param name the schema, as an error names it
-     * @param text the schema; null if it can't be used
-     * @param problem why it can't be used
-     */
+    /** Makes it of a schema's name, and its text or why it can't be used. */
     T make(String name, String text, String problem);
   }
 
   Book(Options options, Maker<T> maker) {
     this.options = options;
-    this.frame = Frame.of(options);
+    this.frame = new Frame(options);
     this.maker = maker;
-  }
-
-  /** Where the payload begins. */
-  int start(byte[] data) throws Misfit {
-    return frame == null ? 0 : frame.end(data);
   }
 
   /** What is made of the schema that the bytes before the payload name. */

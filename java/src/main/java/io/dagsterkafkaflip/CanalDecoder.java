@@ -3,7 +3,6 @@ package io.dagsterkafkaflip;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -15,7 +14,7 @@ final class CanalDecoder extends EnvelopeDecoder {
     super(declared, options, CANAL);
     none = new Found(declared);
     fields.add("data", new CanalRows("data", "", declared, readers));
-    fields.add("old", new CanalRows("old", "old.", declared, readers));
+    fields.add("old", new CanalRows("old", "old", declared, readers));
     fields.add("isDdl", readers.of("isDdl", DataTypes.BooleanType));
   }
 
@@ -46,16 +45,16 @@ final class CanalDecoder extends EnvelopeDecoder {
       }
     }
     if (op == TRUNCATE) {
-      return none.result(null, op, Types.array(new Object[] {both(null, null)}), about);
+      return none.result(null, op, Types.array(new Object[] {Types.row(null, null)}), about);
     }
-    List<CanalRows.Row> rows = rows("data");
+    List<Image> rows = rows("data");
     if (rows.isEmpty()) {
       throw wrong(op, "has no row");
     }
-    List<CanalRows.Row> old = op == UPDATE ? rows("old") : List.of();
+    List<Image> old = op == UPDATE ? rows("old") : List.of();
     Object[] changes = new Object[rows.size()];
     for (int place = 0; place < changes.length; place++) {
-      CanalRows.Row before = place < old.size() ? old.get(place) : null;
+      Image before = place < old.size() ? old.get(place) : null;
       changes[place] = change(op, rows.get(place), before);
     }
     if (op == UPDATE && (old.size() != rows.size() || old.contains(null))) {
@@ -65,35 +64,27 @@ final class CanalDecoder extends EnvelopeDecoder {
   }
 
   @SuppressWarnings("unchecked")
-  private List<CanalRows.Row> rows(String name) {
+  private List<Image> rows(String name) {
     Object rows = fields.get(name);
-    return rows == null ? List.of() : (List<CanalRows.Row>) rows;
+    return rows == null ? List.of() : (List<Image>) rows;
   }
 
-  private InternalRow change(UTF8String op, CanalRows.Row row, CanalRows.Row before) throws Misfit {
+  private InternalRow change(UTF8String op, Image row, Image before) throws Misfit {
     if (row == null) {
       throw new Misfit("a row is null");
     }
     if (row.found.isEmpty()) {
       throw wrong(op, "has an empty row");
     }
-    row.check();
-    if (before != null) {
-      before.check();
-    }
-    StructField[] columns = declared.fields();
-    for (int place = 0; place < columns.length; place++) {
-      if (op != DELETE && !columns[place].nullable() && row.values.isNullAt(place)) {
-        throw Misfit.missing(columns[place].name());
-      }
-      if (op == UPDATE && !row.found.has(place)) {
-        throw lacksColumns(columns[place].name());
-      }
-    }
+    InternalRow values = row.row();
+    InternalRow earlier = before == null ? null : before.row();
     if (op == DELETE) {
-      return both(row.values, row.values);
+      return Types.row(values, values);
     }
-    return both(
-        row.values, before == null ? null : merged(before.values, before.found, row.values));
+    row.checkRequired();
+    if (op == UPDATE) {
+      checkWhole(row.found);
+    }
+    return Types.row(values, before == null ? null : merged(earlier, before.found, values));
   }
 }

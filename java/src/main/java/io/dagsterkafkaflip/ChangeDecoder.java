@@ -2,7 +2,6 @@ package io.dagsterkafkaflip;
 
 import com.fasterxml.jackson.core.JsonToken;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -14,9 +13,6 @@ abstract class ChangeDecoder implements Decoder {
   static final UTF8String READ = UTF8String.fromString("read");
   static final UTF8String TRUNCATE = UTF8String.fromString("truncate");
 
-  private static final long FIRST_SECOND = -62_135_596_800L;
-  private static final long LAST_SECOND = 253_402_300_799L;
-
   final StructType declared;
   final Options options;
   final Readers readers;
@@ -25,11 +21,7 @@ abstract class ChangeDecoder implements Decoder {
   private final Found nothing;
   private final int width;
 
-  /**
-   * Makes a decoder.
-   *
-   * @param width how many columns its result has before the problem
-   */
+  /** Makes a decoder, whose result has so many columns before the problem. */
   ChangeDecoder(StructType declared, Options options, int width) {
     this.declared = declared;
     this.options = options;
@@ -69,14 +61,18 @@ abstract class ChangeDecoder implements Decoder {
     }
   }
 
+  /** A reader of the row on one side of a change. */
+  final Image image(String path) {
+    return new Image(path, declared, readers.top(path, declared));
+  }
+
   static Misfit wrong(UTF8String op, String what) {
     return new Misfit("the " + op + " event " + what);
   }
 
   /** Microseconds since 1970 of a number; null if it is not in the years 1 to 9999. */
   static Long moment(long number, long unitsOfSecond) {
-    long seconds = Math.floorDiv(number, unitsOfSecond);
-    boolean isIn = seconds >= FIRST_SECOND && seconds <= LAST_SECOND;
+    boolean isIn = Types.isInYears(Math.floorDiv(number, unitsOfSecond));
     return isIn ? (Long) (number * (1_000_000 / unitsOfSecond)) : null;
   }
 
@@ -86,6 +82,6 @@ abstract class ChangeDecoder implements Decoder {
     for (int place = 0; place < values.length; place++) {
       values[place] = (found.has(place) ? earlier : row).get(place, null);
     }
-    return new GenericInternalRow(values);
+    return Types.row(values);
   }
 }

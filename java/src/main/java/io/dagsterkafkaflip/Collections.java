@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** Readers of ARRAY and MAP. */
@@ -55,6 +56,9 @@ abstract class Collections extends ValueReader {
   static final class Map extends Collections {
     Map(String path, MapType type, Readers readers) {
       super(path, type, readers.of(path + "{}", type.valueType()), type.valueContainsNull());
+      if (!(type.keyType() instanceof StringType)) {
+        throw Readers.unreadable(path, type);
+      }
     }
 
     @Override

@@ -1,5 +1,6 @@
 package io.dagsterkafkaflip;
 
+import java.util.Objects;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.MapData;
@@ -30,8 +31,8 @@ final class DebeziumDecoder extends ChangeDecoder {
     Event(Fields fields) {
       this.fields = fields;
       String prefix = fields.path.isEmpty() ? "" : fields.path + ".";
-      before = new Image(prefix + "before", declared, readers);
-      after = new Image(prefix + "after", declared, readers);
+      before = image(prefix + "before");
+      after = image(prefix + "after");
       fields.add("before", before);
       fields.add("after", after);
       fields.add("op", readers.of("op", DataTypes.StringType));
@@ -80,17 +81,13 @@ final class DebeziumDecoder extends ChangeDecoder {
   }
 
   private String letter() {
-    Object letter = picked("op");
-    return letter == null ? null : letter.toString();
+    return Objects.toString(picked("op"), null);
   }
 
   @Override
   String event() {
     String letter = letter();
-    if (letter == null) {
-      return eventOf(found().fields.names);
-    }
-    return events.event(letter);
+    return letter == null ? eventOf(found().fields.names) : events.event(letter);
   }
 
   /** Which event has such fields, and no op; null if it is unknown. */

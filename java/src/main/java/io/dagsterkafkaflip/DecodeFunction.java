@@ -56,12 +56,11 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
   private void checkVersion() {
     String found = VersionFunction.version();
     if (!found.equals(version)) {
-      throw new IllegalStateException(
-          "an executor has the Java library of another version of dagster-kafka-flip ("
-              + found
-              + "; the driver has "
-              + version
-              + "). Nothing was written. Remove or replace the copy on the executor's class path");
+      String why =
+          "an executor has the Java library of another version of dagster-kafka-flip (%s; the"
+              + " driver has %s). Nothing was written. Remove or replace the copy on the executor's"
+              + " class path";
+      throw new IllegalStateException(why.formatted(found, version));
     }
   }
 

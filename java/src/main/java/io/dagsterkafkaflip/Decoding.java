@@ -13,8 +13,12 @@ enum Decoding {
   DECODE_PROTOBUF(ProtobufDecoder::result, ProtobufDecoder::new),
   DECODE_DEBEZIUM(DebeziumDecoder::result, DebeziumDecoder::new),
   DECODE_DEBEZIUM_AVRO(DebeziumAvroDecoder::result, DebeziumAvroDecoder::new),
-  DECODE_MAXWELL(EnvelopeDecoder.MAXWELL),
-  DECODE_OGG(EnvelopeDecoder.OGG),
+  DECODE_MAXWELL(
+      declared -> EnvelopeDecoder.result(declared, EnvelopeDecoder.MAXWELL),
+      (declared, options) -> new RowDecoder(declared, options, EnvelopeDecoder.MAXWELL)),
+  DECODE_OGG(
+      declared -> EnvelopeDecoder.result(declared, EnvelopeDecoder.OGG),
+      (declared, options) -> new RowDecoder(declared, options, EnvelopeDecoder.OGG)),
   DECODE_CANAL(
       declared -> EnvelopeDecoder.result(declared, EnvelopeDecoder.CANAL), CanalDecoder::new);
 
@@ -24,12 +28,6 @@ enum Decoding {
   Decoding(UnaryOperator<StructType> result, BiFunction<StructType, Options, Decoder> decoder) {
     this.result = result;
     this.decoder = decoder;
-  }
-
-  Decoding(EnvelopeDecoder.Terms terms) {
-    this(
-        declared -> EnvelopeDecoder.result(declared, terms),
-        (declared, options) -> new RowDecoder(declared, options, terms));
   }
 
   String sqlName() {

@@ -1,8 +1,8 @@
 package io.dagsterkafkaflip;
 
 import java.util.Map;
+import java.util.StringJoiner;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -159,7 +159,7 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
         throw new Misfit(field + " does not fit " + ABOUT[place]);
       }
     }
-    return new GenericInternalRow(about);
+    return Types.row(about);
   }
 
   private Long time(Object written) {
@@ -170,11 +170,6 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
     return time.read(text, 0, text.length) && !time.hasOffset ? time.local() : null;
   }
 
-  /** A row and what it was before. */
-  static InternalRow both(InternalRow row, InternalRow before) {
-    return new GenericInternalRow(new Object[] {row, before});
-  }
-
   final Misfit noPreviousValues() {
     return new Misfit(
         "the update has no previous values ("
@@ -182,9 +177,17 @@ abstract class EnvelopeDecoder extends ChangeDecoder {
             + "), so it is unknown whether its key changed");
   }
 
-  static Misfit lacksColumns(String names) {
-    // Nulls in their place would replace values.
-    return new Misfit(
-        "the update lacks the column " + names + "; the connector must write whole rows");
+  /** Checks that an update has all columns: nulls in their place would replace values. */
+  final void checkWhole(Found found) throws Misfit {
+    StringJoiner lacks = new StringJoiner(", ");
+    for (int place = 0; place < declared.fields().length; place++) {
+      if (!found.has(place)) {
+        lacks.add(declared.fields()[place].name());
+      }
+    }
+    if (lacks.length() > 0) {
+      throw new Misfit(
+          "the update lacks the column " + lacks + "; the connector must write whole rows");
+    }
   }
 }

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.apache.spark.sql.types.StructType;
 
@@ -36,8 +37,7 @@ final class Fields extends ValueReader {
 
   /** The text of a field; null if there is none. */
   String text(String name) {
-    Object value = values.get(name);
-    return value == null ? null : value.toString();
+    return Objects.toString(values.get(name), null);
   }
 
   @Override

@@ -5,7 +5,6 @@ import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
@@ -60,7 +59,7 @@ final class Found {
       all[values.length + 1 + word] = seen[word];
     }
     all[all.length - 1] = undeclaredNames();
-    return new GenericInternalRow(all);
+    return Types.row(all);
   }
 
   /** The result of a record with a problem, which has no values. */

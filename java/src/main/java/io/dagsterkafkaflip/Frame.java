@@ -12,20 +12,21 @@ final class Frame {
   private static final byte[] NO_FRAME =
       HexFormat.of().parseHex("f3b1d07c5e29486a9c04e7fb8216d35a");
 
-  private final boolean isInHeaders;
+  /** Whether records have one. */
+  final boolean isThere;
 
-  private Frame(boolean isInHeaders) {
-    this.isInHeaders = isInHeaders;
-  }
+  final boolean isInHeaders;
 
-  /** The frame that records have; null if they have none. */
-  static Frame of(Options options) {
-    String where = options.text("schema_id_in");
-    return where == null ? null : new Frame(where.equals("headers"));
+  Frame(Options options) {
+    isThere = options.has("schema_id_in");
+    isInHeaders = "headers".equals(options.text("schema_id_in"));
   }
 
   /** Where the payload begins. */
   int end(byte[] data) throws Misfit {
+    if (!isThere) {
+      return 0;
+    }
     int first = data.length == 0 ? -1 : data[0];
     if (first == 0 && data.length >= NUMBER) {
       return NUMBER;

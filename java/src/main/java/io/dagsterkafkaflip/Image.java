@@ -18,10 +18,10 @@ final class Image extends ValueReader {
   /** What the row has. */
   final Found found;
 
-  Image(String path, StructType declared, Readers readers) {
+  Image(String path, StructType declared, StructReader fields) {
     super(path, declared);
-    fields = readers.top(path, declared);
-    found = new Found(declared);
+    this.fields = fields;
+    found = new Found(fields.leaves, declared.fields().length);
   }
 
   void clear() {
@@ -60,7 +60,7 @@ final class Image extends ValueReader {
 
   void checkRequired() throws Misfit {
     if (found.missing != null) {
-      throw Misfit.missing(found.missing.substring(path.length() + 1));
+      throw Misfit.missing(found.missing.substring(path.isEmpty() ? 0 : path.length() + 1));
     }
   }
 }

@@ -14,7 +14,7 @@ final class JsonDecoder implements Decoder {
 
   JsonDecoder(StructType declared, Options options) {
     fields = new Readers(options.zone()).top("", declared);
-    frame = Frame.of(options);
+    frame = new Frame(options);
     scan = new Scan(options.showValues());
     found = new Found(declared);
   }
@@ -32,8 +32,7 @@ final class JsonDecoder implements Decoder {
     found.clear();
     scan.found = found;
     try {
-      int start = frame == null ? 0 : frame.end(data);
-      scan.run(data, start, () -> row = fields.read(scan, JsonToken.START_OBJECT));
+      scan.run(data, frame.end(data), () -> row = fields.read(scan, JsonToken.START_OBJECT));
       if (found.missing != null) {
         throw Misfit.missing(found.missing);
       }

@@ -4,7 +4,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -17,13 +16,9 @@ final class ProtobufDecoder implements Decoder {
   private static final int MOST_INDEXES = 100;
 
   private final Book<Schema> book;
-  private final boolean isFramed;
-  private final boolean isInHeaders;
 
   ProtobufDecoder(StructType declared, Options options) {
     book = new Book<>(options, Schema::new);
-    isFramed = options.has("schema_id_in");
-    isInHeaders = "headers".equals(options.text("schema_id_in"));
   }
 
   /** The type of what it decodes to. */
@@ -39,19 +34,20 @@ final class ProtobufDecoder implements Decoder {
       return null;
     }
     try {
+      boolean isInHeaders = book.frame.isInHeaders;
       byte[] payload = isInHeaders ? Arrays.copyOf(data, data.length - LENGTH) : data;
-      int start = book.start(payload);
+      int start = book.frame.end(payload);
       Schema schema = book.of(payload, start);
       if (schema.problem != null) {
         throw new Misfit(schema.problem);
       }
-      if (isFramed) {
+      if (book.frame.isThere) {
         start = schema.content(payload, start, isInHeaders ? inHeader(data) : 0);
       }
-      return new GenericInternalRow(new Object[] {schema.row(payload, start), null});
+      return Types.row(schema.row(payload, start), null);
     } catch (Misfit misfit) {
       UTF8String problem = UTF8String.fromString(misfit.getMessage());
-      return new GenericInternalRow(new Object[] {null, problem});
+      return Types.row(null, problem);
     }
   }
 
@@ -108,7 +104,7 @@ final class ProtobufDecoder implements Decoder {
       if (!reason.isNull()) {
         throw new Misfit(reason.asText());
       }
-      return in.at();
+      return in.at;
     }
 
     private static String indexes(Wire in) throws Misfit {
@@ -117,7 +113,7 @@ final class ProtobufDecoder implements Decoder {
         return "[0]";
       }
       if (count < 0 || count > MOST_INDEXES) {
-        throw in.broken("it claims " + count + " of them");
+        throw in.broken("their number is not one of 0 to " + MOST_INDEXES);
       }
       long[] indexes = new long[(int) count];
       for (int place = 0; place < count; place++) {

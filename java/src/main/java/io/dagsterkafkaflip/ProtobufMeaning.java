@@ -4,7 +4,6 @@ import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import com.fasterxml.jackson.core.io.NumberOutput;
 import java.math.BigDecimal;
 import java.util.TreeMap;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.Decimal;
@@ -25,16 +24,13 @@ enum ProtobufMeaning {
   LIST;
 
   private static final int MOST_NANOS = 999_999_999;
-  // The years 1 to 9999.
-  private static final long FIRST_SECOND = -62_135_596_800L;
-  private static final long LAST_SECOND = 253_402_300_799L;
   private static final long MOST_SECONDS = 315_576_000_000L;
   // Larger numbers are not exact.
   private static final double EXACT = 1L << 53;
 
   Object of(Object[] values, String path) throws Misfit {
     return switch (this) {
-      case ROW -> new GenericInternalRow(values);
+      case ROW -> Types.row(values);
       case EMPTY -> true;
       case ENTRY -> values;
       case WRAPPER -> values[0];
@@ -47,7 +43,7 @@ enum ProtobufMeaning {
   }
 
   private static long timestamp(long seconds, int nanos, String path) throws Misfit {
-    if (seconds < FIRST_SECOND || seconds > LAST_SECOND || nanos < 0 || nanos > MOST_NANOS) {
+    if (!Types.isInYears(seconds) || nanos < 0 || nanos > MOST_NANOS) {
       throw wrong(path, "is out of range for google.protobuf.Timestamp");
     }
     return seconds * 1_000_000 + nanos / 1_000;

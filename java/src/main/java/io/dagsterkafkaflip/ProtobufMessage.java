@@ -67,7 +67,7 @@ final class ProtobufMessage {
           // Some of Protobuf's libraries leave such an entry out, others don't.
           throw in.broken("an entry of a map has the unknown field " + number);
         }
-        in.skip(tag);
+        in.skipValue(tag);
       } else {
         field.read(in, tag & 7, values);
       }

@@ -2,25 +2,10 @@ package io.dagsterkafkaflip;
 
 import java.time.ZoneId;
 import org.apache.spark.sql.types.ArrayType;
-import org.apache.spark.sql.types.BinaryType;
-import org.apache.spark.sql.types.BooleanType;
-import org.apache.spark.sql.types.ByteType;
-import org.apache.spark.sql.types.CharType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.IntegerType;
-import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.MapType;
-import org.apache.spark.sql.types.ShortType;
-import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.types.TimestampNTZType;
-import org.apache.spark.sql.types.TimestampType;
-import org.apache.spark.sql.types.VarcharType;
-import org.apache.spark.sql.types.VariantType;
 
 /** Makes the readers of declared types. */
 final class Readers {
@@ -34,14 +19,19 @@ final class Readers {
   /** How many leaves a record's fields have: a STRUCT has those inside of it. */
   static int leavesOf(StructType struct) {
     Readers readers = new Readers(ZoneId.of("Z"));
-    readers.top("", struct);
-    return readers.leaves;
+    return readers.top("", struct).leaves;
   }
 
   /** A reader of a record's fields, whose leaves and undeclared names are noted. */
   StructReader top(String path, StructType type) {
     leaves = 0;
-    return new StructReader(path, type, this, true, true);
+    return new StructReader(path, type, this, true, true, false);
+  }
+
+  /** A reader of a row whose values are texts. */
+  StructReader ofTexts(String path, StructType type) {
+    leaves = 0;
+    return new StructReader(path, type, this, true, true, true);
   }
 
   /** The number of the next leaf. */
@@ -49,66 +39,42 @@ final class Readers {
     return leaves++;
   }
 
+  /** How many leaves there are so far. */
+  int leaves() {
+    return leaves;
+  }
+
   /** A reader of values of a type. */
   ValueReader of(String path, DataType type) {
     return of(path, type, false);
   }
 
-  /**
-   * As the other `of`.
-   *
-   * @param isWatched whether its leaves are noted
-   */
+  /** As the other `of`; its leaves may be noted. */
   ValueReader of(String path, DataType type, boolean isWatched) {
-    if (type instanceof StringType && !(type instanceof CharType || type instanceof VarcharType)) {
-      return new Scalars.Text(path, type);
-    }
-    if (type instanceof LongType) {
-      return new Scalars.Whole(path, type, Long.MAX_VALUE, number -> number);
-    }
-    if (type instanceof IntegerType) {
-      return new Scalars.Whole(path, type, Integer.MAX_VALUE, number -> (int) number);
-    }
-    if (type instanceof ShortType) {
-      return new Scalars.Whole(path, type, Short.MAX_VALUE, number -> (short) number);
-    }
-    if (type instanceof ByteType) {
-      return new Scalars.Whole(path, type, Byte.MAX_VALUE, number -> (byte) number);
-    }
-    if (type instanceof DecimalType decimal) {
-      return new DecimalReader(path, decimal);
-    }
-    if (type instanceof DoubleType || type instanceof FloatType) {
-      return new Scalars.Broken(path, type, type instanceof FloatType);
-    }
-    if (type instanceof BooleanType) {
-      return new Scalars.Truth(path, type);
-    }
-    if (type instanceof BinaryType) {
-      return new Scalars.Bytes(path, type);
-    }
-    if (type instanceof DateType) {
-      return new Times.Day(path, type);
-    }
-    if (type instanceof TimestampType) {
-      return new Times.Moment(path, type, zone);
-    }
-    if (type instanceof TimestampNTZType) {
-      return new Times.Local(path, type);
-    }
-    if (type instanceof VariantType) {
-      return new Variants(path, type);
-    }
-    if (type instanceof StructType struct) {
-      return new StructReader(path, struct, this, isWatched, false);
-    }
-    if (type instanceof ArrayType array) {
-      return new Collections.Array(path, array, this);
-    }
-    if (type instanceof MapType map && map.keyType() instanceof StringType) {
-      return new Collections.Map(path, map, this);
-    }
-    throw new IllegalArgumentException(
+    return switch (Types.name(type)) {
+      case "string" -> new Scalars.Text(path, type);
+      case "long" -> new Scalars.Whole(path, type, Long.MAX_VALUE, number -> number);
+      case "integer" -> new Scalars.Whole(path, type, Integer.MAX_VALUE, number -> (int) number);
+      case "short" -> new Scalars.Whole(path, type, Short.MAX_VALUE, number -> (short) number);
+      case "byte" -> new Scalars.Whole(path, type, Byte.MAX_VALUE, number -> (byte) number);
+      case "decimal" -> new DecimalReader(path, (DecimalType) type);
+      case "double" -> new Scalars.Broken(path, type, false);
+      case "float" -> new Scalars.Broken(path, type, true);
+      case "boolean" -> new Scalars.Truth(path, type);
+      case "binary" -> new Scalars.Bytes(path, type);
+      case "date" -> new Times.Day(path, type);
+      case "timestamp" -> new Times.Moment(path, type, zone);
+      case "timestamp_ntz" -> new Times.Local(path, type);
+      case "variant" -> new Variants(path, type);
+      case "struct" -> new StructReader(path, (StructType) type, this, isWatched, false, false);
+      case "array" -> new Collections.Array(path, (ArrayType) type, this);
+      case "map" -> new Collections.Map(path, (MapType) type, this);
+      default -> throw unreadable(path, type);
+    };
+  }
+
+  static IllegalArgumentException unreadable(String path, DataType type) {
+    return new IllegalArgumentException(
         "no value of JSON can be a " + Types.shown(type) + " (" + path + ")");
   }
 }

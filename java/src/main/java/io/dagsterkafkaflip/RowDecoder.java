@@ -1,6 +1,5 @@
 package io.dagsterkafkaflip;
 
-import java.util.StringJoiner;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -14,8 +13,8 @@ final class RowDecoder extends EnvelopeDecoder {
 
   RowDecoder(StructType declared, Options options, Terms terms) {
     super(declared, options, terms);
-    after = new Image(terms.images()[0], declared, readers);
-    before = new Image(terms.images()[1], declared, readers);
+    after = image(terms.images()[0]);
+    before = image(terms.images()[1]);
     fields.add(after.path, after);
     fields.add(before.path, before);
   }
@@ -43,28 +42,16 @@ final class RowDecoder extends EnvelopeDecoder {
     if (op != DELETE) {
       shown.checkRequired();
     }
+    if (op == UPDATE && earlier == null) {
+      throw noPreviousValues();
+    }
     if (op == UPDATE) {
-      checkWhole(earlier);
+      checkWhole(after.found);
     }
     if (terms == MAXWELL) {
       // It has of the row before only what changed.
       earlier = op == UPDATE ? merged(earlier, before.found, row) : op == DELETE ? row : null;
     }
-    return shown.found.result(null, op, Types.array(new Object[] {both(row, earlier)}), about);
-  }
-
-  private void checkWhole(InternalRow earlier) throws Misfit {
-    if (earlier == null) {
-      throw noPreviousValues();
-    }
-    StringJoiner lacks = new StringJoiner(", ");
-    for (int place = 0; place < declared.fields().length; place++) {
-      if (!after.found.has(place)) {
-        lacks.add(declared.fields()[place].name());
-      }
-    }
-    if (lacks.length() > 0) {
-      throw lacksColumns(lacks.toString());
-    }
+    return shown.found.result(null, op, Types.array(new Object[] {Types.row(row, earlier)}), about);
   }
 }

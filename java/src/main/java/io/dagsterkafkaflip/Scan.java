@@ -89,19 +89,15 @@ final class Scan {
       body.read();
       checkEnd();
     } catch (StreamConstraintsException error) {
-      throw new Misfit(
-          "nested more than "
-              + DEEPEST
-              + " levels deep, or with a number of more than "
-              + LONGEST_NUMBER
-              + " characters");
+      String why = "nested more than %d levels deep, or with a number of more than %d characters";
+      throw new Misfit(why.formatted(DEEPEST, LONGEST_NUMBER));
     } catch (IOException error) {
       throw new Misfit(NOT_JSON);
     }
   }
 
   static void checkUtf8(byte[] bytes, int from) throws Misfit {
-    if (!isAscii(bytes, from)
+    if (!Types.isAscii(bytes, from, bytes.length)
         && !UTF8String.fromBytes(bytes, from, bytes.length - from).isValid()) {
       throw new Misfit("not valid UTF-8");
     }
@@ -125,14 +121,6 @@ final class Scan {
 
   private static boolean isSpace(byte each) {
     return each == ' ' || each == '\n' || each == '\r' || each == '\t';
-  }
-
-  private static boolean isAscii(byte[] bytes, int from) {
-    int all = 0;
-    for (int at = from; at < bytes.length; at++) {
-      all |= bytes[at];
-    }
-    return all >= 0;
   }
 
   private void checkEnd() throws Misfit {

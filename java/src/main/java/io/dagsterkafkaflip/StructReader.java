@@ -6,7 +6,6 @@ import java.io.IOException;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -14,8 +13,12 @@ import org.apache.spark.sql.types.StructType;
 final class StructReader extends ValueReader {
   private static final int NONE = -1;
 
+  /** How many leaves it has if it is a record's. */
+  final int leaves;
+
   private final Field[] fields;
   private final boolean isTop;
+  private final boolean isOfTexts;
   private final Map<String, Integer> places = new HashMap<>();
 
   /**
@@ -30,10 +33,18 @@ final class StructReader extends ValueReader {
    *
    * @param isWatched whether its leaves are noted
    * @param isTop whether its undeclared names are noted
+   * @param isOfTexts whether its values are texts, as in CSV, and no name may be there twice
    */
-  StructReader(String path, StructType type, Readers readers, boolean isWatched, boolean isTop) {
+  StructReader(
+      String path,
+      StructType type,
+      Readers readers,
+      boolean isWatched,
+      boolean isTop,
+      boolean isOfTexts) {
     super(path, type);
     this.isTop = isTop;
+    this.isOfTexts = isOfTexts;
     fields = new Field[type.fields().length];
     for (int place = 0; place < fields.length; place++) {
       StructField field = type.fields()[place];
@@ -44,6 +55,7 @@ final class StructReader extends ValueReader {
       fields[place] = new Field(field.name(), reader, !field.nullable(), leaf);
       places.put(field.name(), place);
     }
+    leaves = readers.leaves();
   }
 
   @Override
@@ -65,11 +77,17 @@ final class StructReader extends ValueReader {
         parser.skipChildren();
         continue;
       }
+      Field field = fields[place];
       if (isTop) {
+        if (isOfTexts && scan.found.has(place)) {
+          throw new Misfit("the field " + field.reader.path + " is there twice");
+        }
         scan.found.names(place);
       }
-      Field field = fields[place];
-      values[place] = field.reader.readOrNull(scan, first);
+      values[place] =
+          isOfTexts && first != JsonToken.VALUE_NULL
+              ? field.reader.ofText(scan, textOf(scan, first))
+              : field.reader.readOrNull(scan, first);
       if (field.leaf != NONE && values[place] != null) {
         scan.found.sees(field.leaf);
       }
@@ -80,7 +98,11 @@ final class StructReader extends ValueReader {
         scan.found.lacks(fields[place].reader.path);
       }
     }
-    return new GenericInternalRow(values);
+    return Types.row(values);
+  }
+
+  private static String textOf(Scan scan, JsonToken first) throws IOException {
+    return first.isScalarValue() ? scan.parser.getText() : scan.ownText().toString();
   }
 
   /** Where a name is declared, or NONE. Most records have the fields in their order. */

@@ -14,6 +14,8 @@ import org.apache.spark.sql.types.StructType;
 
 /** What several classes ask of Spark's types. */
 final class Types {
+  private static final long FIRST_SECOND = -62_135_596_800L;
+  private static final long LAST_SECOND = 253_402_300_799L;
   private static final int LONGEST = 60;
 
   private Types() {}
@@ -35,6 +37,20 @@ final class Types {
     return type;
   }
 
+  /** Whether seconds since 1970 are in the years 1 to 9999. */
+  static boolean isInYears(long seconds) {
+    return seconds >= FIRST_SECOND && seconds <= LAST_SECOND;
+  }
+
+  /** Whether bytes from a place to another are ASCII. */
+  static boolean isAscii(byte[] bytes, int from, int to) {
+    int all = 0;
+    for (int at = from; at < to; at++) {
+      all |= bytes[at];
+    }
+    return all >= 0;
+  }
+
   /** An array of values as Spark holds it. */
   static GenericArrayData array(Object[] values) {
     return new GenericArrayData(values);
@@ -51,6 +67,11 @@ final class Types {
 
   static DataType valueOf(DataType map) {
     return ((MapType) map).valueType();
+  }
+
+  /** What kind of type it is, without what is in it. */
+  static String name(DataType type) {
+    return type.typeName().split("\\W", 2)[0];
   }
 
   /** A nullable field. */

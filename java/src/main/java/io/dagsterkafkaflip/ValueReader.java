@@ -15,22 +15,12 @@ abstract class ValueReader {
   final String path;
   private final DataType type;
 
-  /**
-   * Makes a reader.
-   *
-   * @param path where its values are, as an error names it
-   * @param type the declared type
-   */
   ValueReader(String path, DataType type) {
     this.path = path;
     this.type = type;
   }
 
-  /**
-   * Reads a value that is not null, and leaves the parser at its last token.
-   *
-   * @param token the value's first token, which is the parser's current one
-   */
+  /** Reads a value that is not null, from its first token, and leaves the parser at its last. */
   abstract Object read(Scan scan, JsonToken token) throws IOException, Misfit;
 
   /**

@@ -1,0 +1,76 @@
+package io.dagsterkafkaflip;
+
+import java.util.Arrays;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * A record's bytes from a place to an end, with the numbers and texts that binary formats share.
+ */
+abstract class ByteInput {
+  byte[] data;
+  int at;
+  int end;
+
+  /** Why the record is rejected if bytes are missing. */
+  abstract Misfit tooShort();
+
+  /** Why it is rejected if a number does not end. */
+  abstract Misfit tooLong();
+
+  /** How many bytes are left. */
+  final int rest() {
+    return end - at;
+  }
+
+  /** Moves behind so many bytes, and returns where they begin. */
+  final int skip(long bytes) throws Misfit {
+    int from = at;
+    if (bytes < 0 || bytes > end - from) {
+      throw tooShort();
+    }
+    at = (int) (from + bytes);
+    return from;
+  }
+
+  /** A number in groups of seven bits, of so many bytes at most. */
+  final long varint(int most) throws Misfit {
+    long value = 0;
+    for (int place = 0; place < most; place++) {
+      byte next = data[skip(1)];
+      value |= (next & 0x7fL) << 7 * place;
+      if (next >= 0) {
+        return value;
+      }
+    }
+    throw tooLong();
+  }
+
+  /** A number whose sign is in its last bit. */
+  static long zigzag(long value) {
+    return value >>> 1 ^ -(value & 1);
+  }
+
+  final int fixed32() throws Misfit {
+    int from = skip(Integer.BYTES);
+    return data[from] & 0xff
+        | (data[from + 1] & 0xff) << 8
+        | (data[from + 2] & 0xff) << 16
+        | data[from + 3] << 24;
+  }
+
+  final long fixed64() throws Misfit {
+    return fixed32() & 0xffffffffL | (long) fixed32() << 32;
+  }
+
+  final byte[] bytes(int length) throws Misfit {
+    int from = skip(length);
+    return Arrays.copyOfRange(data, from, from + length);
+  }
+
+  /** A text, without a copy of its bytes; null if they are not UTF-8. */
+  final UTF8String text(int length) throws Misfit {
+    int from = skip(length);
+    UTF8String text = UTF8String.fromBytes(data, from, length);
+    return Types.isAscii(data, from, at) || text.isValid() ? text : null;
+  }
+}
