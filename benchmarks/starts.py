@@ -4,6 +4,9 @@ Each run is a process of its own that lands 100 records in a table which exists,
 session, which starts a JVM, with one whose Java has only its first compiler, and with a warm server of
 `dagster-kafka-flip spark start`. The session starts from a class archive if `dagster-kafka-flip spark prepare` has made
 one. An asset knows the position from Dagster's record of its last run, and needs no Spark to find nothing new.
+
+Beside it, in turn and with the same session, land as many records: Structured Streaming's AvailableNow, and a plain
+batch read and write, which keeps no position and reads all of the topic each time.
 """
 
 from __future__ import annotations
@@ -35,10 +38,16 @@ _RECORDS = 100
 _TOPIC = "starts"
 _FIRST_COMPILER_ONLY = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 
-# One run in a new process: it prints its rows, and the seconds of `ingest()` without the import before it.
+_MORE = f"{_RECORDS} more records"
+_BATCH = "plain batch"
+_STREAM = "AvailableNow"
+
+# One run in a new process: it prints its rows, the seconds of `ingest()` without the import before it, and what the
+# process and its JVM took of the cores.
 _RUN = """
-import json, pickle, sys, time
+import json, os, pickle, sys, time
 from pathlib import Path
+from benchmarks.cpu import cpu_seconds
 from dagster_kafka_flip import KafkaSource, build_session, ingest
 
 servers, topic, table, is_recorded, config = sys.argv[1:]
@@ -46,10 +55,49 @@ servers, topic, table, is_recorded, config = sys.argv[1:]
 record = Path(f"{table}.known")
 known = pickle.loads(record.read_bytes()) if is_recorded == "yes" else None
 source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
-begin = time.monotonic()
-result = ingest(source, table, spark=lambda: build_session(config=json.loads(config)), known=known)
-print(json.dumps([result.rows, time.monotonic() - begin]))
+begin, sessions = time.monotonic(), []
+def session():
+    sessions.append(build_session(config=json.loads(config)))
+    return sessions[0]
+result = ingest(source, table, spark=session, known=known)
+seconds, cpu = time.monotonic() - begin, None
+if "SPARK_REMOTE" not in os.environ:
+    cpu = time.process_time() + sum(map(cpu_seconds, sessions))
+print(json.dumps([result.rows, seconds, cpu]))
 record.write_bytes(pickle.dumps(result.known))
+"""
+
+# The same without `ingest()`: the columns that it lands, with a consumer tuned for it.
+_WITHOUT = """
+import json, sys, time
+from benchmarks.cpu import cpu_seconds
+from dagster_kafka_flip.runtime.session import build_session
+
+servers, topic, table, way, config = sys.argv[1:]
+begin = time.monotonic()
+session = build_session(config=json.loads(config))
+reader = session.readStream if way == "AvailableNow" else session.read
+options = {
+    "kafka.bootstrap.servers": servers,
+    "subscribe": topic,
+    "startingOffsets": "earliest",
+    "includeHeaders": "true",
+    "kafka.max.poll.records": "10000",
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+    "kafka.fetch.max.bytes": str(64 << 20),
+}
+own = ("topic", "partition", "offset", "timestamp", "timestampType AS kafka_timestamp_type", "key", "headers")
+columns = [name if " " in name else f"{name} AS kafka_{name}" for name in ("value", *own)]
+rows = reader.format("kafka").options(**options).load().selectExpr(*columns)
+if way == "AvailableNow":
+    writer = rows.writeStream.format("delta").option("checkpointLocation", f"{table}-checkpoint")
+    query = writer.trigger(availableNow=True).start(table)
+    query.awaitTermination()
+    landed = sum(progress.numInputRows for progress in query.recentProgress)
+else:
+    rows.write.format("delta").mode("append").save(table)
+    landed = None
+print(json.dumps([landed, time.monotonic() - begin, time.process_time() + cpu_seconds(session)]))
 """
 
 
@@ -62,7 +110,8 @@ class Measurement:
         what: What the run finds.
         seconds: From the start of the process to its end, median.
         all_seconds: Of each round.
-        ingest_seconds: Of `ingest()` alone, median.
+        ingest_seconds: Of `ingest()` alone, or of what is in its place, median.
+        cpu_seconds: What the process and its JVM took of the cores until then, median; None if that is a server's.
     """
 
     way: str
@@ -70,6 +119,10 @@ class Measurement:
     seconds: float
     all_seconds: tuple[float, ...]
     ingest_seconds: float
+    cpu_seconds: float | None = None
+
+
+_Timed = tuple[float, float, float | None]
 
 
 def measure(
@@ -95,8 +148,11 @@ def measure(
     if remote is not None:
         environment["SPARK_REMOTE"] = remote
 
-    def run(expected: int, is_recorded: str = "no") -> tuple[float, float]:
-        command = [sys.executable, "-c", _RUN, bootstrap_servers, _TOPIC, str(table), is_recorded, settings]
+    def run(expected: int | None, is_recorded: str = "no", without: str | None = None) -> _Timed:
+        program, place, how = (_RUN, table, is_recorded)
+        if without is not None:
+            program, place, how = _WITHOUT, table.with_name(f"{table.name}-{without}"), without
+        command = [sys.executable, "-c", program, bootstrap_servers, _TOPIC, str(place), how, settings]
         # No pipes: they end with the JVM, which ends after the process that started it.
         with output.open("w+") as printed, errors.open("w") as complaints:
             begin = time.monotonic()
@@ -104,23 +160,31 @@ def measure(
             seconds = time.monotonic() - begin
         if done.returncode:
             raise click.ClickException(errors.read_text()[-2000:])
-        rows, of_ingest = json.loads(output.read_text().splitlines()[-1])
+        rows, of_ingest, cpu = json.loads(output.read_text().splitlines()[-1])
         if rows != expected:
             msg = f"{rows} rows instead of {expected}"
             raise click.ClickException(msg)
-        return seconds, of_ingest
+        return seconds, of_ingest, cpu
 
-    found: dict[str, list[tuple[float, float]]] = {
+    found: dict[str, list[_Timed]] = {
         "the first records, a new table": [],
-        f"{_RECORDS} more records": [],
+        _MORE: [],
         "nothing new": [],
         "nothing new, as in an asset": [],
     }
     first, more, nothing, recorded = found.values()
     records = [(TopicPartition(_TOPIC, number % 4), b"x" * 100, _FIRST_MS + number) for number in range(_RECORDS)]
-    first.append(run(_landed(bootstrap_servers)))
+    there = _landed(bootstrap_servers)
+    first.append(run(there))
+    if remote is None:
+        found = {f"{_MORE}, {_BATCH}": [], f"{_MORE}, {_STREAM}": [], **found}
+        run(None, without=_BATCH)
+        run(there, without=_STREAM)
     for _ in range(rounds):
         produce(bootstrap_servers, records)
+        if remote is None:
+            found[f"{_MORE}, {_BATCH}"].append(run(None, without=_BATCH))
+            found[f"{_MORE}, {_STREAM}"].append(run(_RECORDS, without=_STREAM))
         more.append(run(_RECORDS))
         nothing.append(run(0))
         recorded.append(run(0, is_recorded="yes"))
@@ -128,9 +192,10 @@ def measure(
         Measurement(
             way,
             what,
-            statistics.median(seconds for seconds, _ in runs),
-            tuple(round(seconds, 3) for seconds, _ in runs),
-            statistics.median(of_ingest for _, of_ingest in runs),
+            statistics.median(seconds for seconds, _, _ in runs),
+            tuple(round(seconds, 3) for seconds, _, _ in runs),
+            statistics.median(of_ingest for _, of_ingest, _ in runs),
+            None if remote else statistics.median(cpu for _, _, cpu in runs if cpu is not None),
         )
         for what, runs in found.items()
     ]
@@ -156,10 +221,11 @@ def table_of(measured: Sequence[Measurement]) -> tuple[Sequence[str], Sequence[S
             f"{each.seconds:.2f}",
             f"{min(each.all_seconds):.2f} {max(each.all_seconds):.2f}",
             f"{each.ingest_seconds:.2f}",
+            "" if each.cpu_seconds is None else f"{each.cpu_seconds:.1f}",
         )
         for each in measured
     ]
-    return ("one process", "seconds", "from to", "of `ingest()`"), rows
+    return ("one process", "seconds", "from to", "of `ingest()`", "seconds of CPU"), rows
 
 
 @click.command()

@@ -159,11 +159,15 @@ def test_small_runs_are_measured_with_their_start(on_spark: dict[str, Any]):
 
     found = {(each["way"], each["what"]): each for each in results["runs"]}
     whats = ("the first records, a new table", "100 more records", "nothing new", "nothing new, as in an asset")
+    beside = ("100 more records, plain batch", "100 more records, AvailableNow")
+    local = ("local session", "local session, first compiler only")
     assert found.keys() == {
-        (way, what) for way in ("local session", "local session, first compiler only", "warm server") for what in whats
+        *((way, what) for way in local for what in (*whats, *beside)),
+        *(("warm server", what) for what in whats),
     }
     assert all(f"{way}: {what}" in output for way, what in found)
     assert all(each["ingest_seconds"] < each["seconds"] for each in found.values())
+    assert all((each["cpu_seconds"] is None) == (way == "warm server") for (way, _), each in found.items())
 
 
 @pytest.mark.spark
