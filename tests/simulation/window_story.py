@@ -34,7 +34,6 @@ from tests.simulation.sim_table import WINDOWS_SCHEMA
 from tests.simulation.story import MOST_TURNS, RESTORE_TO, Story, WrongError
 from tests.simulation.world import CONNECTION, SILENT, SimSource
 
-_LENGTH_MS = 60_000
 _TOLERATE = re.compile(r"tolerate (\w+Error)")
 _LOSES = {error.__name__ for error in (TopicRecreatedError, WindowBeyondRetentionError, errors.EndBeforePositionError)}
 
@@ -72,10 +71,12 @@ class WindowStory(Story):
 
     def _begin(self) -> None:
         draw, now = self.random, self.world.now_ms()
-        begin = (now - draw.choice((0, 100_000, 400_000))) // _LENGTH_MS * _LENGTH_MS
+        # Of long ones, runs land what there is so far, over what others have landed.
+        length = draw.choice((60_000, 600_000))
+        begin = now - draw.choice((0, 100_000, 400_000))
         self._windows = [
-            Window.between(begin + number * _LENGTH_MS, begin + (number + 1) * _LENGTH_MS, f"w{number}")
-            for number in range(4)
+            Window.between(begin + number * length, begin + (number + 1) * length, f"w{number}")
+            for number in range(4 if length == 60_000 else 2)
         ]
         for time_ms in sorted(draw.randint(begin - 50_000, now) for _ in range(draw.randint(0, 12))):
             self.world.log.append(self._partition()[1], [time_ms - draw.choice((0, 0, 10_000))])
@@ -97,7 +98,7 @@ class WindowStory(Story):
                 frozenset(
                     error
                     for error in (WindowNotCompleteError, WindowBeyondRetentionError, TopicRecreatedError)
-                    if draw.random() < (0.5 if error is WindowNotCompleteError else 0.1)
+                    if draw.random() < (0.6 if error is WindowNotCompleteError else 0.1)
                 ),
                 Limits(max_records_per_batch=draw.choice((None, None, 2))),
             )
