@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
@@ -176,10 +176,20 @@ class RowsToReplace:
             "records, tolerate WindowBeyondRetentionError",
         )
 
-    def lost(self, plan: WindowPlan, scoped: ReplacedRows, records: Callable[[], DataFrame]) -> tuple[Incident, ...]:
-        """Looks for records that the table has rows of, and that would have none after the write."""
-        from pyspark.sql import functions as f
+    def lost(
+        self, plan: WindowPlan, scoped: ReplacedRows, missing: Callable[[DataFrame, Mapping[str, str]], tuple[int, Any]]
+    ) -> tuple[Incident, ...]:
+        """Looks for records that the table has rows of, and that would have none after the write.
 
+        Args:
+            plan: The plan, with the errors that are tolerated.
+            scoped: The rows that are replaced.
+            missing: Counts those records of the table's rows, by their columns, that the windows will not have; see
+                `WindowRows.missing`.
+
+        Raises:
+            WindowBeyondRetentionError: There are such records, and that is not tolerated.
+        """
         named = {field: self._names.name(field) for field in LOG_FIELDS if field in self._names.fields}
         # Tolerated: these rows are of another log, or their records are known to be gone.
         if (
@@ -189,13 +199,7 @@ class RowsToReplace:
             or (rows := self._table.delta.rows().where(scoped.predicate)).isEmpty()
         ):
             return ()
-        there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
-        # Others' rows without an offset are of no record, and a transform may give a topic another name.
-        there = there.where(f.col("topic").isin(sorted({tp.topic for tp in plan.stops})) & f.col("offset").isNotNull())
-        gone = there.join(records().select(*LOG_FIELDS), list(LOG_FIELDS), "left_anti").agg(
-            f.count_distinct(*LOG_FIELDS), f.min(f.struct(*LOG_FIELDS))
-        )
-        ((number, first),) = gone.collect()
+        number, first = missing(rows, named)
         if not number:
             return ()
         begin, end = plan.windows[0].window, plan.windows[-1].window

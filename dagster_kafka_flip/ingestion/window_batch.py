@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -23,20 +23,17 @@ from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.dead_letter_table import Repair
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import (
-    BatchObservation,
     Observed,
-    WholeBatch,
     log_observed,
-    observed_metrics,
 )
-from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents, read_watched
+from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents
 from dagster_kafka_flip.ingestion.reader_failures import naming_wild_timestamps, write_retries
-from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen, windows_seen
+from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
 from dagster_kafka_flip.ingestion.run_spec import Clock
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
-from dagster_kafka_flip.reader.kafka_reader import no_records
-from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.ingestion.window_read import window_rows
+from dagster_kafka_flip.reader.window_filter import record_set_by_producer
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
@@ -44,12 +41,10 @@ from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.window import carried
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
-from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
 from dagster_kafka_flip.table.windowed_table import Replacement
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
@@ -57,11 +52,11 @@ from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, Observation, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.ingestion.window_read import WindowsObservation
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.window import WindowPlan, Windows
@@ -101,20 +96,14 @@ class WindowLanding:
         self._rules = rules
         self._topics = topics
         self.commits = 0
+        self._rows = window_rows(session, spec, rules)
         self._to_replace = RowsToReplace(spec, context, table, rules, topics)
         self._confirmation = LogConfirmation(spec.log)
 
     def create(self, plan: WindowPlan) -> None:
         """Creates the table, empty."""
         landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, instants.now_ms())
-        self._table.create(self._schema(), landed)
-
-    def _schema(self) -> StructType:
-        """Returns the schema of the rows, without reading anything."""
-        from pyspark.sql import functions as f
-
-        rows = self._spec.decoder.finish(self._spec.decoder.stage(no_records(self._session)))
-        return self._transformed(rows.withColumn(self._rules.column, f.lit("").cast("string"))).schema
+        self._table.create(self._rows.schema(), landed)
 
     def land(
         self, look: WindowsLook, plan: WindowPlan, plan_seconds: float, letters: DeadLetterTable | None = None
@@ -150,7 +139,7 @@ class WindowLanding:
         with naming_wild_timestamps(self._spec.source, self._context, plan.splits, self._target):
             batch = knowing_schemas(
                 lambda: self._written(look, plan, scoped, letters),
-                lambda: self._spec.records(self._session, self._enumerator.assign(plan)),
+                lambda: self._rows.records(self._enumerator.assign(plan)),
                 self._spec.decoder,
                 self._spec.log,
             )
@@ -278,17 +267,14 @@ class WindowLanding:
             confirm_seconds=confirm_seconds,
             spark_ui=spark_ui,
             kept=() if scope is None else tuple(sorted(scope.kept)),
-            can_miss=batch.reads and batch.window_watch is not None,
+            can_miss=batch.reads and batch.scoped.scope is not None,
         )
 
     def _observed(self, batch: _Batch) -> tuple[Observed, WindowsSeen | None]:
         """Returns the counts of the records and of their windows."""
         if not batch.reads or batch.watch is None:
             return Observed(records=0, bytes=0, rejected=0), None
-        patience = 2.0 if batch.done is not None and batch.done.rows == 0 else 10.0
-        metrics = {} if batch.window_watch is None else observed_metrics(batch.window_watch, patience)
-        observed = batch.watch.get(patience, metrics)
-        return observed, windows_seen(metrics) if observed.is_whole else None
+        return batch.watch.get(patience=2.0 if batch.done is not None and batch.done.rows == 0 else 10.0)
 
     def _land_letters(
         self,
@@ -315,7 +301,7 @@ class WindowLanding:
 
         state = plan.state if look.position is None else replace(plan.state, position=look.position)
         repair = Repair(look.base_version, attempt, plan.splits, state)
-        letters.land_missing(repair, look.routed, self._spec.records(self._session, assignment), select)
+        letters.land_missing(repair, look.routed, self._rows.records(assignment), select)
         letters.confirm()
 
     def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
@@ -357,7 +343,7 @@ class WindowLanding:
         if attempt_number > 1:
             self._check_still_in_log(batch.plan)
         with dead_spark_as_error():
-            records = self._spec.records(self._session, batch.assignment)
+            records = self._rows.records(batch.assignment)
         try:
             with self._watching(batch, look := f"{attempt}-look"):
                 batch.losses = TableWriter(self._table.delta).read(lambda: self._lost(records, batch), look)
@@ -374,29 +360,20 @@ class WindowLanding:
             raise
 
     def _watching(self, batch: _Batch, attempt: str) -> AbstractContextManager[None]:
-        progress = ReadProgress(batch.plan.offset_span)
-        return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
+        return self._rows.watched(attempt, ReadProgress(batch.plan.offset_span))
 
     def _lost(self, records: DataFrame, batch: _Batch) -> tuple[Incident, ...]:
         """The tolerated loss of records that the table has rows of, by a read of its own."""
-        windows = WindowFilter(batch.plan, self._rules)
-
-        def of_the_windows() -> DataFrame:
-            # Where a value tells the window, and in a repair, what is read tells enough.
-            return records if windows.is_by_value or self._rules.repair else windows.inside(windows.number(records))
-
-        return self._to_replace.lost(batch.plan, batch.scoped, of_the_windows)
+        return self._to_replace.lost(
+            batch.plan, batch.scoped, lambda rows, named: self._rows.missing(rows, named, records, batch.plan)
+        )
 
     def _write_rows(self, records: DataFrame, batch: _Batch, attempt: str) -> Committed | None:
-        # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
-        batch.whole = WholeBatch(batch.plan.splits)
         scope, predicate = batch.scoped.scope, batch.scoped.predicate
+        rows, batch.watch = self._rows.rows(
+            records, batch.plan, are_windows=scope is not None, leave_out_rejected=batch.leaves_out_rejected
+        )
         with dead_spark_as_error():
-            rows = self._decoded(records, batch) if scope is None else self._windowed(records, batch)
-        rows = self._transformed(rows)
-        with dead_spark_as_error():
-            if self._spec.transform is not None and batch.reads:
-                batch.whole.transformed(rows)
             if scope is None:
                 check_keeps(rows, list(self._to_replace.repaired_columns().values()))
                 rows = self._to_replace.repaired(rows, batch.plan, predicate)
@@ -416,41 +393,6 @@ class WindowLanding:
         with self._watching(batch, attempt):
             return self._table.rewrite(rows, self._document(batch, attempt), replacement)
 
-    def _windowed(self, records: DataFrame, batch: _Batch) -> DataFrame:
-        """Returns the decoded records of the windows, each with its window's key."""
-        windows = WindowFilter(batch.plan, self._rules)
-        if windows.is_by_value:
-            rows = self._watched(windows, self._decoded(records, batch, CARRIED), batch)
-        else:
-            rows = self._decoded(self._watched(windows, records, batch), batch, {WINDOW: WINDOW})
-        return windows.labelled(rows, self._rules.column)
-
-    def _watched(self, windows: WindowFilter, records: DataFrame, batch: _Batch) -> DataFrame:
-        from pyspark.sql import Observation
-
-        numbered = windows.number(records)
-        metrics = windows.metrics()
-        if windows.is_by_value:
-            watch = Observation()
-        else:
-            # Before records in no window are dropped.
-            watch = Observation(batch.whole.name)
-            metrics += batch.whole.metrics()
-        batch.window_watch = watch
-        return windows.inside(numbered.observe(watch, *metrics))
-
-    def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
-        is_counted = batch.window_watch is not None and self._rules.event_time is None
-        batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
-        staged = batch.watch.stage(records, self._spec.decoder, carry or ())
-        return self._spec.decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
-
-    def _transformed(self, rows: DataFrame) -> DataFrame:
-        result = transformed(rows, self._spec.transform)
-        if not self._rules.repair:
-            check_keeps(result, [self._rules.column])
-        return result
-
 
 @dataclass
 class _Batch:
@@ -461,9 +403,7 @@ class _Batch:
     look: WindowsLook
     scoped: ReplacedRows
     leaves_out_rejected: bool
-    whole: WholeBatch = field(init=False)
-    watch: BatchObservation | None = None
-    window_watch: Observation | None = None
+    watch: WindowsObservation | None = None
     columns: TableColumns | None = None
     done: Committed | None = None
     losses: tuple[Incident, ...] = ()

@@ -174,9 +174,10 @@ class WindowLogs:
         first = self.look.record(tp, 0)
         if first is not None:
             return first.timestamp_ms >= ms
-        # The log has no records to compare with; only the topic's retention shows whether it may have had one.
+        # The log has no records to compare with; only the topic's retention shows whether it may have had one. Where
+        # nothing limits it, somebody deleted them by hand, or changed it meanwhile.
         settings = self.settings.get(tp.topic)
-        return settings is None or not settings.keeps(ms, self.now)
+        return settings is None or settings.is_unlimited or not settings.keeps(ms, self.now)
 
 
 def check_future(stop_times: Sequence[Mapping[TopicPartition, int]], logs: WindowLogs, tolerance: Tolerance) -> None:

@@ -10,23 +10,29 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import stream_batch, stream_run
-from dagster_kafka_flip.source import enumerator
+from dagster_kafka_flip.ingestion import stream_batch, stream_run, window_batch
+from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
+from dagster_kafka_flip.source import enumerator, window_checks, window_enumerator
 from dagster_kafka_flip.source.api import SplitEnumerator
-from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.log import Log, TopicSettings
 from dagster_kafka_flip.source.plan import ReadPlan
+from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition
+from dagster_kafka_flip.source.window_checks import LookUps, WindowLogs
 from dagster_kafka_flip.table import anchor, delta_table, history, table_port, table_writer
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.table.window_rows import Scope
+from dagster_kafka_flip.table.windowed_table import WindowedTable
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 MUTANTS: dict[str, Patch] = {}
+WINDOW_MUTANTS: dict[str, Patch] = {}
 
 
-def _mutant(name: str) -> Callable[[Patch], Patch]:
+def _mutant(name: str, mutants: dict[str, Patch] = MUTANTS) -> Callable[[Patch], Patch]:
     def add(patch: Patch) -> Patch:
-        MUTANTS[name] = patch
+        mutants[name] = patch
         return patch
 
     return add
@@ -204,3 +210,93 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         delta_table.DeltaTable, "made", lambda self, schema: replace(original(self, schema), undone_start=None)
     )
+
+
+# What windows rely on.
+
+
+@_mutant("windows are written over newer ones, and nobody looks before or behind", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WindowedTable, "_check_unchanged", _nothing)
+    patch.setattr(WindowedTable, "_check_between", _nothing)
+
+
+@_mutant("windows are written over newer ones, and the run dies before it looks", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WindowedTable, "_check_unchanged", _nothing)
+
+
+@_mutant("a window ends at any entry, also at a marker", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    def record(self: LookUps, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
+        offset = self.entry(tp, ms)
+        return None if offset == self._end[tp] else TimestampedOffset(offset, ms)
+
+    patch.setattr(LookUps, "record", record)
+
+
+@_mutant("a window begins at the first record of its time, and not at the first entry", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = LookUps.entry
+    patch.setattr(LookUps, "entry", lambda self, tp, ms: min(original(self, tp, ms) + 1, self._end[tp]))
+
+
+@_mutant("a window ends where the next one begins", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WindowLogs, "stop_time", lambda _, __, bound: bound)
+
+
+@_mutant("nobody looks whether records of a window are deleted", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(window_enumerator, "check_retention", _nothing)
+
+
+@_mutant("an empty log of which nothing is known has lost nothing", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TopicSettings, "is_unlimited", property(lambda _: False))
+
+
+@_mutant("an open transaction holds back nothing", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(window_checks, "_waiting", lambda *_: {})
+
+
+@_mutant("a window may still get records and is called complete", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(window_enumerator, "with_completeness", lambda planned, *_: planned)
+
+
+@_mutant("windows of a topic that was made again", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(window_enumerator, "check_identity", lambda *_: frozenset())
+
+
+@_mutant("windows of a topic that was made again after they were landed", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WindowedTable, "keep", _nothing)
+
+
+@_mutant("after windows nobody asks whether the logs are the same", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(window_enumerator.WindowEnumerator, "check_same_logs", _nothing)
+
+
+@_mutant("a repeat of windows does not look whether the logs still have their records", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(window_batch.WindowLanding, "_check_still_in_log", _nothing)
+
+
+@_mutant("rows of other topics are replaced, too", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Scope, "of", lambda *_: Scope(None))
+
+
+@_mutant("nobody looks whether the table has rows of records that are gone", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RowsToReplace, "lost", lambda *_: ())
+    patch.setattr(window_enumerator, "check_retention", _nothing)
+
+
+@_mutant("windows are read up to the high watermark", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    MUTANTS["open transactions are read over"](patch)

@@ -44,6 +44,8 @@ class Partition:
         begin: The log start offset.
         leader: The leader's epoch.
         entries: The entries from there on.
+        past: The entries that retention took, up to there.
+        was_cut: Whether an unclean election took entries.
         epochs: The leaders' epochs with the offsets at which they began.
     """
 
@@ -52,6 +54,8 @@ class Partition:
     leader: int = 0
     entries: list[Entry] = field(default_factory=list[Entry])
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    past: list[Entry] = field(default_factory=list[Entry])
+    was_cut: bool = False
 
     @property
     def end(self) -> int:
@@ -72,6 +76,13 @@ class Partition:
             if entry.kind == RECORD:
                 yield offset, entry
 
+    def history(self) -> Iterator[tuple[int, Entry]]:
+        """All committed records that there ever were, but those that an unclean election took."""
+        first = self.begin - len(self.past)
+        return (
+            (offset, entry) for offset, entry in enumerate([*self.past, *self.entries], first) if entry.kind == RECORD
+        )
+
     def cut_off(self, epoch: int, offset: int) -> int | None:
         """Where the log was cut off before an end that it had under a leader's epoch; None if it was not."""
         end = next((begun for later, begun in self.epochs if later > epoch), self.end)
@@ -87,6 +98,8 @@ class SimLog:
         groups: Committed offsets by group.
         gone: Numbers of records that consumers could see until retention or a deletion took them, in this order.
         homes: Topic id and partition of each number.
+        places: Topic, partition, offset and time of each number.
+        partitions: All partitions that there ever were, by topic id and number.
     """
 
     def __init__(self) -> None:
@@ -95,6 +108,8 @@ class SimLog:
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.gone: list[int] = []
         self.homes: dict[int, tuple[str, int]] = {}
+        self.places: dict[int, tuple[str, int, int, int]] = {}
+        self.partitions: dict[tuple[str, int], Partition] = {}
         self._numbers = 0
 
     def create(self, topic: str, partitions: int) -> None:
@@ -105,7 +120,9 @@ class SimLog:
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         there = self.topics[topic]
-        there += [Partition((self.ids[topic], len(there) + number)) for number in range(partitions)]
+        for _ in range(partitions):
+            there.append(Partition((self.ids[topic], len(there))))
+            self.partitions[there[-1].home] = there[-1]
 
     def delete(self, topic: str) -> None:
         for partition in self.topics.pop(topic):
@@ -128,6 +145,8 @@ class SimLog:
         for time_ms in times:
             self._numbers += 1
             self.homes[self._numbers] = partition.home
+            topic = partition.home[0].partition("-id-")[0]
+            self.places[self._numbers] = (topic, partition.home[1], partition.end, time_ms)
             partition.entries.append(Entry(self._numbers, time_ms, kind))
 
     def end_transaction(self, partition: Partition, now_ms: int, kind: str) -> None:
@@ -138,11 +157,13 @@ class SimLog:
     def retain(self, partition: Partition, begin: int) -> None:
         """Retention deletes what is before an offset."""
         self._lose(partition.entries[: begin - partition.begin])
+        partition.past += partition.entries[: begin - partition.begin]
         del partition.entries[: begin - partition.begin]
         partition.begin = begin
 
     def elect(self, partition: Partition, end: int) -> None:
         """Elects another leader, whose log ends earlier if the election is unclean."""
+        partition.was_cut = partition.was_cut or end < partition.end
         del partition.entries[end - partition.begin :]
         partition.epochs = [(epoch, begun) for epoch, begun in partition.epochs if begun <= end]
         partition.leader += 1

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import sqlite3
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import TableNotThereError
-from dagster_kafka_flip.table.document import STREAMS_PROPERTY
+from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.local_log import TableDetails
 
 if TYPE_CHECKING:
@@ -24,6 +27,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SCHEMA = StructType([StructField("number", LongType())])
+WINDOW = "kafka_window"
+WINDOWS_SCHEMA = StructType(
+    [
+        *SCHEMA.fields,
+        StructField("kafka_topic", StringType()),
+        StructField("kafka_partition", IntegerType()),
+        StructField("kafka_offset", LongType()),
+        StructField("kafka_timestamp", TimestampType()),
+        StructField(WINDOW, StringType()),
+    ]
+)
 _ENGINE = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
 
 
@@ -41,13 +55,17 @@ class ConcurrentTransactionException(SparkError):  # noqa: N818 - Delta's name
     """Delta's error for a commit after another one with the same transaction id."""
 
 
+class ConcurrentAppendException(SparkError):  # noqa: N818 - Delta's name
+    """Delta's error for a replacement after another one, or after a change of the files that it read."""
+
+
 class Rows(Protocol):
     """The rows of a write."""
 
     schema: StructType
 
-    def evaluate(self) -> list[int]:
-        """Reads the numbers of the rows."""
+    def evaluate(self) -> list[Any]:
+        """Reads the rows: numbers, in a table of windows each with its window's key."""
         ...
 
 
@@ -56,7 +74,7 @@ class Version:
     """One version of a table; `gone` is how many records the logs had lost by then."""
 
     commit: Commit
-    rows: tuple[int, ...]
+    rows: tuple[Any, ...]
     transactions: Mapping[str, int] = field(default_factory=dict[str, int])
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     gone: int = 0
@@ -72,6 +90,8 @@ class SimTable:
         holder: Who holds the lock.
         late: Writes that a Connect server still has to make.
         deleted: Rows that others have deleted.
+        is_partitioned: Whether a table of windows is partitioned by them.
+        windows_schema: The columns of a table of windows.
     """
 
     def __init__(self, now_ms: Callable[[], int], log: SimLog, *, has_lock: bool) -> None:
@@ -80,7 +100,9 @@ class SimTable:
         self.has_lock = has_lock
         self.holder: Actor | None = None
         self.late: list[Callable[[], None]] = []
-        self.deleted: set[int] = set()
+        self.deleted: set[Any] = set()
+        self.is_partitioned = False
+        self.windows_schema = WINDOWS_SCHEMA
         self._now_ms = now_ms
         self._log = log
         self._tables = 0
@@ -90,14 +112,30 @@ class SimTable:
         return self.versions[-1]
 
     @property
-    def rows(self) -> tuple[int, ...]:
+    def rows(self) -> tuple[Any, ...]:
         return self.newest.rows if self.versions else ()
+
+    def matching(self, rows: Sequence[Any], predicate: str) -> list[Any]:
+        """The rows that a condition holds for: SQLite reads Spark's, but for times and escapes."""
+        if not rows:
+            return []
+        predicate = re.sub(r"TIMESTAMP '([^']+)'", lambda found: str(_milliseconds(found[1])), predicate)
+        columns = ", ".join(f"`{name}`" for name in WINDOWS_SCHEMA.names)
+        with contextlib.closing(sqlite3.connect(":memory:")) as base:
+            base.execute(f"CREATE TABLE t (place, {columns})")
+            told = [(place, *self._columns(row)) for place, row in enumerate(rows)]
+            base.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(told[0]))})", told)
+            return [rows[place] for (place,) in base.execute(f"SELECT place FROM t WHERE {predicate} ORDER BY place")]
+
+    def _columns(self, row: Any) -> tuple[Any, ...]:
+        number, window = row if isinstance(row, tuple) else (row, None)
+        return (number, *self._log.places.get(number, (None, None, None, None)), window)
 
     def commit(
         self,
         operation: str,
         parameters: Mapping[str, str | None],
-        rows: Sequence[int],
+        rows: Sequence[Any],
         *,
         metrics: Mapping[str, str] | None = None,
         user_metadata: str | None = None,
@@ -138,6 +176,36 @@ class SimTable:
             transactions={**self.newest.transactions, application: version},
         )
 
+    def replace(self, rows: Sequence[Any], read_version: int, predicate: str, user_metadata: str) -> None:
+        """Replaces the rows of a condition; conflicts with whatever else than an append has changed rows or files."""
+        removed = self.matching(self.rows, predicate)
+        for later in self.versions[read_version + 1 :]:
+            if later.commit.operation == "SET TBLPROPERTIES":
+                msg = "[DELTA_METADATA_CHANGED] The metadata of the Delta table has been changed"
+                raise MetadataChangedException(msg)
+            if later.commit.parameters.get("mode") == "Append":
+                continue
+            before = self.versions[later.commit.version - 1].rows
+            changed = list(set(before).symmetric_difference(later.rows))
+            # In a table that is partitioned by windows, others' windows are in other files.
+            if not self.is_partitioned or not changed or self.matching(changed, predicate):
+                raise ConcurrentAppendException(later.commit.operation)
+        if outside := set(rows) - set(self.matching(rows, predicate)):
+            msg = f"[DELTA_REPLACE_WHERE_MISMATCH] {sorted(outside)}"
+            raise SparkError(msg)
+        if not rows and not removed:
+            # Delta makes no commit of nothing.
+            return
+        # Rows that were appended since the read stay.
+        read = set(self.matching(self.versions[read_version].rows, predicate))
+        self.commit(
+            "WRITE",
+            {"mode": "Overwrite", "predicate": '["a condition"]'},
+            (*(row for row in self.rows if row not in read), *rows),
+            metrics={"numOutputRows": str(len(rows)), "numOutputBytes": "1", "numCopiedRows": "0"},
+            user_metadata=user_metadata,
+        )
+
     def restore(self, version: int) -> None:
         """RESTORE keeps the transactions of what it undoes. To the newest version it makes no commit."""
         if version == len(self.versions) - 1:
@@ -158,6 +226,7 @@ class SimPort:
         self.target = target
         self._table = table
         self._scheduler = scheduler
+        self._columns = table.windows_schema if WINDOWS_PROPERTY in target.properties else SCHEMA
 
     def _ask(self, what: str, answer: Callable[[], T]) -> T:
         return self._scheduler.call(f"asks the table for {what}", answer, _no_answer)
@@ -211,7 +280,7 @@ class SimPort:
     def schema(self) -> StructType:
         def answer() -> StructType:
             self._table.details()
-            return SCHEMA
+            return self._columns
 
         return self._ask("its columns", answer)
 
@@ -220,7 +289,7 @@ class SimPort:
         return NoRows()
 
     def rows(self, version: int | None) -> Any:
-        raise NotImplementedError
+        return _Frame(self._table, self._ask, self._version(version).rows)
 
     def count_rows(self, version: int | None) -> int:
         return self._ask("its number of rows", lambda: len(self._version(version).rows))
@@ -236,9 +305,10 @@ class SimPort:
 
     def creation(self, schema: StructType) -> Callable[[], None]:
         del schema
-        return lambda: self._scheduler.call(
-            "creates the table", lambda: self._table.create({STREAMS_PROPERTY: "true"}), _write_failed
-        )
+        properties = {**self.target.properties}
+        if WINDOWS_PROPERTY not in properties:
+            properties[STREAMS_PROPERTY] = "true"
+        return lambda: self._scheduler.call("creates the table", lambda: self._table.create(properties), _write_failed)
 
     def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
         def change() -> None:
@@ -268,20 +338,40 @@ class SimPort:
                 raise SparkError(msg)
             table.append(numbers, read_version, application, version, str(options["userMetadata"]))
 
-        if not table.has_lock and self._scheduler.random.random() < self._scheduler.chances.fails_after:
+        self._commit(f"commits version {len(table.versions)} with {numbers}", commit)
+
+    def replace(self, rows: Any, predicate: str | None, options: Mapping[str, str | int]) -> None:
+        table = self._table
+        assert predicate is not None, "rebuilds are not simulated"
+
+        def begin() -> int:
+            self._table.details()
+            return len(table.versions) - 1
+
+        read_version = self._scheduler.call("begins to write", begin, _write_failed)
+        made = table.details().id
+        found = cast("Rows", rows).evaluate()
+
+        def commit() -> None:
+            if table.details().id != made:
+                msg = "the table was dropped meanwhile"
+                raise SparkError(msg)
+            table.replace(found, read_version, predicate, str(options["userMetadata"]))
+
+        self._commit(f"commits version {len(table.versions)} with {found} in place of {predicate}", commit)
+
+    def _commit(self, what: str, commit: Callable[[], None]) -> None:
+        if not self._table.has_lock and self._scheduler.random.random() < self._scheduler.chances.fails_after:
             # A Connect server goes on when its client is lost.
             def commit_late() -> None:
                 with contextlib.suppress(SparkError, TableError):
                     commit()
 
-            table.late.append(commit_late)
+            self._table.late.append(commit_late)
             self._scheduler.note("loses the server, which goes on writing")
             msg = "RETRIES_EXCEEDED: the server does not answer"
             raise SparkError(msg)
-        self._scheduler.call(f"commits version {len(table.versions)} with {numbers}", commit, _write_failed)
-
-    def replace(self, rows: Any, predicate: str | None, options: Mapping[str, str | int]) -> None:
-        raise NotImplementedError
+        self._scheduler.call(what, commit, _write_failed)
 
     @contextlib.contextmanager
     def lock(self, location: str) -> Generator[None]:
@@ -302,6 +392,28 @@ class SimPort:
     def run(self, action: Callable[[], None], tag: str, hold: Hold, session: Any = None) -> None:
         del tag, hold, session
         action()
+
+
+class _Frame:
+    """Rows of a version of a table, which are read when somebody looks."""
+
+    def __init__(self, table: SimTable, ask: Callable[..., Any], rows: Sequence[Any]) -> None:
+        self.table = table
+        self._ask = ask
+        self._rows = rows
+
+    def where(self, predicate: str) -> _Frame:
+        return _Frame(self.table, self._ask, self.table.matching(self._rows, predicate))
+
+    def evaluate(self) -> list[Any]:
+        return self._ask("its rows", lambda: list(self._rows))
+
+    def isEmpty(self) -> bool:  # noqa: N802 - as Spark has it
+        return not self.evaluate()
+
+
+def _milliseconds(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 class NoRows:

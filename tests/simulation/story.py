@@ -35,9 +35,9 @@ from tests.simulation.sim_log import ABORTED, OPEN, RECORD, Partition
 from tests.simulation.sim_table import SimTable, Version
 from tests.simulation.world import CONNECTION, SILENT, SimSession, SimSource, World
 
-_MOST_TURNS = 30
+MOST_TURNS = 30
 # What a user reads in a message, and does.
-_RESTORE = re.compile(r"RESTORE (?:the table|it|TABLE \S+) (?:to version|TO VERSION AS OF) (\d+)")
+RESTORE_TO = re.compile(r"RESTORE (?:the table|it|TABLE \S+) (?:to version|TO VERSION AS OF) (\d+)")
 _START = re.compile(r"start set to (offsets:\{.*?\}\}|earliest|latest)")
 _SET = re.compile(r"dagster-kafka-flip (position set .*? --reason <why>)")
 _FIRST_CHECK = "first check whether"
@@ -99,13 +99,18 @@ class Story:
         with self.world.entered():
             for topic in self._topics:
                 self.world.log.create(topic, self.random.randint(1, 3))
-            for _ in range(self.random.randint(0, 9)):
-                self._produce()
+            self._begin()
             self._make_streams()
             self._make_events()
-            self.world.scheduler.run([self._actor(stream, number) for stream, number in self._cast()])
+            self.world.scheduler.run(self._actors())
             self._come_to_rest()
+            self._end()
             self._check()
+
+    def _begin(self) -> None:
+        """What was there before the first run."""
+        for _ in range(self.random.randint(0, 9)):
+            self._produce()
 
     # --- who takes part ---------------------------------------------------------------------------------------------
 
@@ -140,9 +145,10 @@ class Story:
                 )
             )
 
-    def _cast(self) -> list[tuple[Stream, int]]:
+    def _actors(self) -> list[Actor]:
         """Two processes may run the same stream."""
-        return [(stream, number) for stream in self.streams for number in range(self.random.choice((1, 1, 2)))]
+        cast = [(stream, number) for stream in self.streams for number in range(self.random.choice((1, 1, 2)))]
+        return [self._actor(stream, number) for stream, number in cast]
 
     def _actor(self, stream: Stream, number: int) -> Actor:
         runs = self.random.randint(1, 4)
@@ -150,16 +156,23 @@ class Story:
 
         def work() -> None:
             for _ in range(runs):
-                self._one_life(stream, actor)
+                self._one_life(actor, lambda: self._one_try(stream))
 
         actor = Actor(name, work)
         return actor
 
-    def _one_life(self, stream: Stream, actor: Actor) -> None:
+    def _one_try(self, stream: Stream) -> None:
         try:
             self._one_run(stream, stop=self._stop(stream))
         except KafkaFlipError as error:
             self._met(stream, error)
+
+    def _one_life(self, actor: Actor, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except KafkaFlipError:
+            # It was told.
+            pass
         except Killed:
             if not actor.is_dead:
                 raise
@@ -227,9 +240,8 @@ class Story:
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
-    def _make_events(self) -> None:
-        draw = self.random
-        events: list[tuple[str, Callable[[], str | None]]] = [
+    def _events(self) -> list[tuple[str, Callable[[], str | None]]]:
+        return [
             ("produces", self._produce),
             ("produces", self._produce),
             ("produces in a transaction", self._produce_in_transaction),
@@ -249,6 +261,9 @@ class Story:
             ("a server ends a write that was lost", self._write_late),
             ("time passes", self._pass_time),
         ]
+
+    def _make_events(self) -> None:
+        draw, events = self.random, self._events()
         # Each seed has some of them, so that rare ones get their room.
         self.world.scheduler.events = [each for number, each in enumerate(events) if number < 2 or draw.random() < 0.35]
         faults = draw.choice((0.0, 0.002, 0.01, 0.03))
@@ -396,7 +411,7 @@ class Story:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _come_to_rest(self) -> None:
-        """The faults stop. Each stream has its turns, and its user does what the messages say."""
+        """The faults stop."""
         self.schedule.append("--- the faults stop ---")
         self.world.scheduler.chances = Chances()
         while self._write_late() is not None:
@@ -405,6 +420,9 @@ class Story:
             for partition in topic:
                 if any(entry.kind == OPEN for entry in partition.entries):
                     self.world.log.end_transaction(partition, self.world.now_ms(), RECORD)
+
+    def _end(self) -> None:
+        """Each stream has its turns, and its user does what the messages say."""
         for _ in range(2):
             for stream in self.streams:
                 stream.limits = Limits(max_records_per_batch=stream.limits.max_records_per_batch)
@@ -416,7 +434,7 @@ class Story:
         start: OffsetsInitializer | None = None
         # A copy of the position is trusted for a day.
         self.world.now += timedelta(hours=25)
-        for _ in range(_MOST_TURNS):
+        for _ in range(MOST_TURNS):
             if stream.has_given_up:
                 return
             try:
@@ -437,7 +455,7 @@ class Story:
         text, table = str(error), self.world.table(stream.target)
         note = self.world.scheduler.note
         stream.may_double = stream.may_double or _READS_AGAIN in text
-        restore, start, command = _RESTORE.search(text), _START.search(text), _SET.search(text)
+        restore, start, command = RESTORE_TO.search(text), _START.search(text), _SET.search(text)
         version = int(restore[1]) if restore is not None else None
         if _FIRST_CHECK in text and stream.is_in_doubt and (mixed := self._mixed(stream, start or command)) is not None:
             version, command = mixed - 1, None

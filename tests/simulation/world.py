@@ -10,16 +10,21 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.types import StructType
 
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
+from dagster_kafka_flip.ingestion.result import WindowsSeen
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_batch import BatchRows, batch_rows
+from dagster_kafka_flip.ingestion.window_read import WindowRows, window_rows
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import Cluster
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.window import WindowPlan, Windows
 from dagster_kafka_flip.table.table_port import TablePort, table_port
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.simulation.scheduler import Actor, Scheduler
@@ -167,6 +172,63 @@ class _Read:
 
     def isEmpty(self) -> bool:  # noqa: N802 - as Spark has it
         return not self.evaluate()
+
+
+@window_rows.register
+def _(session: SimSession, spec: RunSpec, rules: Windows) -> WindowRows:
+    del rules
+    return cast("WindowRows", _SimWindowRows(session.world, session.world.table(spec.target).windows_schema))
+
+
+class _SimWindowRows(_SimRows):
+    """The records of windows are their rows, each with its window's key."""
+
+    def __init__(self, world: World, schema: StructType) -> None:
+        super().__init__(world)
+        self._schema = schema
+
+    def schema(self) -> Any:
+        return self._schema
+
+    def missing(self, rows: Any, named: Any, records: Any, plan: WindowPlan) -> tuple[int, Any]:
+        del named
+        read = {number for number, _ in _InWindows(self._world, records, plan, self._schema).evaluate()}
+        topics = {tp.topic for tp in plan.stops}
+        places = self._world.log.places
+        places_of_read = {places[number][:3] for number in read}
+        there = {places[number][:3] for number, _ in rows.evaluate() if number in places}
+        gone = sorted(place for place in there - places_of_read if place[0] in topics)
+        return len(gone), gone[0] if gone else None
+
+    def rows(self, records: Any, plan: WindowPlan, **_: bool) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        read = _InWindows(self._world, records, plan, self._schema)
+        return read, read
+
+
+class _InWindows:
+    """A lazy read of windows: a record is in the window of its time, between the window's offsets."""
+
+    def __init__(self, world: World, read: _Read, plan: WindowPlan, schema: StructType) -> None:
+        self.schema, self.columns = schema, schema.names
+        self._world = world
+        self._read = read
+        self._plan = plan
+
+    def evaluate(self) -> list[tuple[int, str]]:
+        return [(number, key) for number in self._read.evaluate() if (key := self._window(number)) is not None]
+
+    def _window(self, number: int) -> str | None:
+        topic, partition, offset, time_ms = self._world.log.places[number]
+        tp = TopicPartition(topic, partition)
+        for planned in self._plan.windows:
+            if planned.window.start_ms <= time_ms < planned.window.stop_ms:
+                is_between = planned.starts[tp] <= offset < planned.stops[tp]
+                # A single window is read exactly between its offsets.
+                return planned.window.key if is_between or len(self._plan.windows) == 1 else None
+        return None
+
+    def get(self, patience: float) -> tuple[Observed, WindowsSeen | None]:
+        return self._read.get(patience), None
 
 
 def _read_failed() -> Exception:
