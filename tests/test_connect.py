@@ -94,10 +94,11 @@ def test_the_same_ingestion_runs_through_spark_connect(server, files, broker, re
     nothing = {"rows": 0, "records": 0, "is_idle": True, "versions": [], "columns": []}
     assert seen["idle"] == {**run, **nothing, "table_rows": 5}
     assert seen["rejected"] == (
-        f"2 records can't be decoded, "
-        f"nothing of the batch was written: {topic}-0 offset 3: not a JSON object; {topic}-0 offset 5: "
-        "the required field id is missing or null. Correct the format or its schema; or send such records to a "
-        "separate table with dead_letter=, or keep them with their bytes and the error with on_error='null'"
+        f"2 records can't be decoded: "
+        f"{topic}-0 offset 3: not a JSON object; {topic}-0 offset 5: "
+        "the required field id is missing or null. Nothing was written. Correct the format or its schema; or send such "
+        "records to a separate table with dead_letter=, or keep them with their bytes and the error with "
+        "on_error='null'"
     )
     assert seen["version"] == 2
     assert seen["rows"] == [[0, "ü0", 0, 0], [1, "ü1", 0, 1], [2, "ü2", 0, 2], [9, None, 1, 0], [None, None, 1, 1]]

@@ -503,7 +503,7 @@ def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions,
         with pytest.raises(TooManyDeadLettersError) as error:
             land(dead_letter=DeadLetters(table=dead, **limits))
         assert str(error.value).startswith(
-            f"11 of the batch's 22 records can't be decoded, which exceeds {output}; nothing of the batch was written: "
+            f"11 of the batch's 22 records can't be decoded, which exceeds {output}: "
             f"{topic}-0 offset 1: not a JSON object; {topic}-0 offset 3: not a JSON object"
         )
         assert str(error.value).endswith(". Correct the format or its schema, or raise the limit")

@@ -409,11 +409,12 @@ def test_a_transform_can_not_hide_a_rejected_record(kafka, land, version, broken
         land(_source(broken_flights), value_format=_FLIGHTS, transform=transform)
     name = broken_flights
     assert str(error.value) == (
-        f"6 records can't be decoded, "
-        f"nothing of the batch was written: {name}-0 offset 1: not a JSON object; {name}-0 offset 2: "
+        f"6 records can't be decoded: "
+        f"{name}-0 offset 1: not a JSON object; {name}-0 offset 2: "
         f"not valid JSON; {name}-0 offset 3: the required field carrier is "
         f"missing or null; {name}-1 offset 0: not a JSON object; {name}-1 offset 1: not valid UTF-8; and 1 more. "
-        "Correct the format or its schema; or send such records to a separate table with dead_letter=, or keep them "
+        "Nothing was written. Correct the format or its schema; or send such records to a separate table with "
+        "dead_letter=, or keep them "
         "with their bytes and the error with on_error='null'"
     )
     assert error.value.__cause__ is None
@@ -442,8 +443,7 @@ def test_a_rejected_record_of_a_later_run_leaves_the_table_as_it_is(kafka, land,
     with pytest.raises(RecordsRejectedError) as error:
         land(_source(topic), value_format=_FLIGHTS)
     assert str(error.value).startswith(
-        f"1 record can't be decoded, "
-        f"nothing of the batch was written: {topic}-0 offset 2: not a JSON object. Correct the format"
+        f"1 record can't be decoded: {topic}-0 offset 2: not a JSON object. Nothing was written. Correct the format"
     )
     assert "secret nonsense" not in str(error.value)
     assert (version(), landed("carrier")) == (1, [("AA",)])

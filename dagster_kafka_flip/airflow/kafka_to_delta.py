@@ -254,8 +254,7 @@ def _check_path(transform: str) -> None:
     module, _, name = transform.rpartition(".")
     if not module or not all(part.isidentifier() for part in (*module.split("."), name)):
         raise ConfigurationError(
-            f"transform: {transform!r} is not the dotted path of a function",
-            "Write module.function",
+            f"transform: {transform!r} is not the dotted path of a function", "Write module.function"
         )
 
 
@@ -268,8 +267,7 @@ def _function(transform: Callable[[DataFrame], DataFrame] | str | None) -> Calla
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"transform: {transform!r} can't be imported: {error}",
-            "Write module.function",
+            f"transform: {transform!r} can't be imported: {error}", "Write module.function"
         ) from error
     if not callable(found):
         raise ConfigurationError(f"transform: {transform!r} is not a function")

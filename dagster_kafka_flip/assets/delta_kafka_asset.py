@@ -238,8 +238,7 @@ def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: D
         found, what = list(upstream.keys), f"has {len(upstream.keys)} assets"
     if len(found) != 1:
         raise ConfigurationError(
-            f"upstream: the definition {what}",
-            f"Set upstream to the key of the asset of {source}",
+            f"upstream: the definition {what}", f"Set upstream to the key of the asset of {source}"
         )
     return found
 

@@ -55,9 +55,8 @@ def rejected_records(
     number, named = knowing_schemas(lambda: _first_rejected(records, decoder), lambda: records, decoder)
     if not number:
         return RecordsRejectedError(
-            "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
-            "nothing of it was written. Retention or compaction may have deleted it meanwhile",
-            "Run again",
+            "a record was rejected while the batch was written, but reading the batch again finds no rejected record",
+            "Retention or compaction may have deleted it meanwhile. Run again",
         )
     ways: list[str] = []
     if dead_letters:
@@ -65,7 +64,7 @@ def rejected_records(
     if nulls:
         ways.append(f"keep {'them' if ways else 'such records'} with their bytes and the error with on_error='null'")
     return RecordsRejectedError(
-        f"{counted(number, 'record')} can't be decoded, nothing of the batch was written: {named}",
+        f"{counted(number, 'record')} can't be decoded: {named}",
         f"Correct the format or its schema; or {', or '.join(ways)}",
     )
 
@@ -108,8 +107,7 @@ def check_rejected(
     if limits:
         _, named = _first_rejected(records, decoder)
         raise TooManyDeadLettersError(
-            f"{number} of the batch's {read} records can't be decoded, which exceeds {' and '.join(limits)}; nothing "
-            f"of the batch was written: {named}",
+            f"{number} of the batch's {read} records can't be decoded, which exceeds {' and '.join(limits)}: {named}",
             "Correct the format or its schema, or raise the limit",
         )
 

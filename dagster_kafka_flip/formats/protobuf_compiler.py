@@ -190,8 +190,7 @@ def _run(folder: Path, root: Path, known: Path, names: list[str]) -> bytes:
     if done.returncode < 0:
         # It says nothing about the schema, and as its result it would reject all of its records.
         raise ConfigurationError(
-            f"protoc was killed by signal {-done.returncode} while it compiled a Protobuf schema",
-            "Run again",
+            f"protoc was killed by signal {-done.returncode} while it compiled a Protobuf schema", "Run again"
         )
     if done.returncode:
         lines = [line.replace(f"{root}/", "") for line in done.stderr.splitlines() if not _WARNING.search(line)]

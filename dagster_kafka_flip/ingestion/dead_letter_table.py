@@ -378,10 +378,7 @@ class DeadLetterTable:
         if not self._table_id:
             return
         if batch is None:
-            raise WriteFailedError(
-                f"the dead-letter table {self.target} was dropped during the run",
-                "Run again",
-            )
+            raise WriteFailedError(f"the dead-letter table {self.target} was dropped during the run", "Run again")
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
         error = missing(known, self.target, self._spec.target, there)
         continuation = f"The run continued with the current table; version {batch.version} is marked as settled in it."

@@ -237,6 +237,5 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
         return TableWriter(table).commit(table.no_rows(), document, taken_up(move.before, move.after))
     except ForeignConflictError as conflict:
         raise WriteFailedError(
-            f"{target} changed while its position was to be moved ({conflict})",
-            "Run it again",
+            f"{target} changed while its position was to be moved ({conflict})", "Run it again"
         ) from conflict

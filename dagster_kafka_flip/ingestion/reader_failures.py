@@ -115,10 +115,7 @@ def reader_failures(
             return
         text = error_text(cause)
         if _NO_READER.search(text):
-            raise SparkSessionError(
-                "Spark can't read Kafka: its jars are missing",
-                f"{jars_advice()}",
-            ) from error
+            raise SparkSessionError("Spark can't read Kafka: its jars are missing", jars_advice()) from error
         connection = source.required_connection()
         if (refused := _REFUSED.search(text)) is not None:
             kind, name = ("topic", refused[2]) if refused[1] == "Topic" else ("consumer group", refused[2])

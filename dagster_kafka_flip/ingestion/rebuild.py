@@ -124,10 +124,7 @@ def rebuild(
         msg = f"the rows of {table} have no key, so it can't be rebuilt next to other writers; use a new table"
         raise ConfigurationError(msg)
     if beside.identity == table.identity:
-        raise ConfigurationError(
-            f"{staging} is the table itself",
-            "Name another table to build the rows in",
-        )
+        raise ConfigurationError(f"{staging} is the table itself", "Name another table to build the rows in")
     target, made = DeltaTable(spark, table), DeltaTable(spark, beside)
     if beside.is_nested_with(table):
         raise ConfigurationError(
@@ -136,10 +133,7 @@ def rebuild(
             "Name a folder outside of it",
         )
     if target.history() is None:
-        raise TableError(
-            f"{table} does not exist, so there is nothing to rebuild",
-            "A run creates the table",
-        )
+        raise TableError(f"{table} does not exist, so there is nothing to rebuild", "A run creates the table")
     marks = _marks(target, made, table, beside)
     beside = beside.model_copy(update={"properties": {**table.properties, **marks}})
     if dead_letters is not None:

@@ -44,8 +44,7 @@ def find_java() -> Path:
     if version is None:
         output_text = " ".join(output.split()) or "nothing"
         raise JavaNotFoundError(
-            f"{executable} ({origin}) does not report its version; output: {output_text}",
-            _NEXT_STEP,
+            f"{executable} ({origin}) does not report its version; output: {output_text}", _NEXT_STEP
         )
     if version < MINIMUM_VERSION:
         raise JavaNotFoundError(f"{executable} ({origin}) is Java {version}, which is too old", _NEXT_STEP)

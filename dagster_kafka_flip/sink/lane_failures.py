@@ -117,8 +117,7 @@ class LaneFailures:
         if name in _RIGHTS:
             right = _RIGHTS[name].format(id=self._id, topics=self._topics())
             return ClusterAccessError(
-                f"{where} refuses {self._connection.user} {what} ({name})",
-                f"Grant {right}, then run again",
+                f"{where} refuses {self._connection.user} {what} ({name})", f"Grant {right}, then run again"
             )
         if name == "INVALID_TRANSACTION_TIMEOUT":
             return ConfigurationError(

@@ -153,8 +153,7 @@ def _indexes(schema: ProtobufSchema, name: str, what: str) -> bytes:
     found = [indexes for indexes, each in schema.by_indexes().items() if each == name]
     if len(found) != 1:
         raise ConfigurationError(
-            f"{what}: Confluent's clients do not agree on the place of the message {name}",
-            "Put it first in the file",
+            f"{what}: Confluent's clients do not agree on the place of the message {name}", "Put it first in the file"
         )
     (indexes,) = found
     # The first message of a file is a single zero.

@@ -162,14 +162,12 @@ class RecordRouter:
         found = row.named_headers
         if len(found) < len(row.headers):
             raise RowMisplacedError(
-                f"{where}: a header in the column {self._sink.headers} is null or has no name",
-                "Correct the row",
+                f"{where}: a header in the column {self._sink.headers} is null or has no name", "Correct the row"
             )
         if any("\0" in name for name, _ in found):
             # The client would cut it there.
             raise RowMisplacedError(
-                f"{where}: the name of a header in the column {self._sink.headers} contains U+0000",
-                "Correct the row",
+                f"{where}: the name of a header in the column {self._sink.headers} contains U+0000", "Correct the row"
             )
         return found
 
@@ -207,15 +205,11 @@ class RecordRouter:
         """The topic that a row names."""
         sink = self._sink
         if not topic:
-            raise RowMisplacedError(
-                f"{where}: the column {sink.topic_column} names no topic",
-                "Fill the column",
-            )
+            raise RowMisplacedError(f"{where}: the column {sink.topic_column} names no topic", "Fill the column")
         if not is_topic_name(topic) or topic in (sink.progress_name, sink.dead_letter_topic):
             why = "reserved for the sink itself" if is_topic_name(topic) else "not a valid topic name"
             raise RowMisplacedError(
-                f"{where}: the column {sink.topic_column} names {topic[:100]!r}, which is {why}",
-                "Correct the row",
+                f"{where}: the column {sink.topic_column} names {topic[:100]!r}, which is {why}", "Correct the row"
             )
         return topic
 

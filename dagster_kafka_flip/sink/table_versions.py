@@ -267,10 +267,7 @@ def _there(source: DeltaSource) -> Generator[None]:
 
 def not_there(source: DeltaSource) -> TableError:
     """Creates the error about a table that does not exist."""
-    return TableError(
-        f"the Delta table {source} does not exist",
-        "Correct the table, or create it first",
-    )
+    return TableError(f"the Delta table {source} does not exist", "Correct the table, or create it first")
 
 
 def local_version(source: DeltaSource) -> tuple[int, str] | None:

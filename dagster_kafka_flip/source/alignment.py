@@ -73,8 +73,8 @@ def _check_are_records(offsets: Position, times: Times) -> None:
         if tp not in records:
             raise EventTimeUnknownError(
                 f"{tp}: the lookup by timestamp returned offset {offset}, which holds a transaction marker (dated by "
-                "the broker's clock) or a record of an aborted transaction. The topic's event time is unknown, so "
-                "nothing was read",
+                "the broker's clock) or a record of an aborted transaction. The topic's event time is "
+                "unknown",
                 "Remove its max_drift to read it",
             )
 

@@ -132,10 +132,7 @@ class BrokerErrors:
                 f"Check that the listener uses TLS (security_protocol is {connection.security_protocol}), and that its "
                 f"certificate is valid today, names this address, and is signed by a CA in {authority}; then run again"
             )
-        return ClusterAccessError(
-            f"{where}: the TLS connection to {_address(text)} failed: {_reason(text)}",
-            advice,
-        )
+        return ClusterAccessError(f"{where}: the TLS connection to {_address(text)} failed: {_reason(text)}", advice)
 
     def _closes_connections(self) -> KafkaFlipError:
         servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol

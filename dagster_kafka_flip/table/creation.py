@@ -114,10 +114,7 @@ def check_path_is_free(target: DeltaTarget) -> None:
         return
     with looking_at(target):
         if path.is_file():
-            raise TableError(
-                f"{target} is a file, but a Delta table is a folder; nothing was written",
-                "Use another path",
-            )
+            raise TableError(f"{target} is a file, but a Delta table is a folder", "Use another path")
         if not is_free(path) and not has_first_commit(path):
             msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
             raise TableError(msg)

@@ -426,7 +426,6 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     """Returns what was found in a table that was just created."""
     if found is None:
         raise TableError(
-            f"the table {target} was created but does not exist; it may have been dropped meanwhile",
-            "Run again",
+            f"the table {target} was created but does not exist; it may have been dropped meanwhile", "Run again"
         )
     return found

@@ -227,10 +227,7 @@ class WindowedTable:
 
     def _check_same_windows(self, known: str, properties: Mapping[str, str]) -> None:
         if properties.get(WINDOWS_PROPERTY) != known:
-            raise WindowsChangedError(
-                f"the windows of the table {self._target} were changed meanwhile",
-                "Run again",
-            )
+            raise WindowsChangedError(f"the windows of the table {self._target} were changed meanwhile", "Run again")
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:

@@ -105,7 +105,7 @@ def test_refused_options_change_no_table(kafka, spark, spark_of, connection, top
             EventTimeUnknownError,
             {"source": source.model_copy(update={"max_drift": timedelta(seconds=1)})},
             f"{topic}-0: ",
-            "nothing was read",
+            "Nothing was written",
         ),
         (StreamOverlapError, {"stream": "other"}, f"{topic}-0: the stream 'main' of the table {table} reads it", ""),
         (
@@ -159,6 +159,6 @@ def test_a_table_that_goes_away_in_mid_run_and_a_file_in_its_place_are_reported(
 
     occupied = Path(f"{table}-file")
     occupied.write_text("notes")
-    with pytest.raises(TableError, match=r"is a file, but a Delta table is a folder; nothing was written"):
+    with pytest.raises(TableError, match=r"is a file, but a Delta table is a folder\. Nothing was written"):
         land(path=str(occupied))
     assert occupied.read_text() == "notes"

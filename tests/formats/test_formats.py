@@ -312,14 +312,14 @@ def test_the_first_rejected_records_are_named_and_all_are_counted(records):
     given = records((None, b"fine"), *[(None, b"\xff")] * 7)
     named = "; ".join(f"t-3 offset {offset}: not valid UTF-8" for offset in range(1, 6))
     assert str(rejected_records(given, decoder)) == (
-        f"7 records can't be decoded, "
-        f"nothing of the batch was written: {named}; and 2 more. Correct the format or its schema; or "
+        f"7 records can't be decoded: "
+        f"{named}; and 2 more. Correct the format or its schema; or "
         "send such records to a separate table with dead_letter=, or keep them with their bytes and the error with "
         "on_error='null'"
     )
     assert str(rejected_records(records((None, b"fine")), decoder)) == (
-        "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
-        "nothing of it was written. Retention or compaction may have deleted it meanwhile. Run again"
+        "a record was rejected while the batch was written, but reading the batch again finds no rejected record. "
+        "Retention or compaction may have deleted it meanwhile. Run again"
     )
 
 

@@ -144,8 +144,9 @@ def test_if_delta_forgets_transaction_versions_the_position_stays_and_a_double_i
     assert str(error.value) == (
         f"versions 1 and 2 of the table {table} both belong to the stream 'main', and the later one was planned at "
         "version 0, before the earlier one was committed: the table may hold duplicates. Delta removed the "
-        "transaction version of the earlier one (delta.setTransactionRetentionDuration). Set this property to longer "
-        "than any run takes, and RESTORE the table to version 1, from which the next run continues"
+        "transaction version of the earlier one (delta.setTransactionRetentionDuration). Version 2 is committed. Set "
+        "this property to longer than any run takes, and RESTORE the table to version 1, from which the next run "
+        "continues"
     )
     with pytest.raises(TableChangedError):
         stream.anchor()

@@ -162,9 +162,9 @@ def _forget(spark, table, rounds=12):
 def _lost(table, oldest, reason):
     return (
         f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest commit "
-        f"is version {oldest}, and it holds no commit of the stream. Delta removes commits after "
-        f"delta.logRetentionDuration. The record can't replace it: {reason}. Check the table's last offsets, and set "
-        f"the position: {set_position(str(table), 'main', topics=TOPIC)}"
+        f"is version {oldest}, and it holds no commit of the stream. Nothing was written. Delta removes commits "
+        f"after delta.logRetentionDuration. The record can't replace it: {reason}. Check the table's last offsets, and "
+        f"set the position: {set_position(str(table), 'main', topics=TOPIC)}"
     )
 
 
@@ -211,7 +211,9 @@ def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table
             land(known=record, verify_after=timedelta(0))
         assert str(error.value) == _lost(table, oldest, reason)
     spark.sql(f"DELETE FROM delta.`{table}`")
-    with pytest.raises(PositionLostError, match=r"it holds no commit of the stream. Delta removes"):
+    with pytest.raises(
+        PositionLostError, match=r"it holds no commit of the stream. Nothing was written. Delta removes"
+    ):
         land(known=replace(seen, table_version=9), verify_after=timedelta(0))
 
 

@@ -12,9 +12,10 @@ from tests.ui.screen import MARKS, Screen
 pytestmark = MARKS
 
 _REJECTED = re.compile(
-    r"RecordsRejectedError: 1 record can't be decoded, "
-    r"nothing of the batch was written: flights-\d offset \d+: the value of flight "
-    r"does not fit INT\. Correct the format or its schema; or send such records to a separate table with "
+    r"RecordsRejectedError: 1 record can't be decoded: "
+    r"flights-\d offset \d+: the value of flight "
+    r"does not fit INT\. Nothing was written\. Correct the format or its schema; or send such records to a "
+    r"separate table with "
     "dead_letter=, or keep them with their bytes and the error with on_error='null'"
 )
 
