@@ -42,8 +42,6 @@ def test_a_broker_that_can_not_tell_the_highest_time_is_refused_where_it_matters
     aligned = builder.set_watermark_alignment(timedelta(hours=2)).build()
     with (
         closing(aligned.create_enumerator(SplitEnumeratorContext())) as enumerator,
-        pytest.raises(
-            ClusterRequestError, match=r"it is older than Kafka 3\.0\. X
-        ),
+        pytest.raises(ClusterRequestError, match=r"it is older than Kafka 3\.0\. Nothing was read"),
     ):
         enumerator.start()
