@@ -13,13 +13,14 @@ from dagster_kafka_flip.assets.position_record import Record
 from dagster_kafka_flip.assets.run_checks import Findings, check_results
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.open_stream import unreported_commits
-from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import Commit, Committed
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.table.commits import restore
 
@@ -75,7 +76,7 @@ def _commit(version, *, stream="main", reason=None, incidents=(), rows: str | No
 
 
 def _unreported(commits, reported=-1):
-    return unreported_commits(commits, "main", reported, lambda *_: ())
+    return unreported_commits(commits, "main", reported)
 
 
 def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_they_tolerated():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.recorded_position import RecordedPosition
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -67,7 +67,7 @@ class StreamPlanner:
     # Gives the schema of the rows, for a new table.
     _schema: Callable[[], StructType]
     _letters: DeadLetterTable | None
-    _record: RecordedPosition | None
+    _record: KnownPosition | None
     _reads: RunSource
     _incidents: Incidents
     discovered: set[TopicPartition] = field(default_factory=set["TopicPartition"])
