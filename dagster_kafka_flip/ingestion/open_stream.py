@@ -48,12 +48,7 @@ _T = TypeVar("_T")
 
 
 class OpenStream:
-    """A stream with a plan. It starts Spark, reads the position from the table, and creates the table if needed.
-
-    Attributes:
-        context: Context of the run.
-        plan: The first plan of the run.
-    """
+    """A stream with a plan. It starts Spark, reads the position from the table, and creates the table if needed."""
 
     def __init__(
         self,
@@ -221,8 +216,8 @@ class OpenStream:
             self._incidents.add(letters.take_incidents())
         table_rows = anchor.table_rows
         if table_rows is None:
+            # Of this version: others may have added rows since.
             table_rows = self._or_else(
-                # Of this version: others may have added rows since.
                 None,
                 "could not count the table's rows",
                 lambda: self._table.count_rows(anchor.table_version),

@@ -29,16 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unreported:
-    """Commits of earlier runs that were not reported, because the runs failed or were killed.
-
-    Attributes:
-        commits: Number of commits.
-        rows: Number of added rows; None if unknown.
-        from_version: The first commit's version.
-        to_version: The last commit's version.
-        incidents: Errors that they tolerated.
-        runs: Ids of the runs, those that are known.
-    """
+    """Commits of earlier runs that were not reported, because the runs failed or were killed."""
 
     commits: int
     rows: int | None
@@ -163,7 +154,7 @@ class IngestResult:
     def rejected_records(self) -> int | None:
         """Number of undecodable records, kept or written as dead letters; None if unknown."""
         rejected = total(batch.observed.rejected for batch in self.batches)
-        # Excludes dead letters that were pending from an earlier run.
+        # The dead letters may include some that were pending from an earlier run.
         return None if rejected is None or self.dead_letters is None else max(rejected, self.dead_letters)
 
     @property

@@ -61,11 +61,7 @@ if TYPE_CHECKING:
 
 
 class Landing:
-    """Writes the planned batches of one run.
-
-    Attributes:
-        columns: The table's columns, after the first batch.
-    """
+    """Writes the planned batches of one run."""
 
     def __init__(
         self,

@@ -37,14 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StreamPlan:
-    """The stream's position and the plan from it.
-
-    Attributes:
-        anchor: The position; advances with each commit.
-        source: The enumerator's source; a later stop replaces it.
-        enumerator: The enumerator, started from the anchor.
-        plan: The enumerator's plan.
-    """
+    """The stream's position and the plan from it."""
 
     anchor: Anchor
     source: KafkaSource
@@ -54,11 +47,7 @@ class StreamPlan:
 
 @dataclass
 class StreamPlanner:
-    """Plans one run of one stream.
-
-    Attributes:
-        discovered: New topic partitions in all plans.
-    """
+    """Plans one run of one stream."""
 
     _spec: RunSpec
     _session: SparkSession
