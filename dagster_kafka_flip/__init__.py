@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
     from dagster_kafka_flip.ingestion.ingest import ingest
     from dagster_kafka_flip.ingestion.kafka_table_options import KafkaTableOptions
-    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, WindowsResult
+    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, WindowsResult
     from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.runtime.session import build_session
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window, Windows
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -100,7 +101,7 @@ _HOMES = {
     "KafkaSink": "sink.kafka_sink",
     "KafkaSource": "source.kafka_source",
     "KafkaTableOptions": "ingestion.kafka_table_options",
-    "KnownPosition": "ingestion.result",
+    "KnownPosition": "table.known_position",
     "Limits": "source.plan",
     "LocalBroker": "broker.local_broker",
     "MaxwellFormat": "formats.maxwell",

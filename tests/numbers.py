@@ -33,6 +33,9 @@ class NumbersEnumerator(SplitEnumerator):
     def check_same_logs(self, batch):
         pass
 
+    def notify_checkpoint_complete(self):
+        pass
+
     def close(self):
         pass
 

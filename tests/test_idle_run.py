@@ -11,7 +11,6 @@ import pytest
 
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import idle_position
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -20,6 +19,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.source.log_model import ClusterModel, LogModel
 from tests.table.commits import document_of

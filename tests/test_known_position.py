@@ -8,8 +8,8 @@ import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.numbers import NUMBERS, numbers
 

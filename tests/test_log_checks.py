@@ -18,9 +18,10 @@ from dagster_kafka_flip.assets.position_record import (
     void_record,
 )
 from dagster_kafka_flip.checks.log_checks import reached_time
-from dagster_kafka_flip.ingestion.result import KnownPosition, known_to_json
+from dagster_kafka_flip.ingestion.result import known_to_json
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.known_position import KnownPosition
 
 KEY = AssetKey("some")
 

@@ -13,13 +13,14 @@ from dagster_kafka_flip.assets.position_record import Record
 from dagster_kafka_flip.assets.run_checks import Findings, check_results
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.open_stream import unreported_commits
-from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import Commit, Committed
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.table.commits import restore
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import AssetEventResult
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
-    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition, WindowsResult
+    from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.result import PublishResult
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)

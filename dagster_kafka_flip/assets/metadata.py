@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from dagster import AssetMaterialization, AssetObservation, TextMetadataValue, TimestampMetadataValue
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
-    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition, WindowsResult
+    from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import PlannedWindow
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 POSITION = "kafka/position"

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventLogRecord
 
-    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+    from dagster_kafka_flip.ingestion.result import IngestResult
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _PAGE = 100

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from dagster import AssetKey, DagsterInstance, EventLogRecord
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
-    from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.stream_status import LogStatus
+    from dagster_kafka_flip.table.known_position import KnownPosition
 
 _SHOWN_PARTITIONS = 20
 

@@ -28,9 +28,9 @@ from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestio
 from dagster_kafka_flip.assets.resources import connection_of, session_of
 from dagster_kafka_flip.cli.options import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
-from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import next_step
+from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -82,14 +82,7 @@ class _Letters:
 
 @dataclass(frozen=True)
 class Repair:
-    """A repaired range of a stream, whose rows are replaced.
-
-    Attributes:
-        version: The base version of the stream's table.
-        attempt: Id of the attempt.
-        splits: The splits to read again.
-        state: The stream's state.
-    """
+    """A repaired range of a stream, whose rows are replaced."""
 
     version: int
     attempt: str
@@ -98,12 +91,7 @@ class Repair:
 
 
 class DeadLetterTable:
-    """Handles the rejected records of one run.
-
-    Attributes:
-        landed: Number of dead letters written so far; None if unknown.
-        target: The dead-letter table.
-    """
+    """Handles the rejected records of one run."""
 
     def __init__(
         self,

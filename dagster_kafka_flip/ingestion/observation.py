@@ -103,13 +103,7 @@ def log_observed(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
 
 @dataclass(frozen=True)
 class Coverage:
-    """The records of a batch that a query counted.
-
-    Attributes:
-        records: Their number.
-        unknown: Why these may not be all records of the batch; None if they are.
-        is_of_the_write: Whether the write itself counted them.
-    """
+    """The records of a batch that a query counted."""
 
     records: int
     unknown: str | None
@@ -139,9 +133,6 @@ class WholeBatch:
     right, too. In a log with gaps (transaction markers, compaction) there are fewer records than offsets, so a part
     looks like a whole. Then the count is used only if nothing between the records and the table could leave some
     unread, which Spark's plan shows.
-
-    Attributes:
-        name: Name of the observation that has `metrics()`.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit]) -> None:

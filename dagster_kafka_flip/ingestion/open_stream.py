@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster_kafka_flip.errors import ConcurrentIngestionError, KafkaFlipError
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
-from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
 from dagster_kafka_flip.ingestion.run_spec import Clock, start_spark
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
@@ -23,6 +23,7 @@ from dagster_kafka_flip.source.incident import incident_of, total
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.history import commits_that_count, documented
+from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.retries import Conflicts
 from dagster_kafka_flip.table.schema import comments, names_and_types
@@ -41,26 +42,20 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.commit import Commit, Committed
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _T = TypeVar("_T")
 
 
 class OpenStream:
-    """A stream with a plan. It starts Spark, reads the position from the table, and creates the table if needed.
-
-    Attributes:
-        context: Context of the run.
-        plan: The first plan of the run.
-    """
+    """A stream with a plan. It starts Spark, reads the position from the table, and creates the table if needed."""
 
     def __init__(
         self,
         spec: RunSpec,
         reads: RunSource,
         context: SplitEnumeratorContext,
-        record: RecordedPosition | None,
+        record: KnownPosition | None,
         incidents: Incidents,
         reported: int | None,
     ) -> None:
@@ -225,8 +220,8 @@ class OpenStream:
             self._incidents.add(letters.take_incidents())
         table_rows = anchor.table_rows
         if table_rows is None:
+            # Of this version: others may have added rows since.
             table_rows = self._or_else(
-                # Of this version: others may have added rows since.
                 None,
                 "could not count the table's rows",
                 lambda: self._table.count_rows(anchor.table_version),

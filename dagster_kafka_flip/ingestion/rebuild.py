@@ -58,14 +58,7 @@ _REBUILD = "dagster-kafka-flip.rebuild"
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A table that was built again.
-
-    Attributes:
-        version: The version that replaced the table's rows.
-        rows: Number of its rows.
-        state: The stream's state since then.
-        transaction_version: The fence of that commit.
-    """
+    """A table that was built again."""
 
     version: int
     rows: int

@@ -12,8 +12,7 @@ from dagster_kafka_flip.formats.fields import merge_fields
 from dagster_kafka_flip.source.incident import lost_offsets, total
 from dagster_kafka_flip.source.state import STATE_SERIALIZER, from_document, to_document
 from dagster_kafka_flip.table.commit import MergedRows
-from dagster_kafka_flip.table.local_log import version_if_still_valid
-from dagster_kafka_flip.table.recorded_position import RecordedPosition
+from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,81 +25,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
     from dagster_kafka_flip.table.commit import Committed
-    from dagster_kafka_flip.table.target import DeltaTarget
-
-
-@dataclass(frozen=True)
-class KnownPosition:
-    """A copy of the position that is available without Spark, for example in Dagster's record of the last run.
-
-    It is only trusted if it shows nothing new, or if the table's history no longer has the position but Delta still has
-    the matching transaction version.
-
-    Attributes:
-        stream: Id of the stream.
-        table: The table, as `DeltaTarget.identity` names it.
-        state: The stream's state.
-        verified_at: When the state was last read from the table.
-        table_version: The table's version at that time.
-        table_rows: The table's rows at that time, if known.
-        record_bytes: Average record size of the previous run in bytes (key and value), if known.
-        kept_until: Until when the table's history certainly has the position: half of the log retention after its
-            commit. After that, a run reads the table and commits the position again.
-        dead_letters_pending: Whether dead letters may be pending.
-        anchor_version: Version of the commit that defined the position, if known.
-        transaction_version: Transaction version of that commit, if known.
-        known_since: Dagster's last storage id when the run that read the table began: later entries may be newer than
-            this record.
-        log: The table's location, if the run's process can read its log without Spark; else None.
-    """
-
-    stream: str
-    table: str
-    state: EnumeratorState
-    verified_at: datetime
-    table_version: int
-    table_rows: int | None = None
-    record_bytes: float | None = None
-    kept_until: datetime | None = None
-    dead_letters_pending: bool = False
-    anchor_version: int | None = None
-    transaction_version: int | None = None
-    known_since: int | None = None
-    log: str | None = None
-
-    def is_of(self, target: DeltaTarget) -> bool:
-        """Whether the record belongs to a target's stream and table."""
-        return (self.stream, self.table) == (target.stream, target.identity)
-
-    def recorded(self, target: DeltaTarget) -> RecordedPosition | None:
-        """The position, for a look-up in the table; None if it is of another stream or table, or has no commit."""
-        if not self.is_of(target) or self.anchor_version is None:
-            return None
-        return RecordedPosition(
-            self.state, self.table_version, self.anchor_version, self.transaction_version, self.dead_letters_pending
-        )
-
-    def seen_in_log(self) -> tuple[int, int | None] | None:
-        """The table's newest version and rows, from `version_if_still_valid`; None if unknown."""
-        if self.log is None or self.anchor_version is None:
-            return None
-        return version_if_still_valid(
-            self.log, self.stream, self.state, self.anchor_version, self.table_version, self.table_rows
-        )
 
 
 @dataclass(frozen=True)
 class Unreported:
-    """Commits of earlier runs that were not reported, because the runs failed or were killed.
-
-    Attributes:
-        commits: Number of commits.
-        rows: Number of added rows; None if unknown.
-        from_version: The first commit's version.
-        to_version: The last commit's version.
-        incidents: Errors that they tolerated.
-        runs: Ids of the runs, those that are known.
-    """
+    """Commits of earlier runs that were not reported, because the runs failed or were killed."""
 
     commits: int
     rows: int | None
@@ -225,7 +154,7 @@ class IngestResult:
     def rejected_records(self) -> int | None:
         """Number of undecodable records, kept or written as dead letters; None if unknown."""
         rejected = total(batch.observed.rejected for batch in self.batches)
-        # Excludes dead letters that were pending from an earlier run.
+        # The dead letters may include some that were pending from an earlier run.
         return None if rejected is None or self.dead_letters is None else max(rejected, self.dead_letters)
 
     @property

@@ -61,12 +61,7 @@ if TYPE_CHECKING:
 
 
 class Landing:
-    """Writes the planned batches of one run.
-
-    Attributes:
-        columns: The table's columns, after the first batch.
-        commits: Number of batches that are committed.
-    """
+    """Writes the planned batches of one run."""
 
     def __init__(
         self,

@@ -31,20 +31,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.recorded_position import RecordedPosition
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
 @dataclass
 class StreamPlan:
-    """The stream's position and the plan from it.
-
-    Attributes:
-        anchor: The position; advances with each commit.
-        source: The enumerator's source; a later stop replaces it.
-        enumerator: The enumerator, started from the anchor.
-        plan: The enumerator's plan.
-    """
+    """The stream's position and the plan from it."""
 
     anchor: Anchor
     source: KafkaSource
@@ -54,11 +47,7 @@ class StreamPlan:
 
 @dataclass
 class StreamPlanner:
-    """Plans one run of one stream.
-
-    Attributes:
-        discovered: New topic partitions in all plans.
-    """
+    """Plans one run of one stream."""
 
     _spec: RunSpec
     _session: SparkSession
@@ -67,7 +56,7 @@ class StreamPlanner:
     # Gives the schema of the rows, for a new table.
     _schema: Callable[[], StructType]
     _letters: DeadLetterTable | None
-    _record: RecordedPosition | None
+    _record: KnownPosition | None
     _reads: RunSource
     _incidents: Incidents
     discovered: set[TopicPartition] = field(default_factory=set["TopicPartition"])

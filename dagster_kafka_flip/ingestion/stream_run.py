@@ -20,12 +20,12 @@ from dagster_kafka_flip.telemetry.metrics import measured_run
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.open_stream import OpenStream
-    from dagster_kafka_flip.ingestion.result import KnownPosition
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.table.known_position import KnownPosition
 
 
 def run_stream(

@@ -1,4 +1,4 @@
-"""Checks the arguments of a call: unknown, missing, unnamed, of another type."""
+"""Checks the arguments of a call: unknown, unnamed, of another type. Python names missing ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: an unknown or missing option raises an error that names it."""
+    """Decorator: an unknown option raises an error that names it."""
     return _checked(function, None, {})
 
 
@@ -63,19 +63,19 @@ def _checked(
     signature = inspect.signature(function)
     parameters = signature.parameters.items()
     names = [name for name, each in parameters if each.kind in _NAMED and name != "self"]
+    in_order = [name for name, each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    required = [name for name in names if signature.parameters[name].default is inspect.Parameter.empty]
     names += options or ()
     takes_any = options is None and any(each.kind is inspect.Parameter.VAR_KEYWORD for _, each in parameters)
     what = function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)
     def checked(*arguments: P.args, **given: P.kwargs) -> T:
-        unknown = [] if takes_any else [name for name in given if name not in names]
+        missing = [name for name in required if name not in given and name not in in_order[: len(arguments)]]
+        # A function that passes other options on has not looked at their names yet.
+        unknown = [name for name in given if name not in names and (not takes_any or meant_by(name, missing))]
         if unknown:
             raise ConfigurationError("; ".join(f"{what}: {_unknown(name, names, inside)}" for name in unknown))
-        try:
-            signature.bind(*arguments, **given)
-        except TypeError:
-            raise ConfigurationError(_misfit(what, signature, names, arguments, given)) from None
         return function(*arguments, **given)
 
     return checked
@@ -100,34 +100,6 @@ def _unknown(name: str, names: Collection[str], inside: Mapping[str, type[BaseMo
     if near:
         return f"unknown option {name}; did you mean {' or '.join(settings.get(each, each) for each in near)}?"
     return f"unknown option {name}; valid names: {', '.join(names)}"
-
-
-def _misfit(
-    what: str, signature: inspect.Signature, names: Collection[str], given: Collection[object], options: Collection[str]
-) -> str:
-    parameters = signature.parameters.values()
-    unnamed = [each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    if len(given) > len(unnamed):
-        first = next((name for name in names if name not in unnamed and name not in options), "name")
-        return f"{what}: takes keyword arguments only; write {what}({first}=...)"
-    twice = [name for name in unnamed[: len(given)] if name in options]
-    if twice:
-        return f"{what}: {' and '.join(twice)} given twice, by position and by name"
-    missing = [
-        each.name
-        for each in parameters
-        if each.kind in _NAMED
-        and each.default is inspect.Parameter.empty
-        and each.name not in options
-        and each.name not in unnamed[: len(given)]
-    ]
-    # A function that passes other options on has not looked at their names yet.
-    misspelt = [
-        f"{what}: unknown option {name}; did you mean {' or '.join(near)}?"
-        for name in options
-        if name not in names and (near := meant_by(name, missing))
-    ]
-    return "; ".join(misspelt) or f"{what}: missing {' and '.join(missing)}"
 
 
 def expect(option: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:

@@ -14,7 +14,6 @@ The life of an enumerator in one run:
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -30,13 +29,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.telemetry.repeatedly import Log
-
-
-class Boundedness(enum.Enum):
-    """Whether a source ends. Only bounded sources can be ingested in batches."""
-
-    BOUNDED = "bounded"
-    CONTINUOUS_UNBOUNDED = "continuous_unbounded"
 
 
 @dataclass
@@ -66,12 +58,7 @@ class SplitEnumeratorContext:
 
 @dataclass(frozen=True)
 class SplitAssignment:
-    """A batch that is ready to be read.
-
-    Attributes:
-        plan: Splits of the batch, and the stream's state after it.
-        task_plan: Assignment of splits to tasks.
-    """
+    """A batch that is ready to be read."""
 
     plan: ReadPlan
     task_plan: TaskPlan

@@ -251,11 +251,7 @@ class Asked(NamedTuple):
 
 
 class RequestFailures:
-    """Creates the errors of one cluster's requests.
-
-    Attributes:
-        has_answered: Whether a broker has answered once.
-    """
+    """Creates the errors of one cluster's requests."""
 
     def __init__(self, connection: KafkaConnection, broker_errors: BrokerErrors) -> None:
         self.has_answered = False

@@ -14,7 +14,6 @@ from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.hidden import hidden_values
 from dagster_kafka_flip.settings.names import near_names
-from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.log import READ_COMMITTED
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind, check_order
@@ -35,6 +34,7 @@ from dagster_kafka_flip.source.subscription import (
 from dagster_kafka_flip.source.table_options import source_fields
 
 if TYPE_CHECKING:
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -202,11 +202,6 @@ class KafkaSource(Settings):
         if self.topic_pattern is not None:
             return TopicPatternSubscription(self.topic_pattern)
         return PartitionSetSubscription(self.partitions or ())
-
-    @property
-    def boundedness(self) -> Boundedness:
-        """Always bounded: every run has a stop."""
-        return Boundedness.BOUNDED
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> KafkaSourceEnumerator:
         """Returns an enumerator for a new stream.

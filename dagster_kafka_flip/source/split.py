@@ -116,12 +116,7 @@ class TimestampedOffset(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """Where a log ended.
-
-    Attributes:
-        offset: The offset of the next record.
-        leader_epoch: The number of its leader then; None if unknown.
-    """
+    """Where a log ended."""
 
     offset: int
     leader_epoch: int | None = None
@@ -150,14 +145,7 @@ class LoggedRecord(NamedTuple):
 
 
 class RecordSearch(NamedTuple):
-    """A search for the first record in a range with a timestamp at or after a given one.
-
-    Attributes:
-        topic_partition: The topic partition.
-        start: First offset of the range.
-        stop: First offset after the range.
-        timestamp_ms: The timestamp, in milliseconds since the epoch.
-    """
+    """A search for the first record in a range with a timestamp at or after a given one."""
 
     topic_partition: TopicPartition
     start: int
@@ -167,14 +155,7 @@ class RecordSearch(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitSample:
-    """A bounded sample of one split: some records from its start and its end.
-
-    Attributes:
-        records: Number of sampled records.
-        bytes: Bytes of their keys and values.
-        first_timestamp: Of the first record, in milliseconds since the epoch.
-        last_timestamp: Of the last record, in milliseconds since the epoch.
-    """
+    """A bounded sample of one split: some records from its start and its end."""
 
     records: int
     bytes: int

@@ -55,11 +55,7 @@ class TopicDirectory(Protocol):
 
 @dataclass(frozen=True)
 class TopicListSubscription:
-    """All partitions of a list of topics.
-
-    Attributes:
-        topics: Topic names, sorted and unique.
-    """
+    """All partitions of a list of topics."""
 
     topics: tuple[str, ...]
 
@@ -81,11 +77,7 @@ class TopicListSubscription:
 
 @dataclass(frozen=True)
 class TopicPatternSubscription:
-    """All partitions of the topics whose whole name matches a pattern, except Kafka's internal topics.
-
-    Attributes:
-        pattern: A regular expression (Python syntax).
-    """
+    """All partitions of the topics whose whole name matches a pattern, except Kafka's internal topics."""
 
     pattern: str
 
@@ -119,11 +111,7 @@ class TopicPatternSubscription:
 
 @dataclass(frozen=True)
 class PartitionSetSubscription:
-    """A fixed set of topic partitions; partitions added later are not included.
-
-    Attributes:
-        partitions: The topic partitions, sorted and unique.
-    """
+    """A fixed set of topic partitions; partitions added later are not included."""
 
     partitions: tuple[TopicPartition, ...]
 

@@ -19,6 +19,7 @@ from dagster_kafka_flip.table.creation import check_folder_is_there, remove_inco
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
+from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
 from dagster_kafka_flip.table.layout import (
     KEY_PROPERTY,
     check_binary_partitions,
@@ -28,7 +29,6 @@ from dagster_kafka_flip.table.layout import (
     with_nulls_as_stored,
 )
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
-from dagster_kafka_flip.table.recorded_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (
     CHECK_ACCESS,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.recorded_position import RecordedPosition
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -87,7 +87,7 @@ class DeltaTable:
         spark: SparkSession,
         target: DeltaTarget,
         tolerated: Collection[type[KafkaFlipError]] = (),
-        record: RecordedPosition | None = None,
+        record: KnownPosition | None = None,
     ) -> None:
         self.spark = spark
         self.port = table_port(spark, target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
@@ -54,13 +54,7 @@ def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A version of a table, identified by the table's id.
-
-    Attributes:
-        table: The table, as text of its DeltaTarget.
-        table_id: Delta's id of the table, which stays when it is moved.
-        version: The version.
-    """
+    """A version of a table, identified by the table's id."""
 
     table: str
     table_id: str
@@ -100,38 +94,17 @@ class DeadLetterRoute:
 
     def to_json(self) -> dict[str, Any]:
         """Serializes the route for a commit's document."""
-        return {
-            "table": self.table,
-            "table_id": self.table_id,
-            "stream": self.stream,
-            "decoder": dict(self.decoder),
-            "settled": self.settled,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> DeadLetterRoute:
-        """Reads the result of `to_json`."""
-        return cls(
-            table=document["table"],
-            stream=document["stream"],
-            decoder=document["decoder"],
-            table_id=document["table_id"],
-            settled=document["settled"],
-        )
+        """Reads the result of `to_json`, which may have a batch, too."""
+        return cls(**{each.name: document[each.name] for each in fields(cls)})
 
 
 @dataclass(frozen=True)
 class RoutedBatch:
-    """A committed batch with a dead-letter route. Earlier batches have nothing pending.
-
-    Attributes:
-        version: The version of the stream's table that the batch created.
-        attempt: Id of the batch.
-        run_id: Id of the run that committed it.
-        splits: Splits of the batch.
-        state: The stream's state after the batch.
-        route: Destination of the rejected records.
-    """
+    """A committed batch with a dead-letter route. Earlier batches have nothing pending."""
 
     version: int
     attempt: str

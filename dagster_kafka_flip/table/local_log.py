@@ -68,13 +68,7 @@ _STAGED = ("_staged_commits", "_commits")
 
 
 class TableDetails(NamedTuple):
-    """Some of what `DESCRIBE DETAIL` returns about a table.
-
-    Attributes:
-        id: Delta's id of the table; it stays when the table is moved or renamed.
-        partition_columns: Its partition columns.
-        properties: Its properties.
-    """
+    """Some of what `DESCRIBE DETAIL` returns about a table."""
 
     id: str
     partition_columns: tuple[str, ...]

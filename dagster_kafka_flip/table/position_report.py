@@ -23,13 +23,7 @@ AnchorKind = Literal["commit", "restore", "creation", "replacement"]
 
 @dataclass(frozen=True)
 class StreamCommit:
-    """A commit of a stream.
-
-    Attributes:
-        commit: The commit in the history.
-        document: The stream's document.
-        is_undone: Whether a later RESTORE undid it.
-    """
+    """A commit of a stream."""
 
     commit: Commit
     document: CommitDocument

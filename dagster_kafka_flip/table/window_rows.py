@@ -80,12 +80,7 @@ class LandedTopic:
 
 @dataclass(frozen=True)
 class LandedLogs:
-    """The logs of the rows in a table of windows.
-
-    Attributes:
-        cluster_id: The cluster's id; None if unknown.
-        topics: The topics by name.
-    """
+    """The logs of the rows in a table of windows."""
 
     cluster_id: str | None = None
     topics: Mapping[str, LandedTopic] = field(default_factory=dict[str, LandedTopic])
@@ -286,14 +281,7 @@ def records_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[st
 
 @dataclass(frozen=True)
 class EarlierRows:
-    """Rows of an earlier topic, or of another cluster, in a stream's table.
-
-    Attributes:
-        stop: The end offset of these rows.
-        version: Version of the commit that shows this.
-        stream: The stream that wrote them.
-        logs: Their cluster and topics.
-    """
+    """Rows of an earlier topic, or of another cluster, in a stream's table."""
 
     stop: int
     version: int

@@ -79,12 +79,7 @@ class WindowsLook:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The rows that a commit of windows replaces.
-
-    Attributes:
-        predicate: SQL condition of the replaced rows; never empty.
-        read: The topic partitions that were read.
-    """
+    """The rows that a commit of windows replaces."""
 
     predicate: str
     read: frozenset[TopicPartition]

@@ -24,11 +24,12 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
-from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+from dagster_kafka_flip.ingestion.result import IngestResult
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.simulation.scheduler import Actor, Chances, Killed, StuckError
 from tests.simulation.sim_log import ABORTED, OPEN, RECORD, Partition

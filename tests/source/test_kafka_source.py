@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import Log
@@ -77,7 +77,6 @@ def test_keywords_make_the_same_source_as_the_builder():
         client_rack="eu-1a",
     )
     assert str(built) == "a-0, b-1"
-    assert built.boundedness is Boundedness.BOUNDED
     with pytest.raises(ConfigurationError, match=r"earliest is not a valid stop"):
         KafkaSource(topics=("a",), stopping_offsets=OffsetsInitializer.earliest())
     with pytest.raises(ConfigurationError, match=r"^invalid KafkaSource: topcs: unknown field"):

@@ -22,7 +22,7 @@ from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
 from dagster_kafka_flip.table.delta_log import TransactionLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.recorded_position import DEFAULT_LOG_RETENTION, RecordedPosition, parse_log_retention
+from dagster_kafka_flip.table.known_position import DEFAULT_LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -248,7 +248,7 @@ def test_a_forgotten_position_is_taken_from_a_record_that_delta_confirms(land, s
     assert (known.anchor_version, known.transaction_version, known.table_version >= 9) == (1, 0, True)
 
     kafka.produce(topic, [(None, "y")] * 2)
-    one, two = (DeltaTable(spark, DeltaTarget(table=table), record=_recorded(known)) for _ in range(2))
+    one, two = (DeltaTable(spark, DeltaTarget(table=table), record=known) for _ in range(2))
     first, second = one.anchor(), two.anchor()
     assert first is not None
     assert (first, first.version, first.state, first.is_recorded) == (second, 1, known.state, True)
@@ -290,12 +290,6 @@ def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table)
         file.rename(file.with_suffix(".gone"))
     with pytest.raises(TableError, match=r"is incomplete: it has neither version 0 nor a later checkpoint"):
         reader.transaction_version("dagster-kafka-flip/main", newest)
-
-
-def _recorded(known):
-    return RecordedPosition(
-        known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_pending
-    )
 
 
 def _document(anchor):

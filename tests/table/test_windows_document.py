@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.errors import DocumentVersionError, PositionLostError
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -207,3 +207,9 @@ def test_a_look_at_exact_windows_ends_at_a_restore_before_the_last_ones(monkeypa
     read, walked = _walked(monkeypatch, lambda version: restore if version == restore.version else _write(version))
     assert read == [40, 39, 38]
     assert {window.key for window in walked.windows} == {"40", "39"}
+
+
+def test_a_look_at_exact_windows_stops_at_a_restore_to_a_time_behind_the_last_ones(monkeypatch):
+    restore = Commit(40, "RESTORE", {"version": None, "timestamp": "2026-01-01"}, {})
+    with pytest.raises(PositionLostError, match=r"version 40 of the table /lake/t is a RESTORE to a timestamp"):
+        _walked(monkeypatch, lambda version: restore if version == restore.version else _write(version))

@@ -7,8 +7,8 @@ from itertools import combinations
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.source.api import Boundedness
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from tests.source.flink.logs import PARTITIONS, RECORDS, offsets_read
 
@@ -76,5 +76,5 @@ def test_the_interval_of_discovery_is_not_a_setting_because_every_run_discovers(
 
 
 def test_a_source_is_bounded_with_a_stop_or_without():
-    assert _BUILDER.build().boundedness is Boundedness.BOUNDED
+    assert _BUILDER.build().stopping_offsets == OffsetsInitializer.latest()
     assert not hasattr(_BUILDER, "set_unbounded")

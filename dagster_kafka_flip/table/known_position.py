@@ -1,4 +1,4 @@
-"""RecordedPosition: a copy of a stream's position, for when the table's history no longer has it."""
+"""KnownPosition: a copy of a stream's position, for runs without news, and for when the history no longer has it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.anchor import Anchor
+from dagster_kafka_flip.table.local_log import version_if_still_valid
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -77,31 +80,68 @@ def parse_log_retention(text: str | None) -> timedelta | None:
 
 
 @dataclass(frozen=True)
-class RecordedPosition:
-    """A stream's position that was read from the table and recorded elsewhere.
+class KnownPosition:
+    """A copy of the position that is available without Spark, for example in Dagster's record of the last run.
+
+    It is only trusted if it shows nothing new, or if the table's history no longer has the position but Delta still has
+    the matching transaction version.
 
     Attributes:
+        stream: Id of the stream.
+        table: The table, as `DeltaTarget.identity` names it.
         state: The stream's state.
-        table_version: The table's newest version at that time.
-        anchor_version: Version of the commit that defined the position.
-        transaction_version: Transaction version of that commit; None if unknown.
-        dead_letters_pending: Whether dead letters may have been pending.
+        verified_at: When the state was last read from the table.
+        table_version: The table's version at that time.
+        table_rows: The table's rows at that time, if known.
+        record_bytes: Average record size of the previous run in bytes (key and value), if known.
+        kept_until: Until when the table's history certainly has the position: half of the log retention after its
+            commit. After that, a run reads the table and commits the position again.
+        dead_letters_pending: Whether dead letters may be pending.
+        anchor_version: Version of the commit that defined the position, if known.
+        transaction_version: Transaction version of that commit, if known.
+        known_since: Dagster's last storage id when the run that read the table began: later entries may be newer than
+            this record.
+        log: The table's location, if the run's process can read its log without Spark; else None.
     """
 
+    stream: str
+    table: str
     state: EnumeratorState
+    verified_at: datetime
     table_version: int
-    anchor_version: int
-    transaction_version: int | None
-    dead_letters_pending: bool
+    table_rows: int | None = None
+    record_bytes: float | None = None
+    kept_until: datetime | None = None
+    dead_letters_pending: bool = False
+    anchor_version: int | None = None
+    transaction_version: int | None = None
+    known_since: int | None = None
+    log: str | None = None
+
+    def is_of(self, target: DeltaTarget) -> bool:
+        """Whether the record belongs to a target's stream and table."""
+        return (self.stream, self.table) == (target.stream, target.identity)
+
+    def recorded(self, target: DeltaTarget) -> KnownPosition | None:
+        """The record, for a look-up in the table; None if it is of another stream or table, or has no commit."""
+        return self if self.is_of(target) and self.anchor_version is not None else None
+
+    def seen_in_log(self) -> tuple[int, int | None] | None:
+        """The table's newest version and rows, from `version_if_still_valid`; None if unknown."""
+        if self.log is None or self.anchor_version is None:
+            return None
+        return version_if_still_valid(
+            self.log, self.stream, self.state, self.anchor_version, self.table_version, self.table_rows
+        )
 
 
 def recorded_anchor(
-    record: RecordedPosition | None, target: DeltaTarget, found: int | None, *, oldest: int, newest: int
+    record: KnownPosition | None, target: DeltaTarget, found: int | None, *, oldest: int, newest: int
 ) -> Anchor:
     """Returns the recorded position, if nothing unseen can have changed the rows since."""
     if found is None:
         reason = "Delta's log holds no transaction version of the stream either, so nothing is known about it"
-    elif record is None or record.transaction_version is None:
+    elif record is None or record.transaction_version is None or record.anchor_version is None:
         reason = f"the stream's last transaction version is {found}, and the run has no record that contains one"
     elif record.transaction_version != found:
         reason = (
