@@ -44,4 +44,5 @@ read.register(KafkaSource, read_kafka)
 
 def no_records(spark: SparkSession) -> DataFrame:
     """The DataFrame of a batch without splits."""
-    return spark.createDataFrame([], RECORD_SCHEMA)
+    # Not by createDataFrame, which gets ready to take rows from Python.
+    return spark.range(0).selectExpr(f"CAST(NULL AS STRUCT<{RECORD_SCHEMA}>) AS record").select("record.*")
