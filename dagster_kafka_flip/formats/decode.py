@@ -87,10 +87,10 @@ class Decoder:
         if frames := self._frames():
             records = records.select("*", *frames)
         key, value = map(f.col, self._payloads())
-        of_key, of_value = f.col(_KEY_PARSED), f.col(_VALUE_PARSED)
-        parsed = records.select(
-            "*", self.key_format.parse(key).alias(_KEY_PARSED), self.value_format.parse(value).alias(_VALUE_PARSED)
-        )
+        of_key, of_value = self.key_format.parse(key), self.value_format.parse(value)
+        if self.can_reject:
+            records = records.select("*", of_key.alias(_KEY_PARSED), of_value.alias(_VALUE_PARSED))
+            of_key, of_value = f.col(_KEY_PARSED), f.col(_VALUE_PARSED)
         row = self.value_format.row(of_value)
         key_problem = f.concat(f.lit(_OF_KEY), _problem(self.key_format, of_key))
         steps = [self.key_format.row(of_key).alias(_KEY), row.alias(_VALUE)]
@@ -100,7 +100,7 @@ class Decoder:
             key_problem = f.when(event.isNull() | (event == TOMBSTONE), key_problem)
             steps.append(event.alias(_EVENT))
         value_problem = _problem(self.value_format, of_value)
-        return parsed.select("*", *steps, key_problem.alias(_KEY_PROBLEM), value_problem.alias(_VALUE_PROBLEM))
+        return records.select("*", *steps, key_problem.alias(_KEY_PROBLEM), value_problem.alias(_VALUE_PROBLEM))
 
     @property
     def changelog(self) -> ChangelogFormat | None:
@@ -366,11 +366,8 @@ class Decoder:
     def _fatal(self) -> Column | None:
         from pyspark.sql import functions as f
 
-        problems: list[Column] = []
-        if self.value_format.on_error == "fail":
-            problems.append(f.col(_VALUE_PROBLEM))
-        if self.key_format.on_error == "fail":
-            problems.append(f.col(_KEY_PROBLEM))
+        sides = (self.value_format, _VALUE_PROBLEM), (self.key_format, _KEY_PROBLEM)
+        problems = [f.col(name) for form, name in sides if form.can_reject and form.on_error == "fail"]
         return f.coalesce(*problems) if problems else None
 
     def _landed(self, *, keyed: bool = False) -> list[tuple[str, Column]]:

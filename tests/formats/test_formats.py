@@ -16,6 +16,7 @@ from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
+from dagster_kafka_flip.table.transform import analyzed_plan
 
 spark_test = pytest.mark.spark
 
@@ -73,6 +74,14 @@ def test_raw_keeps_all_bytes_and_nulls(records):
     assert frame.columns == ["kafka_value", "kafka_offset", "kafka_key"]
     assert _rows(frame) == [(value, key) for key, value in pairs]
     assert _problems(records(*pairs)) == [None, None, None]
+
+
+@spark_test
+def test_only_what_can_be_rejected_is_checked(records):
+    given = records((b"k", b"v"))
+    assert "Filter" not in analyzed_plan(_decode(given))
+    for checked in (_decode(given, StringFormat()), _decode(given, None, StringFormat())):
+        assert analyzed_plan(checked).count("Filter") == 1
 
 
 @spark_test
