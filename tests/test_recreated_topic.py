@@ -13,6 +13,7 @@ from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, Topi
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
@@ -153,6 +154,33 @@ def test_a_topic_recreated_between_runs_is_landed_by_the_printed_command_and_the
     assert values(table) == sorted(
         numbered("old", range(100)) + numbered("new", range(2)) + numbered("other", range(10))
     )
+
+
+def test_a_topic_that_was_recreated_while_a_run_that_died_read_it_is_not_tolerated_until_a_user_has_decided(
+    kafka, spark, land, topic, table, monkeypatch
+):
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogConfirmation, "confirm", die)
+        with pytest.raises(KeyboardInterrupt):
+            land(made_again_before=2)
+    assert values(table) == sorted(numbered("new", range(50)) + numbered("other", range(5)))
+
+    # Version 0 made the table, and 1 is the commit of the run that died: no run has reported it.
+    with pytest.raises(TopicRecreatedError) as stopped:
+        land(tolerate=[TopicRecreatedError], reported=0)
+    assert "RESTORE the table to the version before it, and run again" in str(stopped.value)
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
+    result = land(tolerate=[TopicRecreatedError], reported=0)
+    assert values(table) == sorted(numbered("new", range(100)) + numbered("other", range(10)))
+    # A run that has ended well has asked.
+    kafka.delete(topic)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "newest")])
+    land(tolerate=[TopicRecreatedError], reported=result.batches[-1].committed.version)
+    assert values(table) == sorted(["newest", *numbered("new", range(100)), *numbered("other", range(10))])
 
 
 _DAY = Window.between(1_700_000_000_000, 1_700_086_400_000)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
+    from dagster_kafka_flip.formats.changelog import ChangelogFormat
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.source.plan import ReadPlan
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 50
 
 # After each of these an offset may have a second record, but offsets decide which records are newer.
-_OTHER_OFFSETS = (ClusterChangedError, EndBeforePositionError, TopicRecreatedError)
+OTHER_OFFSETS = (ClusterChangedError, EndBeforePositionError, TopicRecreatedError)
 
 
 def check_keyed(
@@ -51,7 +52,7 @@ def check_keyed(
     if not target.key:
         return
     mode = type(target.mode).__name__
-    wrong = sorted(error.__name__ for error in tolerated if error in _OTHER_OFFSETS)
+    wrong = sorted(error.__name__ for error in tolerated if error in OTHER_OFFSETS)
     if wrong:
         raise ConfigurationError(
             f"tolerate: {', '.join(wrong)} can't be tolerated with {mode}: the offsets would belong to other records, "
@@ -200,6 +201,7 @@ def change_rows(
         name = decoder.columns.name("previous_key")
         staged, carry = staged.withColumn(name, previous), {**carry, name: name}
     rows = decoder.finish(staged, leave_out_rejected=leave_out_rejected, carry=carry, key=key)
+    _check_no_field_is_taken(rows, decoder.columns, before=previous, changelog=changelog)
     decoded = rows.schema[_KEY].dataType
     fields = {field.name.lower(): field for field in decoded.fields} if isinstance(decoded, StructType) else {}
     names = {name.lower() for name in key}
@@ -218,6 +220,21 @@ def change_rows(
     return rows.select(
         *(column(each.name, each.dataType, each.metadata) for each in rows.schema.fields if each.name not in {_KEY, OP})
     )
+
+
+def _check_no_field_is_taken(
+    rows: DataFrame, columns: KafkaColumns, *, before: Column | None, changelog: ChangelogFormat | None
+) -> None:
+    """Refuses a field that has the name of a column that a MERGE takes for its own: the table would not get it."""
+    given = {name.lower() for name in rows.columns}
+    own = [columns.name("previous_key")] if before is None else []
+    own += [] if changelog is not None and changelog.leaves_out else [columns.name("unavailable")]
+    if taken := [name for name in own if name.lower() in given]:
+        msg = (
+            f"the records have a column {taken[0]}, but in a table with a key the column with this name tells what a "
+            "connector left out of a change, and is not landed. Nothing was written. Set another prefix in KafkaColumns"
+        )
+        raise ConfigurationError(msg)
 
 
 def _key(decoder: Decoder, key: Sequence[str]) -> Column:

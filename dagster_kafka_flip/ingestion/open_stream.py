@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConcurrentIngestionError, KafkaFlipError
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
 from dagster_kafka_flip.ingestion.run_spec import Clock, start_spark
@@ -85,6 +86,7 @@ class OpenStream:
             self._unreported = None
             if reported is not None:
                 self._unreported = find_unreported(self._table, spec.target, self._planned.anchor, reported, spec.log)
+                self._check_other_log()
         except BaseException:
             self.close()
             raise
@@ -93,6 +95,25 @@ class OpenStream:
         self._assigned: SplitAssignment | None = None
         self._batches: list[BatchResult] = []
         self._group_commit_failures = 0
+
+    def _check_other_log(self) -> None:
+        """Refuses another log if the last commit may already have its records: tolerated, they would land twice.
+
+        The log may have changed between plan and read of that commit, and its run died before it asked.
+        """
+        unreported, planned = self._unreported, self._planned
+        if unreported is None or unreported.to_version != planned.anchor.version:
+            return
+        met = {incident.error for incident in planned.plan.incidents}
+        others = {error for error in OTHER_OFFSETS if error.__name__ in met}
+        if others:
+            self._spec.log.warning(
+                "%s not tolerated: no run reported version %d of %s, which may have records of the other log",
+                ", ".join(sorted(error.__name__ for error in others)),
+                unreported.to_version,
+                self._spec.target,
+            )
+            self._planner.plan_without(others, planned)
 
     def _continue_earlier_try(self) -> bool:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""

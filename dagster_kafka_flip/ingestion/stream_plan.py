@@ -15,11 +15,12 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSource, RunSpec
     from dagster_kafka_flip.ingestion.tolerance import Incidents
@@ -114,6 +115,12 @@ class StreamPlanner:
             # Planned before the common stop of all tables was set. Its start is already fixed.
             enumerator = self._reads.source.restore_enumerator(self._context, state)
         return self._checked(StreamPlan(anchor, source, enumerator, self._start(enumerator)))
+
+    def plan_without(self, tolerated: Collection[type[KafkaFlipError]], planned: StreamPlan) -> None:
+        """Plans as before, and raises the errors that were tolerated then."""
+        context = replace(self._context, tolerated=self._context.tolerated.difference(tolerated))
+        if planned.anchor.state is not None:
+            self._start(planned.source.restore_enumerator(context, planned.anchor.state))
 
     def needs_commit(self, planned: StreamPlan) -> bool:
         """Whether a plan needs a commit: it reads records, moves the position, or renews it.

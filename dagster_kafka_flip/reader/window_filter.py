@@ -64,23 +64,28 @@ class WindowFilter:
         time = f.unix_millis(self._time(records))
         window = _step(time, self._windows)
         inside = window.isNotNull()
-        behind = f.lit(False)
+        elsewhere = f.lit(False)
         if self._is_bounded:
             place = log * len(self._windows) + window
             starts = _constant([planned.starts for planned in self._plan.windows], self._partitions)
             stops = _constant([planned.stops for planned in self._plan.windows], self._partitions)
-            behind = inside & (offset >= f.get(stops, place))
-            inside = inside & (offset >= f.get(starts, place)) & ~behind
+            elsewhere = inside & ((offset >= f.get(stops, place)) | (offset < f.get(starts, place)))
+            inside = inside & ~elsewhere
         # Kafka's "no timestamp" is -1 (KIP-32). Such a record is neither early nor late.
         timeless = time.isNull() if self.is_by_value else f.coalesce(time < 0, f.lit(True))
-        before = (time < self._windows[0].start_ms) & ~timeless & (offset >= f.get(self._first_stops(), log))
+        first, last = (
+            _constant([position], self._partitions)
+            for position in (self._plan.stragglers_from, self._plan.stragglers_before)
+        )
+        before = (time < self._windows[0].start_ms) & ~timeless & (offset >= f.get(first, log))
+        after = (time >= self._windows[-1].stop_ms) & (offset < f.get(last, log))
         ends = _constant([planned.ends for planned in self._plan.windows], self._partitions)
         late = inside & (offset >= f.get(ends, log * len(self._windows) + f.coalesce(window, f.lit(0))))
         return records.select(
             "*",
             f.when(inside, window).alias(WINDOW),
             late.alias(_LATE),
-            (behind | before).alias(_STRAGGLER),
+            (elsewhere | before | after).alias(_STRAGGLER),
             timeless.alias(_TIMELESS),
         )
 
@@ -136,9 +141,6 @@ class WindowFilter:
         where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" offset "), f.col("offset"))
         error = f.raise_error(f.concat(f.lit(_MARK), where, f.lit(_END_OF_MARK))).cast("boolean")
         return records.where(f.when(wrong, error).otherwise(f.lit(True)))
-
-    def _first_stops(self) -> Column:
-        return _constant([self._plan.stragglers_from], self._partitions)
 
 
 def record_set_by_producer(error: BaseException | None) -> str | None:

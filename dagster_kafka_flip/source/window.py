@@ -226,6 +226,8 @@ class WindowPlan:
         high_watermarks: High watermark of each.
         stragglers_from: A record with a timestamp before the first window at or after this offset is later than the
             maximum lateness, and in no window.
+        stragglers_before: A record with a timestamp after the last window before this offset is as much too early, and
+            in no window: its window begins behind it. Only of times in the value.
         set_by_broker: Topics that are read as LogAppendTime, so none of their records can be late.
         incidents: Tolerated errors.
         compacted: Compacted topics.
@@ -238,6 +240,7 @@ class WindowPlan:
     end_offsets: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
     stragglers_from: Position
+    stragglers_before: Position
     set_by_broker: frozenset[str] = frozenset()
     incidents: tuple[Incident, ...] = ()
     compacted: frozenset[str] = frozenset()

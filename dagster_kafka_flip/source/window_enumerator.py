@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 def exact_windows(
     windows: Sequence[Window], logs: WindowLogs, tolerance: Tolerance
-) -> tuple[list[PlannedWindow], Position]:
+) -> tuple[list[PlannedWindow], Position, Position]:
     """Plans windows that hold all records with a timestamp in them, within the maximum lateness.
 
     A window starts at the first entry at or after its start (KIP-79): no earlier record is in it. It stops at the first
     *record* at or after its end plus `max_lateness`: a later record of the window exceeds the lateness.
 
     Returns:
-        The planned windows; and the offsets from which on a record from before the first window is later than the
-        maximum lateness.
+        The planned windows; the offsets from which on a record from before the first window is later than the maximum
+        lateness; and those before which a record from after the last window is earlier than that.
 
     Raises (unless the error is tolerated):
         WindowBeyondRetentionError: A log may no longer have all records of a window.
@@ -65,7 +65,8 @@ def exact_windows(
     logs.look.prefetch(
         [
             dict.fromkeys(limited_starts, 0),
-            *({tp: w.start_ms - early[tp] for tp in limited_starts} for w in windows),
+            # Where the next window would begin matters only where a record may be before it.
+            *({tp: bound - early[tp] for tp in limited_starts} for bound in (bounds if is_by_value else bounds[:-1])),
         ],
         [*stop_times, *(dict.fromkeys(logs.look.partitions, window.stop_ms) for window in windows)],
     )
@@ -93,7 +94,11 @@ def exact_windows(
         )
         for window in windows
     ]
-    return planned, {tp: stop(tp, bounds[0]) for tp in logs.look.partitions}
+    return (
+        planned,
+        {tp: stop(tp, bounds[0]) for tp in logs.look.partitions},
+        {tp: start(tp, bounds[-1]) if is_by_value else logs.beginning[tp] for tp in logs.look.partitions},
+    )
 
 
 _logger = logging.getLogger(__name__)
@@ -165,7 +170,7 @@ class WindowEnumerator:
         if known is not None:
             check_ends(known, logs_now, log, self._windows, of_logs)
         logs = self._logs(log, topics, partitions, now)
-        planned, stragglers_from = exact_windows(windows, logs, tolerance)
+        planned, stragglers_from, stragglers_before = exact_windows(windows, logs, tolerance)
         # In a repair, the stream itself will write records that are still to come or held back.
         if not self._windows.repair:
             planned = with_completeness(planned, logs, tolerance)
@@ -177,6 +182,7 @@ class WindowEnumerator:
             end_offsets=logs.end,
             high_watermarks=logs.high_watermarks,
             stragglers_from=stragglers_from,
+            stragglers_before=stragglers_before,
             set_by_broker=logs.set_by_broker,
             incidents=tuple(tolerance.incidents),
             compacted=frozenset(topic for topic, settings in logs.settings.items() if settings.is_compacted),

@@ -33,7 +33,8 @@ def plan_of(chance, count, partitions):
         stops = {tp: min(ends[tp] + chance.randrange(100), 1000) for tp in partitions}
         planned.append(PlannedWindow(Window(f"w{number}", bounds[number], bounds[number + 1]), at, stops, ends))
     none = dict.fromkeys(partitions, 0)
-    return WindowPlan(tuple(planned), EnumeratorState({}), none, none, {tp: starts[tp][0] + 50 for tp in partitions})
+    late, early = ({tp: starts[tp][at] + add for tp in partitions} for at, add in ((0, 50), (-1, -50)))
+    return WindowPlan(tuple(planned), EnumeratorState({}), none, none, late, early)
 
 
 def records_of(chance, plan, partitions, number):
@@ -51,9 +52,10 @@ def expected(plan, record, *, bounded):
     for number, each in enumerate(plan.windows):
         if each.window.start_ms <= time < each.window.stop_ms:
             if bounded and not each.starts[tp] <= offset < each.stops[tp]:
-                return None, False, offset >= each.stops[tp]
+                return None, False, True
             return number, offset >= each.ends[tp], False
-    return None, False, time < START and offset >= plan.stragglers_from[tp]
+    is_before = time < START and offset >= plan.stragglers_from[tp]
+    return None, False, is_before or (time >= plan.windows[-1].window.stop_ms and offset < plan.stragglers_before[tp])
 
 
 @pytest.mark.parametrize("seed", range(3))

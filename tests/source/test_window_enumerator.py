@@ -166,9 +166,13 @@ def test_producers_may_be_as_late_as_the_option_allows(settings, changes):
     assert plan.set_by_broker == frozenset()
 
 
-@pytest.mark.parametrize(("lateness", "expected"), [(0, (4, 6)), (1, (2, 8)), (100, (0, 12)), (None, (0, 12))])
-def test_if_the_value_has_the_time_the_start_is_widened_too(lateness, expected):
-    assert _ranges(_plan(_EACH_HALF_HOUR, 2, lateness=lateness, event_time="at")) == [expected]
+@pytest.mark.parametrize(
+    ("lateness", "expected", "next_start"), [(0, (4, 6), 6), (1, (2, 8), 4), (100, (0, 12), 0), (None, (0, 12), 0)]
+)
+def test_if_the_value_has_the_time_the_start_is_widened_too(lateness, expected, next_start):
+    plan = _plan(_EACH_HALF_HOUR, 2, lateness=lateness, event_time="at")
+    assert _ranges(plan) == [expected]
+    assert plan.stragglers_before == {T0: next_start}
 
 
 class _Growing(ClusterModel):

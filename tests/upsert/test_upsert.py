@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -330,6 +331,16 @@ def test_a_transform_that_drops_what_a_change_needs_is_refused_before_there_is_a
     with pytest.raises(ConfigurationError, match=reported) as raised:
         follow(transform=change_it)
     assert column in str(raised.value)
+
+
+@pytest.mark.parametrize("field", ["previous_key STRING", "UNAVAILABLE ARRAY<STRING>"])
+@pytest.mark.parametrize("transform", [None, lambda records: records])
+def test_a_field_that_the_table_would_not_get_is_refused(kafka, follow, topic, table, field, transform):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    with pytest.raises(ConfigurationError, match=r"and is not landed\. Nothing was written\. Set another"):
+        follow(value_format=JsonFormat(f"id BIGINT, {field}"), columns=KafkaColumns(prefix=""), transform=transform)
+    assert not Path(table).exists()
 
 
 def test_a_rejected_update_fails_the_run_or_is_a_dead_letter_and_the_row_stays(kafka, follow, topic, table):

@@ -206,6 +206,22 @@ def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, re
         rewrite(hours(0, 1), rules=Windows(event_time="n"), value_format=JsonFormat("at TIMESTAMP, n INT"))
 
 
+def test_a_record_that_is_written_too_long_before_the_time_in_its_value_is_a_straggler(kafka, rewrite, table, topic):
+    kafka.create(topic)
+    # The second and the third are written longer than ten minutes before their windows, which begin behind them.
+    for minute, at in enumerate(("00:30", "01:30", "02:30", "00:40")):
+        kafka.produce(topic, [(None, f'{{"at": "2013-03-01T{at}:00Z"}}')], timestamp=START + minute * 60_000)
+    kafka.produce(topic, [(None, '{"at": "2013-03-01T06:00:00Z"}')], timestamp=START + 360 * 60_000)
+    rules = {
+        "rules": Windows(event_time="at", max_lateness=timedelta(minutes=10)),
+        "value_format": JsonFormat("at TIMESTAMP"),
+    }
+    [both] = rewrite(hours(0, 2), **rules)
+    assert (landed.count(table), both.stragglers) == (2, 2)
+    [first] = rewrite(hours(0, 1), **rules)
+    assert (landed.count(table), first.stragglers) == (2, 2)
+
+
 def test_an_older_plan_does_not_stay_in_the_place_of_a_newer_one(kafka, rewrite, rows, topic, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [(None, "first")], timestamp=START + 1)
