@@ -9,7 +9,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from tests.simulation.story import first_failure, play, shrunk
+from tests.simulation.story import Story, first_failure, play, shrunk
+from tests.simulation.window_story import WindowStory
+
+# A stream's and a windows' story has each seed.
+_KINDS = (Story, WindowStory)
 
 _AT_ONCE = 20
 
@@ -18,8 +22,8 @@ def _until(chunks: Iterable[int], end: float) -> Iterator[int]:
     return itertools.takewhile(lambda _: time.monotonic() < end, chunks)
 
 
-def _report(seed: int, finding: str, schedule: list[str]) -> int:
-    finding, schedule = play(seed, shrunk(seed)) or (finding, schedule)
+def _report(kind: type[Story], seed: int, finding: str, schedule: list[str]) -> int:
+    finding, schedule = play(seed, shrunk(seed, kind), kind) or (finding, schedule)
     print("\n".join(schedule))
     print(f"simulate: FAILED seed {seed}: {finding}\nOnce more: make simulate SEED={seed}")
     return 1
@@ -29,9 +33,8 @@ def main() -> int:
     """Plays the seeds that the environment asks for; returns the exit status."""
     if one := os.environ.get("SEED"):
         seed = int(one)
-        found = play(seed)
-        if found is not None:
-            return _report(seed, *found)
+        if (found := first_failure(seed, 1, _KINDS)) is not None:
+            return _report(*found)
         print(f"simulate: OK seed {seed}")
         return 0
     minutes, seeds = os.environ.get("MINUTES"), int(os.environ.get("SEEDS") or "5000")
@@ -41,7 +44,7 @@ def main() -> int:
     with concurrent.futures.ProcessPoolExecutor() as pool:
         # A few at a time: a time limit has no last seed.
         while group := list(itertools.islice(chunks, 50)):
-            for failed in pool.map(first_failure, group, itertools.repeat(_AT_ONCE)):
+            for failed in pool.map(first_failure, group, itertools.repeat(_AT_ONCE), itertools.repeat(_KINDS)):
                 if failed is not None:
                     pool.shutdown(wait=False, cancel_futures=True)
                     return _report(*failed)

@@ -221,11 +221,6 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WindowedTable, "_check_between", _nothing)
 
 
-@_mutant("windows are written over newer ones, and the run dies before it looks", WINDOW_MUTANTS)
-def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WindowedTable, "_check_unchanged", _nothing)
-
-
 @_mutant("a window ends at any entry, also at a marker", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
     def record(self: LookUps, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
@@ -269,11 +264,6 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @_mutant("windows of a topic that was made again", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(window_enumerator, "check_identity", lambda *_: frozenset())
-
-
-@_mutant("windows of a topic that was made again after they were landed", WINDOW_MUTANTS)
-def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WindowedTable, "keep", _nothing)
 
 
 @_mutant("after windows nobody asks whether the logs are the same", WINDOW_MUTANTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -609,9 +609,9 @@ def _document(text: str | None, stream: Stream) -> CommitDocument | None:
     return document if document is not None and document.stream == stream.target.stream else None
 
 
-def play(seed: int, left_out: frozenset[int] = frozenset()) -> tuple[str, list[str]] | None:
+def play(seed: int, left_out: frozenset[int] = frozenset(), kind: type[Story] = Story) -> tuple[str, list[str]] | None:
     """Plays a seed; returns what went wrong and the schedule, or None."""
-    return _played(Story(seed, left_out))
+    return _played(kind(seed, left_out))
 
 
 def _played(story: Story) -> tuple[str, list[str]] | None:
@@ -622,19 +622,22 @@ def _played(story: Story) -> tuple[str, list[str]] | None:
     return None
 
 
-def shrunk(seed: int) -> frozenset[int]:
+def shrunk(seed: int, kind: type[Story] = Story) -> frozenset[int]:
     """What a seed that fails can do without, and still fails; the last first."""
-    story, left_out = Story(seed), frozenset[int]()
+    story, left_out = kind(seed), frozenset[int]()
     _played(story)
     for number in range(story.world.scheduler.strikes, 0, -1):
-        if play(seed, left_out | {number}) is not None:
+        if play(seed, left_out | {number}, kind) is not None:
             left_out |= {number}
     return left_out
 
 
-def first_failure(first: int, seeds: int) -> tuple[int, str, list[str]] | None:
-    """The first of some seeds that fails, with what went wrong and the schedule."""
+def first_failure(
+    first: int, seeds: int, kinds: Sequence[type[Story]]
+) -> tuple[type[Story], int, str, list[str]] | None:
+    """The first of some seeds that fails in a kind of story, with what went wrong and the schedule."""
     for seed in range(first, first + seeds):
-        if (found := play(seed)) is not None:
-            return seed, *found
+        for kind in kinds:
+            if (found := play(seed, kind=kind)) is not None:
+                return kind, seed, *found
     return None

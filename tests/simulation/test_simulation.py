@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import story
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import MUTANTS, WINDOW_MUTANTS
 from tests.simulation.story import Story, play
+from tests.simulation.window_story import WindowStory
 
 _SEEDS = 3000
 _MOST_SEEDS_OF_A_MUTANT = 2000
@@ -16,15 +17,17 @@ _PLANNED_BEFORE_THE_TABLE = 21798
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [Story, WindowStory])
 @pytest.mark.parametrize("first", range(0, _SEEDS, 500))
-def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first):
+def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first, kind):
     for seed in range(first, first + 500):
-        found = play(seed)
+        found = play(seed, kind=kind)
         assert found is None, "\n".join((*found[1], f"make simulate SEED={seed}: {found[0]}"))
 
 
-def test_a_seed_tells_the_same_story_each_time():
-    stories = [Story(seed) for seed in (7, 7)]
+@pytest.mark.parametrize("kind", [Story, WindowStory])
+def test_a_seed_tells_the_same_story_each_time(kind):
+    stories = [kind(seed) for seed in (7, 7)]
     for each in stories:
         each.play()
     one, other = (each.schedule for each in stories)
@@ -39,3 +42,10 @@ def test_each_mutant_of_the_product_is_found(name, monkeypatch):
     monkeypatch.setattr(story, "_MAY_BE_DOUBLED", "what no message says")
     seeds = (_PLANNED_BEFORE_THE_TABLE, *range(_MOST_SEEDS_OF_A_MUTANT))
     assert any(play(seed) is not None for seed in seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WINDOW_MUTANTS)
+def test_each_mutant_of_windows_is_found(name, monkeypatch):
+    WINDOW_MUTANTS[name](monkeypatch)
+    assert any(play(seed, kind=WindowStory) is not None for seed in range(_MOST_SEEDS_OF_A_MUTANT))
