@@ -86,7 +86,7 @@ def test_planning_sends_no_more_requests_for_more_topic_partitions(tmp_path: Pat
         # A new client may ask for the metadata once more while it connects.
         one, other = ({**found[what, count], "Metadata": 0} for count in (few, many))
         assert one == other
-        assert found[what, many]["Metadata"] <= 4
+        assert found[what, many].get("Metadata", 0) <= 4
     for count in (few, many):
         # Two for a pair of watermarks, and then one for each of two timestamps.
         assert [found[what, count]["ListOffsets"] for what in sorted(LOOPS)] == [2 * count, 4 * count]

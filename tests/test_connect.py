@@ -116,7 +116,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, files, broker, re
     count, *orders, (newer,) = seen["avro"]
     assert count == [3]
     assert orders[:2] == [[1, None, None], [2, "x", None]]
-    assert orders[2] == [None, None, f"schema {newer}: it does not fit the schema, or is truncated"]
+    assert orders[2] == [None, None, f"schema {newer}: the value of note is truncated"]
     *orders, (newer,) = seen["protobuf"]
     assert orders[:2] == [[1, None, None], [0, 1.5, None]]
     assert orders[2][:2] == [None, None]

@@ -50,7 +50,7 @@ def test_a_right_that_is_missing_in_a_schema_is_named_and_the_log_that_delta_lea
     folder.chmod(0o755)
     refused = guest.do("land", topic=topic, table="closed.flights")
     assert refused["error"] == "TableError", refused
-    assert "the table closed.flights can't be created" in refused["message"]
+    assert "the table spark_catalog.closed.flights can't be created" in refused["message"]
     assert "Permission denied: user=guest" in refused["message"]
     assert owner.do("sql", statements=["SHOW TABLES IN closed"])["rows"] == []
     refused = owner.do("land", topic=topic, table="closed.flights")

@@ -270,7 +270,7 @@ def test_a_table_by_name_is_the_catalogs_and_persists(kafka, first, topic, tmp_p
     reported = first.do("land", topic=topic, table="nowhere.flights")
     assert reported["error"] == "TableError", reported
     assert "SCHEMA_NOT_FOUND" in reported["message"]
-    assert "Create the schema (CREATE SCHEMA `nowhere`)" in reported["message"]
+    assert "Create the schema (CREATE SCHEMA `spark_catalog`.`nowhere`)" in reported["message"]
 
     no_folder = tmp_path / "no-folder"
     first.do("sql", statements=["CREATE SCHEMA lake", f"CREATE SCHEMA full LOCATION '{no_folder.as_uri()}'"])
