@@ -280,8 +280,16 @@ class WindowPlan:
         return part
 
     def _until(self, count: int) -> WindowPlan:
-        windows = self.windows[:count]
-        return replace(self, windows=windows, state=replace(self.state, position=windows[-1].stops))
+        if count == len(self.windows):
+            return self
+        windows, later = self.windows[:count], self.windows[count]
+        # Records of a later window from its start on are not stragglers: the next part has them.
+        return replace(
+            self,
+            windows=windows,
+            state=replace(self.state, position=windows[-1].stops),
+            stragglers_before=later.starts,
+        )
 
     def read_plan(self) -> ReadPlan:
         """The plan as a batch to read."""

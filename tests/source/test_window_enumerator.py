@@ -688,6 +688,15 @@ def test_late_records_count_once_for_a_part_of_several_windows():
     assert (part.starts[T0], part.stops[T0]) == (4, 16)
 
 
+def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():
+    # Records of the second window may be an hour early: it begins within the range of the first.
+    plan = _plan(_EACH_HALF_HOUR, 1, 3, lateness=1, event_time="at")
+    part = plan.first_part(1)
+    assert [planned.window.key for planned in part.windows] == ["w1"]
+    assert part.stragglers_before == plan.windows[1].starts == {T0: 2}
+    assert plan.first_part(100).stragglers_before == plan.stragglers_before == {T0: 6}
+
+
 def test_a_plan_is_read_as_a_batch_and_dealt_out_to_tasks():
     cluster = _cluster({T0: _log(0.5, 1.5, 2.5, 4), T1: _log(0.5)})
     enumerator = WindowEnumerator(KafkaSource(topics=("t",)), cluster, Windows(), SplitEnumeratorContext(4))
