@@ -154,8 +154,8 @@ def misfit(columns: ColumnType, schema: str) -> str | None:
 
 def _misfit(wanted: ColumnType, given: ColumnType, path: str) -> str | None:
     if wanted.name == given.name == "STRUCT":
-        names, others = (", ".join(each.names) for each in (wanted, given))
-        if names != others:
+        if wanted.names != given.names:
+            names, others = (", ".join(each.names) for each in (wanted, given))
             return f"{path or 'it'} has the fields {others}, but the columns are {names}"
     elif (wanted.name, wanted.digits) != (given.name, given.digits):
         return f"{path or 'it'} is {given}, but the column is {wanted}"

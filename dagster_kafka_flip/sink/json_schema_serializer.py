@@ -251,7 +251,7 @@ def _fitting(kind: ColumnType) -> tuple[str, ...]:
         return (*WHOLE[WHOLE.index(kind.name) :], "FLOAT", "DOUBLE", "DECIMAL")
     if kind.name == "DECIMAL":
         return ("FLOAT", "DOUBLE", "DECIMAL", *(("BIGINT",) if kind.digits[1] == 0 else ()))
-    found = {"BOOLEAN": (), "FLOAT": ("DOUBLE",), "DOUBLE": ()}
+    found = {**dict.fromkeys(("BOOLEAN", "DOUBLE", "STRUCT", "ARRAY", "MAP"), ()), "FLOAT": ("DOUBLE",)}
     return (kind.name, *found.get(kind.name, ("STRING",)))
 
 

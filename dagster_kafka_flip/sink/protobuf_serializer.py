@@ -316,7 +316,9 @@ def _field_plan(kind: ColumnType, field: FieldDescriptor, at: SchemaPath) -> tup
     shape = shape_of(field)
     if shape == "map" and kind.name == "MAP":
         key = kind.fields[0].type
-        if _value_plan(key, entry_of(field, "key"), at)[0][0] not in {"plain", "integer"}:
+        (how, _), changed = _value_plan(key, entry_of(field, "key"), at)
+        # Keys are written as they are.
+        if how not in {"plain", "integer"} or changed.change is not None:
             raise at.misfit(f"has keys of type {key}, but the schema has different ones")
         inside = at.deeper("{}")
         value, conversion = _value_plan(kind.inner.type, entry_of(field, "value"), inside)

@@ -148,6 +148,19 @@ def test_a_column_that_does_not_fit_a_given_schema_is_named(check, given, output
         check(struct, *given)
 
 
+@pytest.mark.parametrize("kind", [columns(a=INT), t.ArrayType(INT), t.MapType(STRING, INT)])
+def test_a_nested_column_is_no_text_in_a_json_schema(kind):
+    with pytest.raises(ConfigurationError, match=r"v is (STRUCT|ARRAY|MAP)<.*, but STRING in the schema"):
+        _json(columns(v=kind), {"v": {"type": ["string", "null"]}})
+
+
+def test_a_key_of_a_map_in_protobuf_is_written_as_it_is():
+    for key in (STRING, INT):
+        _proto(columns(v=t.MapType(key, INT)), f"map<{'string' if key is STRING else 'int32'}, int32> v = 1;")
+    with pytest.raises(ConfigurationError, match="v has keys of type DATE, but the schema has different ones"):
+        _proto(columns(v=t.MapType(t.DateType(), INT)), "map<string, int32> v = 1;")
+
+
 def test_keywords_of_a_json_schema_that_limit_values_are_not_looked_at():
     limits = {"enum": ["A"], "pattern": "^A$", "maxLength": 1, "format": "email"}
     given = {
@@ -187,7 +200,6 @@ def test_a_key_with_a_map_is_refused(kind):
     ("make", "output"),
     [
         (lambda: AvroSerializer(registry="http://registry"), "AvroSerializer needs a registry"),
-        (AvroSerializer, "missing registry"),
         (lambda: AvroSerializer("{", registry=REGISTRY), "invalid Avro schema"),
         (lambda: AvroSerializer(WRONG, registry=REGISTRY), "JSON text or a Python object, not int"),
         (lambda: AvroSerializer('"string"', registry=REGISTRY, use_latest=True), "schema and use_latest both choose"),
