@@ -118,7 +118,11 @@ class SchemaBook:
                 f"{places[digits]} can't be decoded: {error}",
                 "If the registry only lags, run again. If it will never have the schema, such as for bytes that are no "
                 "id, tolerate SchemaNotFoundError: then the record is rejected",
-                **vars(error),
+                schema_id=error.schema_id,
+                guid=error.guid,
+                subject=error.subject,
+                status=error.status,
+                code=error.code,
             )
         self._known.update(dict.fromkeys(missing))
         return sorted(self._known.keys() - before)
