@@ -113,7 +113,7 @@ class OpenStream:
                 unreported.to_version,
                 self._spec.target,
             )
-            self._planner.plan_without(others, planned)
+            self._planned = self._planner.plan_without(others, planned)
 
     def _continue_earlier_try(self) -> bool:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
