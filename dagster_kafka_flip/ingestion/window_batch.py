@@ -136,7 +136,7 @@ class WindowLanding:
         spark_ui = ui_address(self._session)
         location, table_name = self._table.delta.location(), self._table.delta.name_in_catalog()
         clock = Clock()
-        with naming_wild_timestamps(self._spec.source, self._context, plan.splits, self._target):
+        with naming_wild_timestamps(self._spec.source, self._context, plan.splits):
             batch = knowing_schemas(
                 lambda: self._written(look, plan, scoped, letters),
                 lambda: self._rows.records(self._enumerator.assign(plan)),
