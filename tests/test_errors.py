@@ -71,6 +71,15 @@ def test_the_outcome_is_that_of_who_is_nearest_to_the_write():
     assert str(error.value) == "the log ends. Version 3 is committed. Run again"
 
 
+@pytest.mark.parametrize(
+    ("dead_letters", "said"), [(0, "Nothing was written"), (1, "Nothing but dead letters was written")]
+)
+def test_dead_letters_that_a_run_wrote_are_not_denied(dead_letters, said):
+    assert nothing_written(0, dead_letters) == said
+    assert nothing_written(1, dead_letters) == f"{said} after 1 commit of this run"
+    assert nothing_written(0, None) == "Nothing but dead letters was written"
+
+
 def test_dagsters_failure_has_the_whole_message_and_each_part_is_still_there():
     error = TopicRecreatedError("the topic is another one", "Read it", topics=("t",))
     failure = as_failure(error)

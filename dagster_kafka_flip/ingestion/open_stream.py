@@ -15,7 +15,7 @@ from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
-from dagster_kafka_flip.ingestion.run_spec import Clock, start_spark
+from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
 from dagster_kafka_flip.source import instants
@@ -132,10 +132,9 @@ class OpenStream:
                 return True
         return False
 
-    @property
-    def commits(self) -> int:
-        """Number of batches that are committed."""
-        return self._landing.commits
+    def outcome(self) -> str:
+        """What the run has written so far."""
+        return nothing_written(self._landing.commits, 0 if self._letters is None else self._letters.landed)
 
     @property
     def position(self) -> Position:

@@ -228,12 +228,16 @@ class _Run:
         for group in self.groups:
             pending = group
             while pending:
-                with outcome(lambda: nothing_written(self.commits + self._landing.commits)):
+                with outcome(self._outcome):
                     result = replace(self._land_some(pending), spark_seconds=spark_seconds)
                 spark_seconds = 0.0
                 yield result
                 pending = pending[len(result.plan.windows) :]
         self._landing.finish()
+
+    def _outcome(self) -> str:
+        """What the run has written so far."""
+        return nothing_written(self.commits + self._landing.commits, self._landing.dead_letters)
 
     def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
         """Writes the windows of one commit; plans again after a conflict, or if a log lost planned records."""
