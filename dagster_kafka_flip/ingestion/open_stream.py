@@ -223,7 +223,7 @@ class OpenStream:
         Everything is committed: values that can't be read are omitted without an error.
         """
         try:
-            self._confirmation.finish()
+            self._confirmation.finish(is_needed=not self.context.tolerated.isdisjoint(OTHER_OFFSETS))
             if self._letters is not None:
                 self._letters.confirm()
         finally:
