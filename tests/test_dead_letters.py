@@ -410,7 +410,7 @@ def test_retention_that_deletes_missing_dead_letters_is_an_error_until_it_is_tol
     assert str(error.value) == (
         f"{topic}-0: retention has overtaken dead letters. The rejected records in [0, 5) were not written yet, but "
         f"the log begins at 2: up to 2 records in total. They were excluded from version 1 of {table} and "
-        f"are pending for {dead}. Nothing was written, and the stream does not continue. To continue without them: "
+        f"are pending for {dead}. They were not written, and the stream does not continue. To continue without them: "
         "dagster-kafka-flip "
         f"position set --table {dead} --stream main-dead-letters --bootstrap-servers <host:port> --topic {topic} --to "
         "earliest --reason <why>"

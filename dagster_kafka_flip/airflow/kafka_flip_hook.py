@@ -12,6 +12,7 @@ from airflow.sdk.log import mask_secret
 
 from dagster_kafka_flip.airflow.given import check_conn_id, extra_of
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.settings.hidden import is_credential
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import CONNECTION_FIELDS, is_shared
@@ -190,10 +191,14 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
 
 
 def _secrets(values: Mapping[str, Any]) -> list[str]:
-    """The values that no log may show. Of the clients' settings: all that concern a login or an encryption."""
+    """The values that no log may show. Of the clients' settings: those whose names tell of logins or encryption."""
     secrets = [values.get("sasl_password"), values.get("ssl_key_password")]
     for field in _JSON_FIELDS:
         settings = values.get(field)
         if isinstance(settings, dict):
-            secrets += [value for name, value in settings.items() if str(name).startswith(_LOGIN_PREFIXES)]
+            secrets += [
+                value
+                for name, value in settings.items()
+                if str(name).startswith(_LOGIN_PREFIXES) or is_credential(str(name))
+            ]
     return [str(secret) for secret in secrets if secret]

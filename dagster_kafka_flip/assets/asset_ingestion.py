@@ -218,7 +218,12 @@ class Ingestion:
         try:
             for group in groups:
                 for result in run_windows(
-                    spec, group.windows, partitions.rules, definition=partitions.definition, topics=group.topics
+                    spec,
+                    group.windows,
+                    partitions.rules,
+                    definition=partitions.definition,
+                    topics=group.topics,
+                    commits=sum(result.committed is not None for result in results),
                 ):
                     results.append(result)
                     left -= len(result.plan.windows)

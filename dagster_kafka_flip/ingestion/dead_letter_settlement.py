@@ -327,5 +327,5 @@ class PendingDeadLetters:
             f"{what}. They were excluded from version {batch.version} of {self._spec.target} and are pending for "
             f"{self._target}",
             ways_on,
-            outcome="Nothing was written, and the stream does not continue",
+            outcome="They were not written, and the stream does not continue",
         )

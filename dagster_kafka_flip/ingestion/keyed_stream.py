@@ -230,11 +230,11 @@ def _check_no_field_is_taken(
     own = [columns.name("previous_key")] if before is None else []
     own += [] if changelog is not None and changelog.leaves_out else [columns.name("unavailable")]
     if taken := [name for name in own if name.lower() in given]:
-        msg = (
+        raise ConfigurationError(
             f"the records have a column {taken[0]}, but in a table with a key the column with this name tells what a "
-            "connector left out of a change, and is not landed. Nothing was written. Set another prefix in KafkaColumns"
+            "connector left out of a change, and is not landed",
+            "Set another prefix in KafkaColumns",
         )
-        raise ConfigurationError(msg)
 
 
 def _key(decoder: Decoder, key: Sequence[str]) -> Column:

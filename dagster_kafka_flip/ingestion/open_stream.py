@@ -15,7 +15,7 @@ from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
-from dagster_kafka_flip.ingestion.run_spec import Clock, start_spark
+from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
 from dagster_kafka_flip.source import instants
@@ -113,7 +113,7 @@ class OpenStream:
                 unreported.to_version,
                 self._spec.target,
             )
-            self._planner.plan_without(others, planned)
+            self._planned = self._planner.plan_without(others, planned)
 
     def _continue_earlier_try(self) -> bool:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
@@ -132,10 +132,9 @@ class OpenStream:
                 return True
         return False
 
-    @property
-    def commits(self) -> int:
-        """Number of batches that are committed."""
-        return self._landing.commits
+    def outcome(self) -> str:
+        """What the run has written so far."""
+        return nothing_written(self._landing.commits, 0 if self._letters is None else self._letters.landed)
 
     @property
     def position(self) -> Position:
@@ -224,7 +223,7 @@ class OpenStream:
         Everything is committed: values that can't be read are omitted without an error.
         """
         try:
-            self._confirmation.finish()
+            self._confirmation.finish(is_needed=not self.context.tolerated.isdisjoint(OTHER_OFFSETS))
             if self._letters is not None:
                 self._letters.confirm()
         finally:

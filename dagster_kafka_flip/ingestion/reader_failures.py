@@ -57,9 +57,12 @@ _OVERFLOW = "java.lang.ArithmeticException: long overflow"
 
 @contextlib.contextmanager
 def naming_wild_timestamps(
-    source: KafkaSource, context: SplitEnumeratorContext, splits: Sequence[KafkaPartitionSplit], target: DeltaTarget
+    source: KafkaSource,
+    context: SplitEnumeratorContext,
+    splits: Sequence[KafkaPartitionSplit],
+    target: DeltaTarget | None = None,
 ) -> Generator[None]:
-    """Names a record whose timestamp made a read fail."""
+    """Names a record whose timestamp made a read fail. Only a stream, which has a target here, can pass it over."""
     try:
         yield
     except Exception as error:
@@ -70,13 +73,18 @@ def naming_wild_timestamps(
         if found is None:
             raise
         tp, record = found
-        behind = str(OffsetsInitializer.specific_offsets({tp: record.offset + 1}))
+        if target is None:
+            way_on = "The window is refused until the topic has lost the record: delete it, or wait for retention"
+        else:
+            behind = str(OffsetsInitializer.specific_offsets({tp: record.offset + 1}))
+            way_on = (
+                "To go on without the record, run once with stop set to its offset, then set the position behind it: "
+                f"{set_position(str(target), target.stream, to=behind)}"
+            )
         raise TimestampOutOfRangeError(
             f"{tp}: the record at offset {record.offset} has the timestamp {record.timestamp_ms} ms. Spark can't read "
             f"timestamps more than {LATEST_MS} ms before or after 1970",
-            "Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. To go on without "
-            "the record, run once with stop set to its offset, then set the position behind it: "
-            f"{set_position(str(target), target.stream, to=behind)}",
+            f"Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. {way_on}",
         ) from error
 
 

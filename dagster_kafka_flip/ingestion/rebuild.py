@@ -252,8 +252,7 @@ def _replacement(
     """The rows to put in the place of the table's, which lose nothing then, and the commit's document."""
     anchor, built = target.anchor(), made.anchor()
     if anchor is None or built is None or built.state is None:
-        msg = f"{table if anchor is None else beside} does not exist, so nothing was replaced. A run creates the table"
-        raise TableError(msg)
+        raise TableError(f"{table if anchor is None else beside} does not exist", "A run creates the table")
     _check_reaches(anchor, built.state, table, beside)
     rows = made.rows(built.table_version)
     generated = target.generated_columns(anchor.table_version)

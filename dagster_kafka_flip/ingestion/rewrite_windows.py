@@ -136,8 +136,9 @@ def run_windows(
     *,
     definition: str = "",
     topics: Sequence[str] | None = None,
+    commits: int = 0,
 ) -> Iterator[WindowsResult]:
-    """Writes time windows for an existing run spec; see `rewrite_windows`."""
+    """Writes time windows for an existing run spec, after some commits of the same run; see `rewrite_windows`."""
     if spec.dead_letters is not None and not rules.repair:
         msg = "dead_letter is for streams and repairs of their tables, not for tables written in windows"
         raise ConfigurationError(msg)
@@ -147,7 +148,7 @@ def run_windows(
         spec = replace(spec, source=spec.source.only(topics))
     groups = contiguous_groups(windows)
     _check_can_be_found(groups)
-    return _Run(spec, groups, rules, definition, None if topics is None else tuple(topics)).results()
+    return _Run(spec, groups, rules, definition, None if topics is None else tuple(topics), commits).results()
 
 
 def _check_can_be_found(groups: Iterable[tuple[Window, ...]]) -> None:
@@ -183,6 +184,7 @@ class _Run:
     rules: Windows
     definition: str
     topics: tuple[str, ...] | None
+    commits: int
     context: SplitEnumeratorContext = field(init=False)
     _session: SparkSession = field(init=False)
     _table: WindowedTable = field(init=False)
@@ -199,7 +201,7 @@ class _Run:
             yield from self._results()
 
     def _results(self) -> Iterator[WindowsResult]:
-        with outcome(nothing_written(0)):
+        with outcome(nothing_written(self.commits)):
             # Before Spark's start, so that a wrong address or topic fails within a second.
             self._enumerator.discover()
             self.spec = self.spec.bound()
@@ -207,7 +209,7 @@ class _Run:
             yield from self._landed()
 
     def _landed(self) -> Iterator[WindowsResult]:
-        with outcome(nothing_written(0)):
+        with outcome(nothing_written(self.commits)):
             session, spark_seconds, _ = start_spark(self.spec, self.context)
         self._session = session
         if self.rules.repair:
@@ -226,12 +228,16 @@ class _Run:
         for group in self.groups:
             pending = group
             while pending:
-                with outcome(lambda: nothing_written(self._landing.commits)):
+                with outcome(self._outcome):
                     result = replace(self._land_some(pending), spark_seconds=spark_seconds)
                 spark_seconds = 0.0
                 yield result
                 pending = pending[len(result.plan.windows) :]
         self._landing.finish()
+
+    def _outcome(self) -> str:
+        """What the run has written so far."""
+        return nothing_written(self.commits + self._landing.commits, self._landing.dead_letters)
 
     def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
         """Writes the windows of one commit; plans again after a conflict, or if a log lost planned records."""

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
-def nothing_written(commits: int) -> str:
-    """The outcome of a run that fails after this number of commits."""
-    return f"Nothing was written after {counted(commits, 'commit')} of this run" if commits else "Nothing was written"
+def nothing_written(commits: int, dead_letters: int | None = 0) -> str:
+    """The outcome of a run that fails after this number of commits; the number of dead letters may be unknown."""
+    nothing = "Nothing was written" if dead_letters == 0 else "Nothing but dead letters was written"
+    return f"{nothing} after {counted(commits, 'commit')} of this run" if commits else nothing
 
 
 class Clock:

@@ -116,11 +116,14 @@ class StreamPlanner:
             enumerator = self._reads.source.restore_enumerator(self._context, state)
         return self._checked(StreamPlan(anchor, source, enumerator, self._start(enumerator)))
 
-    def plan_without(self, tolerated: Collection[type[KafkaFlipError]], planned: StreamPlan) -> None:
+    def plan_without(self, tolerated: Collection[type[KafkaFlipError]], planned: StreamPlan) -> StreamPlan:
         """Plans as before, and raises the errors that were tolerated then."""
         context = replace(self._context, tolerated=self._context.tolerated.difference(tolerated))
-        if planned.anchor.state is not None:
-            self._start(planned.source.restore_enumerator(context, planned.anchor.state))
+        if planned.anchor.state is None:
+            return planned
+        enumerator = planned.source.restore_enumerator(context, planned.anchor.state)
+        # The plan before has lost its connection now.
+        return self._checked(replace(planned, enumerator=enumerator, plan=self._start(enumerator)))
 
     def needs_commit(self, planned: StreamPlan) -> bool:
         """Whether a plan needs a commit: it reads records, moves the position, or renews it.

@@ -74,7 +74,7 @@ class StreamRun:
 
     def outcome(self) -> str:
         """What the run has written so far."""
-        return nothing_written(0 if self._stream is None else self._stream.commits)
+        return nothing_written(0) if self._stream is None else self._stream.outcome()
 
     def idle(self, verify_after: timedelta) -> IngestResult | None:
         """The result of an idle run, if this is known without Spark; else None."""

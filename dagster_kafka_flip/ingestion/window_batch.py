@@ -38,6 +38,7 @@ from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import instants
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.window import carried
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
@@ -96,6 +97,7 @@ class WindowLanding:
         self._rules = rules
         self._topics = topics
         self.commits = 0
+        self.dead_letters: int | None = 0
         self._rows = window_rows(session, spec, rules)
         self._to_replace = RowsToReplace(spec, context, table, rules, topics)
         self._confirmation = LogConfirmation(spec.log)
@@ -136,7 +138,7 @@ class WindowLanding:
         spark_ui = ui_address(self._session)
         location, table_name = self._table.delta.location(), self._table.delta.name_in_catalog()
         clock = Clock()
-        with naming_wild_timestamps(self._spec.source, self._context, plan.splits, self._target):
+        with naming_wild_timestamps(self._spec.source, self._context, plan.splits):
             batch = knowing_schemas(
                 lambda: self._written(look, plan, scoped, letters),
                 lambda: self._rows.records(self._enumerator.assign(plan)),
@@ -203,6 +205,7 @@ class WindowLanding:
         if letters is not None and plan.splits:
             # Before the rows are replaced: a record that was decoded then and is rejected now is never missing.
             self._land_letters(letters, look, plan, assignment, attempt)
+            self.dead_letters = total((self.dead_letters, letters.landed))
             plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
         batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
         # A repair of a range that the stream has not reached has nothing to replace.

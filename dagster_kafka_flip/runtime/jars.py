@@ -145,7 +145,7 @@ def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise JarDownloadError(
                 f"{coordinate} could not be unpacked: {error}",
-                f"Delete {cache / 'ivy' / 'cache' / wanted[0]} and try again.",
+                f"Delete {cache / 'ivy' / 'cache' / wanted[0]} and try again",
             ) from error
         content.replace(folder)
     return folder
@@ -182,7 +182,7 @@ def spark_home() -> Path:
 def _split(text: str, form: str) -> tuple[str, ...]:
     parts = tuple(text.split(":"))
     if len(parts) != form.count(":") + 1 or not all(part and part == part.strip() for part in parts):
-        raise ConfigurationError(f"Invalid Maven coordinate {text!r}: write {form}.")
+        raise ConfigurationError(f"Invalid Maven coordinate {text!r}: write {form}")
     return parts
 
 
@@ -192,7 +192,7 @@ def _ivy_jar() -> Path:
         return ivy[-1]
     raise JarDownloadError(
         "The installed pyspark has no Ivy jar, so jars can't be downloaded: install the full pyspark package (pip "
-        "install 'dagster-kafka-flip' does), not one without jars."
+        "install 'dagster-kafka-flip' does), not one without jars"
     )
 
 
@@ -215,12 +215,12 @@ def _writing(names: str, cache: Path, folder: Path) -> Generator[Path | None]:
         raise JarDownloadError(
             f"{names} could not be downloaded: another process has been downloading into {cache} for more than "
             f"{_TIMEOUT_SECONDS:.0f} s",
-            "Check whether it is stuck, then try again.",
+            "Check whether it is stuck, then try again",
         ) from error
     except OSError as error:
         raise JarDownloadError(
             f"{names} could not be written to the cache {cache}: {error}",
-            f"Make the folder writable, make room in it, or set another folder in {CACHE_VARIABLE}.",
+            f"Make the folder writable, make room in it, or set another folder in {CACHE_VARIABLE}",
         ) from error
 
 
@@ -352,7 +352,7 @@ def _run_ivy(
             raise _NotFoundError(
                 f"{names} could not be downloaded, because the repositories don't have all of them: {summary}",
                 "Correct the coordinates. For pyspark and delta-spark, install versions with published jars, or list "
-                "local jars in spark.jars.",
+                "local jars in spark.jars",
                 missing={(found["group"], found["version"]) for found in absent},
                 summary=summary,
             )

@@ -20,7 +20,7 @@ MINIMUM_VERSION = 17
 _TIMEOUT_SECONDS = 30.0
 _NEXT_STEP = (
     f"Spark 4 and Kafka 4 need Java {MINIMUM_VERSION} or newer: install one (on Debian or Ubuntu: "
-    f"apt-get install openjdk-{MINIMUM_VERSION}-jre-headless), or set JAVA_HOME to an installed one."
+    f"apt-get install openjdk-{MINIMUM_VERSION}-jre-headless), or set JAVA_HOME to an installed one"
 )
 
 

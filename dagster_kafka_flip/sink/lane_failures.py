@@ -55,10 +55,14 @@ _RIGHTS = {
 }
 
 
-def unseen(sink: KafkaSink) -> str:
+def unseen(sink: KafkaSink, *, may_be_committed: bool) -> str:
     """What readers see of the records since the last progress, after an error."""
     if sink.delivery_guarantee == "exactly_once":
-        return "Readers of committed records see nothing of the open transaction"
+        return (
+            "Whether the last transaction was committed is unknown, and the next run finds out"
+            if may_be_committed
+            else "Readers of committed records see nothing of the open transaction"
+        )
     return "Records since the last progress may be in the topic, and the next run publishes them again"
 
 

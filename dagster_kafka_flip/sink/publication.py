@@ -127,6 +127,11 @@ class Publication:
         """Records that are known to be committed, and bytes of their keys and values."""
         return self._done.records, self._done.bytes
 
+    @property
+    def may_be_committed(self) -> bool:
+        """Whether a commit had no answer."""
+        return bool(self._tried)
+
     def result(self, planned: int, spark_seconds: float, seconds: float) -> PublishResult:
         """What all calls of `run` published together.
 
@@ -399,7 +404,12 @@ class Publication:
         for progress in moved:
             lane = progress.lane
             self._tried[lane] = progress
-            self._lanes[lane].commit(progress)
+            try:
+                self._lanes[lane].commit(progress)
+            except UnpublishableRowError:
+                # The transaction failed with its record.
+                del self._tried[lane]
+                raise
             self._committed[lane] = self._tried.pop(lane)
             self._done, self._open[lane] = self._done.plus(self._open[lane]), _Tally()
         self._batches += bool(moved)

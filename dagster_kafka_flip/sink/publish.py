@@ -126,8 +126,9 @@ class _Run:
 
     def outcome(self) -> str:
         """What readers see of a run that fails now."""
-        is_untouched = self._publication is None or self._publication.first is None
-        return "Nothing was published" if is_untouched else unseen(self._sink)
+        if self._publication is None or self._publication.first is None:
+            return "Nothing was published"
+        return unseen(self._sink, may_be_committed=self._publication.may_be_committed)
 
     def run(self, spark: Callable[[], SparkSession], known: Mapping[int, tuple[int, int]]) -> PublishResult:
         source, sink = self._source, self._sink

@@ -121,8 +121,7 @@ def check_path_is_free(target: DeltaTarget) -> None:
         outer = next((one for one in path.resolve().parents if has_log(one)), None)
     if outer is not None:
         raise TableError(
-            f"{target} would be in the folder of the Delta table {outer}, whose VACUUM would delete its files; nothing "
-            "was written",
+            f"{target} would be in the folder of the Delta table {outer}, whose VACUUM would delete its files",
             "Put the tables side by side",
         )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Generator
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _T = TypeVar("_T")
@@ -132,17 +133,18 @@ class Conflicts:
         self._log = log
         self._plans = 0
 
-    def met(self, conflict: Exception, what: str) -> None:
+    def met(self, conflict: KafkaFlipError, what: str) -> None:
         """Records that a plan was not written. Plan again after this call."""
         self._plans += 1
         if self._plans == MOST_PLANS:
             raise WriteFailedError(
                 f"{MOST_PLANS} plans in a row conflicted with other changes to {self._target}, the last one with "
-                f"{conflict}; nothing of {what} was written",
+                f"{conflict.finding}",
                 "Run again when nothing else writes to the table, or give the runs that change it a pool with the "
                 "limit 1",
+                outcome=f"Nothing of {what} was written",
             ) from conflict
-        self._log.warning("%s or its logs changed meanwhile (%s); planning again", self._target, conflict)
+        self._log.warning("%s or its logs changed meanwhile (%s); planning again", self._target, conflict.finding)
 
     def over(self) -> None:
         """Resets the count after a successful write."""

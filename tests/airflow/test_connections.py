@@ -70,7 +70,7 @@ def test_the_fields_of_our_own_form_are_taken():
                 "sasl_mechanism": "PLAIN",
                 "ssl_ca_location": "",
                 "ssl_key_password": None,
-                "java_properties": '{"ssl.truststore.password": "pw-of-the-store"}',
+                "java_properties": '{"ssl.truststore.password": "pw-of-the-store", "plugin.token": "pw-of-a-plugin"}',
                 "librdkafka_properties": {"socket.keepalive.enable": "true"},
             },
             host="a:9092",
@@ -81,7 +81,7 @@ def test_the_fields_of_our_own_form_are_taken():
     assert (connection.bootstrap_servers, connection.sasl_username) == ("a:9092", "shop")
     assert connection.librdkafka_config()["sasl.password"] == "pw-of-the-form"
     assert connection.java_config()["ssl.truststore.password"] == "pw-of-the-store"
-    shown = str(redact("pw-of-the-form and pw-of-the-store"))
+    shown = str(redact("pw-of-the-form, pw-of-the-store and pw-of-a-plugin"))
     assert "pw-of" not in shown
 
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from dagster_kafka_flip.errors import ClusterUnreachableError, SinkFencedError, TransactionTimedOutError
+from dagster_kafka_flip.errors import (
+    ClusterUnreachableError,
+    PublishFailedError,
+    SinkFencedError,
+    TransactionTimedOutError,
+)
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lanes import Lanes
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
@@ -137,6 +142,28 @@ def test_a_commit_whose_answer_is_lost_is_counted_once(published, monkeypatch):
     monkeypatch.setattr(Lane, "commit", losing)
     result = published.run(start=0)
     assert (len(lost), result.records, result.batches) == (1, 3, 1)
+    assert published.texts() == {key: ["a"] for key in range(3)}
+
+
+def test_a_run_that_ends_without_the_answer_to_a_commit_does_not_say_that_readers_see_nothing(published, monkeypatch):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(3)")
+    commit = Lane.commit
+
+    def losing(lane: Any, progress: Any) -> None:
+        commit(lane, progress)
+        if progress.version == 1:
+            raise PublishFailedError("the answer was lost", "Run again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lane, "commit", losing)
+        with pytest.raises(PublishFailedError) as error:
+            published.run(start=0)
+    assert str(error.value) == (
+        "the answer was lost. Whether the last transaction was committed is unknown, and the next run finds out. Run "
+        "again"
+    )
+    assert published.run().records == 0
     assert published.texts() == {key: ["a"] for key in range(3)}
 
 
