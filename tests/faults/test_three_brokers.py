@@ -328,7 +328,7 @@ def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(br
             wait_until(lambda lane=lane: lane.serve() or not len(lane._producer), seconds=30)
         brokers.kill(3)
         brokers.wait_for_leader(none, None)
-        wait_until(lambda: cluster.unready([few]), seconds=30)
+        wait_until(lambda: bool(cluster.unready([few])), seconds=30)
         causes = {few: "has 1 of 2 replicas in sync, and min.insync.replicas is 2", none: "has no leader"}
         for name, (_, lane) in lanes.items():
             lane.write(name, b"k", b"v")
