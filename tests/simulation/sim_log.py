@@ -99,10 +99,13 @@ class SimLog:
         gone: Numbers of records that consumers could see until retention or a deletion took them, in this order.
         homes: Topic id and partition of each number.
         places: Topic, partition, offset and time of each number.
+        arrivals: When each number was written, in milliseconds since the epoch.
         partitions: All partitions that there ever were, by topic id and number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self.arrivals: dict[int, int] = {}
         self.topics: dict[str, list[Partition]] = {}
         self.ids: dict[str, str] = {}
         self.groups: dict[str, dict[TopicPartition, int]] = {}
@@ -145,6 +148,7 @@ class SimLog:
         for time_ms in times:
             self._numbers += 1
             self.homes[self._numbers] = partition.home
+            self.arrivals[self._numbers] = self._now_ms()
             topic = partition.home[0].partition("-id-")[0]
             self.places[self._numbers] = (topic, partition.home[1], partition.end, time_ms)
             partition.entries.append(Entry(self._numbers, time_ms, kind))

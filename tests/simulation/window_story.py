@@ -187,7 +187,10 @@ class WindowStory(Story):
         if self._has_stragglers:
             # Whether retention took records of a window is told from the maximum lateness.
             left_out.add("retention deletes")
-        return [each for each in super()._events() if each[0] not in left_out] + [("time passes", self._pass_time)] * 2
+        return [each for each in super()._events() if each[0] not in left_out] + [
+            *[("time passes", self._pass_time)] * 2,
+            ("creates again", self._recreate),
+        ]
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -264,12 +267,16 @@ class WindowStory(Story):
             promised = self._promised(window, partition)
             own = {each for each in there if self.world.log.homes[each] == partition.home}
             deleted = {each for each, key in table.deleted if key == window.key}
-            if own | deleted != promised | deleted:
+            # What comes later than the maximum lateness, when the window was landed, is not missed.
+            if own - promised or any(not self._is_late(each) for each in promised - own - deleted):
                 msg = (
                     f"the window {window.key} has {sorted(own)} of {topic}-{number}, and its records are "
                     f"{sorted(promised)}"
                 )
                 raise WrongError(msg)
+
+    def _is_late(self, number: int) -> bool:
+        return self.world.log.arrivals[number] - self.world.log.places[number][3] > (self._rules.lateness_ms or 0)
 
     def _promised(self, window: Window, partition: Partition) -> set[int]:
         """The window's records up to the first one that is later than its end by the maximum lateness."""

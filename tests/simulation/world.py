@@ -49,7 +49,7 @@ class World:
     def __init__(self, seed: int, *, has_lock: bool, left_out: frozenset[int] = frozenset()) -> None:
         self.scheduler = Scheduler(seed, left_out)
         self.scheduler.on_death = self._release
-        self.log = SimLog()
+        self.log = SimLog(lambda: int(self.now.timestamp() * 1000))
         self.tables: dict[str, SimTable] = {}
         self.now = _EPOCH
         self._has_lock = has_lock
