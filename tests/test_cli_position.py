@@ -247,7 +247,7 @@ def test_a_report_is_made_of_history_alone():
     replaced = (foreign(1, "TRUNCATE"), create())
     assert report_position(replaced, "main", "t", 5).anchor_kind == "replacement"
     assert streams_of(replaced) == ()
-    doubt = replace(document_of(2), doubt="the topic t was made again")
+    doubt = replace(document_of(2), doubt=("the topic t was made again", "", ""))
     doubted = report_position((replace(own(2), user_metadata=doubt.to_text()), own(1), create()), "main", "t", 5)
     assert (type(doubted.error).__name__, str(doubted.error)) == ("LogChangedError", "the topic t was made again")
     assert doubted.anchor is not None

@@ -111,10 +111,10 @@ class LogConfirmation:
         except (TopicRecreatedError, ClusterChangedError, EndBeforePositionError) as error:
             doubtful = doubt(error)
             if document is not None and committed is not None:
-                self._mark(document, committed, str(doubtful))
+                self._mark(document, committed, (doubtful.finding, doubtful.outcome, doubtful.advice))
             raise doubtful from error
 
-    def _mark(self, document: CommitDocument, committed: Committed, doubt: str) -> None:
+    def _mark(self, document: CommitDocument, committed: Committed, doubt: tuple[str, str, str]) -> None:
         """Adds a commit that stops later runs of the stream."""
         if self._table is None:
             return

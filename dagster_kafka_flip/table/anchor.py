@@ -73,7 +73,8 @@ class Anchor:
 def check_doubt(anchor: Anchor) -> None:
     """Checks that no open question about the stream's last batch stops the run."""
     if anchor.document is not None and anchor.document.doubt is not None:
-        raise LogChangedError(anchor.document.doubt)
+        finding, outcome, advice = anchor.document.doubt
+        raise LogChangedError(finding, advice, outcome=outcome)
 
 
 HasRows: TypeAlias = "Callable[[], bool]"

@@ -145,6 +145,13 @@ _APPEND = Append()
 _MARK = "dagster-kafka-flip"
 
 
+def _three_parts(doubt: Any) -> tuple[str, str, str]:
+    if isinstance(doubt, str):
+        return doubt, "", ""
+    finding, outcome, advice = doubt
+    return finding, outcome, advice
+
+
 @dataclass(frozen=True)
 class CommitDocument:
     """Content of a commit's `userMetadata`. Fixed before the write starts.
@@ -168,7 +175,8 @@ class CommitDocument:
             the position: a position can decrease by a RESTORE or a manual move, a version can't.
         schemas: The schemas that the stream's records were met with or read as, by `key` and `value`, for formats with
             a registry.
-        doubt: Open question about the previous commit that stops runs until a user decides; None if there is none.
+        doubt: Open question about the previous commit that stops runs until a user decides, as finding, outcome and
+            advice; None if there is none.
         mode: What became of the rows.
     """
 
@@ -187,7 +195,7 @@ class CommitDocument:
     settles: TableVersion | None = None
     incidents: tuple[Incident, ...] = ()
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
-    doubt: str | None = None
+    doubt: tuple[str, str, str] | None = None
     mode: Mode = _APPEND
     after: str | None = None
 
@@ -228,7 +236,7 @@ class CommitDocument:
         if self.settles is not None:
             document["settles"] = asdict(self.settles)
         if self.doubt is not None:
-            document["doubt"] = self.doubt
+            document["doubt"] = list(self.doubt)
         lists: dict[str, Any] = {
             "key": list(self.key),
             "mode": kind_of(self.mode),
@@ -261,7 +269,7 @@ class CommitDocument:
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
             settles=None if (settles := document.get("settles")) is None else TableVersion.from_json(settles),
             schemas=document.get("schemas", {}),
-            doubt=document.get("doubt"),
+            doubt=None if (doubt := document.get("doubt")) is None else _three_parts(doubt),
             mode=mode_of(tuple(document.get("key", ())), document.get("mode", {})),
             after=document.get("after"),
         )
