@@ -191,7 +191,7 @@ def test_a_setting_that_would_change_rows_is_refused_by_its_name(spark, setting)
     assert {name for name in RELIED_ON if f"`{name}`" not in documented} == set()
     for name, (values, _) in RELIED_ON.items():
         setting(name, _OTHERS.get(values[0], "1") if values else "1")
-        with pytest.raises(ConfigurationError, match=f"^{name} is .* Nothing was written"):
+        with pytest.raises(ConfigurationError, match=f"^{name} is .* [A-Z]"):
             check_settings(spark)
         setting(name, None)
     check_settings(spark)
