@@ -130,7 +130,7 @@ def test_an_error_from_before_an_answer_is_not_given_as_the_cause_of_a_later_one
         assert cluster.cluster_id() is not None
     # Nothing is asked meanwhile: nothing new can have been told.
     error = cluster._failures.unreachable("something", "timed out")
-    assert " did not return something within 10 s: timed out; " in str(error)
+    assert " did not return something within 10 s: timed out. " in str(error)
 
 
 def test_a_client_that_is_closed_ends_its_threads_and_answers_no_more(connection):

@@ -244,5 +244,5 @@ def test_an_address_without_a_listener_is_reported():
             _plan(_builder("any"), unreachable)
     message = str(error.value)
     assert message.startswith(f"Kafka at {address} did not return the cluster's id within 3 s: ")
-    assert f" s: Connect to {address} failed: Connection refused; " in message
+    assert f" s: Connect to {address} failed: Connection refused. " in message
     assert message.endswith(". No process listens on this port: start the broker, or correct bootstrap_servers")

@@ -154,7 +154,6 @@ _MILLIS = "scan.startup.timestamp-millis"
         ),
         ({**_GROUP, "properties.auto.offset.reset": "x"}, "properties.auto.offset.reset", "expected none, earliest or"),
         ({**_TOPIC, "properties.enable.auto.commit": "true"}, "properties.enable.auto.commit", "the property"),
-        ({**_TOPIC, "properties.fetch.min.byte": "1"}, "properties.fetch.min.byte", "the property fetch.min.byte is"),
         ({**_TOPIC, "properties.register.consumer.metrics": "1"}, "properties.register.consumer.metrics", "runs"),
         ({**_TOPIC, _MODE: 5}, _MODE, "expected a string, as in Flink's WITH (...), got int"),
     ],
