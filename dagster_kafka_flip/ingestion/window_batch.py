@@ -22,10 +22,7 @@ from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.dead_letter_table import Repair
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
-from dagster_kafka_flip.ingestion.observation import (
-    Observed,
-    log_observed,
-)
+from dagster_kafka_flip.ingestion.observation import Observed, log_observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents
 from dagster_kafka_flip.ingestion.reader_failures import naming_wild_timestamps, write_retries
 from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen

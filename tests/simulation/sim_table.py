@@ -329,16 +329,10 @@ class SimPort:
         if read_version is None:
             self._scheduler.note("Delta skips the write")
             return
-        made = table.details().id
-        numbers = cast("Rows", rows).evaluate()
-
-        def commit() -> None:
-            if table.details().id != made:
-                msg = "the table was dropped meanwhile"
-                raise SparkError(msg)
-            table.append(numbers, read_version, application, version, str(options["userMetadata"]))
-
-        self._commit(f"commits version {len(table.versions)} with {numbers}", commit)
+        self._commit(
+            rows,
+            lambda numbers: table.append(numbers, read_version, application, version, str(options["userMetadata"])),
+        )
 
     def replace(self, rows: Any, predicate: str | None, options: Mapping[str, str | int]) -> None:
         table = self._table
@@ -349,18 +343,24 @@ class SimPort:
             return len(table.versions) - 1
 
         read_version = self._scheduler.call("begins to write", begin, _write_failed)
-        made = table.details().id
-        found = cast("Rows", rows).evaluate()
+        self._commit(
+            rows,
+            lambda found: table.replace(found, read_version, predicate, str(options["userMetadata"])),
+            f" in place of {predicate}",
+        )
+
+    def _commit(self, rows: Any, change: Callable[[list[Any]], None], instead: str = "") -> None:
+        """Reads the rows, and then makes the change, which a table in place of the one that was written to refuses."""
+        made = self._table.details().id
+        read = cast("Rows", rows).evaluate()
+        what = f"commits version {len(self._table.versions)} with {read}{instead}"
 
         def commit() -> None:
-            if table.details().id != made:
+            if self._table.details().id != made:
                 msg = "the table was dropped meanwhile"
                 raise SparkError(msg)
-            table.replace(found, read_version, predicate, str(options["userMetadata"]))
+            change(read)
 
-        self._commit(f"commits version {len(table.versions)} with {found} in place of {predicate}", commit)
-
-    def _commit(self, what: str, commit: Callable[[], None]) -> None:
         if not self._table.has_lock and self._scheduler.random.random() < self._scheduler.chances.fails_after:
             # A Connect server goes on when its client is lost.
             def commit_late() -> None:

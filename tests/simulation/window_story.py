@@ -35,7 +35,8 @@ from tests.simulation.story import MOST_TURNS, RESTORE_TO, Story, WrongError
 from tests.simulation.world import CONNECTION, SILENT, SimSource
 
 _TOLERATE = re.compile(r"tolerate (\w+Error)")
-_LOSES = {error.__name__ for error in (TopicRecreatedError, WindowBeyondRetentionError, errors.EndBeforePositionError)}
+# Where one of these is tolerated, rows may go whose records are gone.
+_LOSING = frozenset({TopicRecreatedError, WindowBeyondRetentionError, errors.EndBeforePositionError})
 
 
 @dataclass
@@ -145,7 +146,8 @@ class WindowStory(Story):
                 logger=SILENT,
             )
             for result in results:
-                landing.told.add(self._attempt(None if result.committed is None else result.committed.version))
+                if result.committed is not None:
+                    landing.told.add(self._attempt(result.committed.version))
                 note(f"is told {[planned.window.key for planned in result.plan.windows]}")
                 if self.world.table(self.table).has_lock:
                     # Without a lock, a run may still find that it wrote over another one's windows.
@@ -156,15 +158,11 @@ class WindowStory(Story):
         finally:
             self._open -= 1
 
-    def _attempt(self, version: int | None) -> str:
-        if version is None:
-            return ""
-        document = self._document(version)
+    def _attempt(self, version: int) -> str:
+        commit = self.world.table(self.table).versions[version].commit
+        document = commit.windows()
         assert document is not None
         return document.attempt
-
-    def _document(self, version: int) -> WindowsDocument | None:
-        return WindowsDocument.from_text(self.world.table(self.table).versions[version].commit.user_metadata)
 
     def _times(self) -> list[int]:
         ages = (0, 0, 0, 20_000, 70_000) if self._has_stragglers else (0, 0, 0, 20_000)
@@ -195,9 +193,7 @@ class WindowStory(Story):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """All windows are over now. What runs were told holds before anybody runs again.
-        Then each that was not landed whole has its turn, and users do what the messages say.
-        """
+        """What runs were told holds. Then all windows are over, and each that was not landed whole has its turn."""
         self._check()
         self.world.now += timedelta(hours=1)
         for landing in self._landings:
@@ -219,7 +215,7 @@ class WindowStory(Story):
                     self._follow_window(landing, error)
                     continue
                 landing.limits = Limits()
-                if landing.tolerated & _losing() or len(self.world.table(self.table).versions) == before:
+                if landing.tolerated & _LOSING or len(self.world.table(self.table).versions) == before:
                     # Landed with what is left of its records, or there was nothing to change.
                     break
 
@@ -291,7 +287,7 @@ class WindowStory(Story):
         for version in table.versions:
             commit = version.commit
             now = by_version[-1] if by_version else Expected()
-            document = WindowsDocument.from_text(commit.user_metadata)
+            document = commit.windows()
             if commit.operation == "RESTORE":
                 now = by_version[int(commit.parameters.get("version") or 0)]
             elif document is not None:
@@ -301,11 +297,12 @@ class WindowStory(Story):
 
     def _after(self, before: Expected, document: WindowsDocument, *, is_told: bool) -> Expected:
         incidents = {incident.error for incident in document.incidents}
+        loses = any(error.__name__ in incidents for error in _LOSING)
         least, complete = dict(before.least), set(before.complete)
         for window in document.windows:
             for topic in document.topics or self._topics:
                 place = (window.key, topic)
-                if incidents & _LOSES:
+                if loses:
                     least[place] = frozenset()
                 if not is_told:
                     # It may be less than what was told before, or more.
@@ -330,7 +327,3 @@ class WindowStory(Story):
                     if split.starting_offset <= offset < split.stopping_offset
                 }
         return frozenset(found)
-
-
-def _losing() -> frozenset[type[KafkaFlipError]]:
-    return frozenset({TopicRecreatedError, WindowBeyondRetentionError, errors.EndBeforePositionError})
