@@ -15,6 +15,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
     error_text,
 )
+from dagster_kafka_flip.formats.learning import has_mark
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -66,7 +67,7 @@ def naming_wild_timestamps(
     try:
         yield
     except Exception as error:
-        if not _is_overflow(error):
+        if not has_mark(error, _OVERFLOW):
             raise
         with contextlib.closing(source.create_enumerator(context)) as enumerator:
             found = enumerator.unreadable_record(splits)
@@ -86,14 +87,6 @@ def naming_wild_timestamps(
             f"timestamps more than {LATEST_MS} ms before or after 1970",
             f"Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. {way_on}",
         ) from error
-
-
-def _is_overflow(error: BaseException | None) -> bool:
-    while error is not None:
-        if _OVERFLOW in error_text(error):
-            return True
-        error = error.__cause__
-    return False
 
 
 def write_retries(
