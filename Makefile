@@ -35,7 +35,7 @@ RESULTS := benchmarks/results
 FLINK := .venv-flink
 FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned" --rounds 2
 
-.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint library docs clean upgrade test-install bench bench-more bench-throughput bench-long bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help simulate
+.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint library docs clean upgrade test-install bench bench-more bench-throughput bench-starts bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help simulate
 .DEFAULT_GOAL := help
 
 help:
@@ -121,7 +121,7 @@ simulate: $(VENV)/.ready-test
 bench: bench-throughput bench-starts bench-growth bench-memory
 	@$(BIN)/python -m benchmarks.document
 
-bench-more: bench-long bench-planning bench-tasks bench-backfills bench-merges bench-publishing
+bench-more: bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 
 $(FLINK)/.ready: constraints-flink.txt $(VENV)/.ready-test
 	@$(BIN)/python -m venv $(FLINK)
@@ -134,11 +134,6 @@ bench-throughput: $(VENV)/.ready-test $(FLINK)/.ready
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --collector G1GC --json $(RESULTS)/throughput-g1.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --note-digits 850 --records 500000 --json $(RESULTS)/throughput-large.json
 	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --repeating --json $(RESULTS)/throughput-repeating.json
-
-# What counts less with more records: what a run costs whatever its size, and Spark's start.
-bench-long: $(VENV)/.ready-test
-	@$(BIN)/python -m benchmarks.throughput $(FEW_WAYS) --way "a Python loop, start included" --way "ingest(), start included" \
-		--way "reading (and parsing) alone" --way "writing alone, from memory" --records 5000000 --json $(RESULTS)/throughput-long.json
 
 bench-starts: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.starts --json $(RESULTS)/starts.json
