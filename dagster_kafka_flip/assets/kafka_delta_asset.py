@@ -75,8 +75,8 @@ def kafka_delta_asset(
     `source`, `table` and `value_format` are enough to start.
 
     Args:
-        source: The source. The KafkaResource provides its connection.
-        table: A path, a catalog name, or a DeltaTarget with the table's settings.
+        source: What to read.
+        table: A path, a catalog name, or a DeltaTarget.
         value_format: Format of values. Default: RawFormat.
         key_format: Format of keys. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
@@ -158,8 +158,8 @@ def build_kafka_delta_asset(
     """Creates an asset with a source's records as decoded, without a function.
 
     Args:
-        source: The source.
-        table: The table.
+        source: What to read.
+        table: A path, a catalog name, or a DeltaTarget.
         **options: All other options of `kafka_delta_asset`; `name` or `key` is required.
 
     Raises:

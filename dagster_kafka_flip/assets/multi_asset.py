@@ -101,7 +101,7 @@ def build_kafka_delta_multi_asset(
 
     Args:
         name: The op's name.
-        source: The source.
+        source: What to read.
         tables: The tables, at least one.
         limits: Limits of batches and runs; `max_batches` counts for each table. Default: everything new in one commit.
         tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: it reports them, and an asset
