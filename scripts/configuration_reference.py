@@ -38,7 +38,7 @@ _INTRODUCTION = """\
 
 Every field and parameter with its type and default. What is required says so; all else may be left out. *Also* leads to
 what others have, too. The [reference](reference.md) shows how they work together, `--help` the options of
-[commands](command-line.md).
+[commands](reference.md#command-line).
 """
 
 # An option that this many formats or serializers have is listed once.
@@ -117,9 +117,17 @@ _PAGES = {
     "kafka_topic_asset": "automation",
     "kafka_delta_checks": "checks",
     "delta_kafka_checks": "checks",
+    "kafka_delta_maintenance": "operations",
     "delta_kafka_asset": "publishing",
+    "KafkaDeltaComponent": "component",
+    "DeltaKafkaComponent": "component",
+    "KafkaResourcesComponent": "component",
     "Upsert": "changelogs",
     "Scd2": "changelogs",
+    "AvroSerializer": "publishing",
+    "JsonSchemaSerializer": "publishing",
+    "ProtobufSerializer": "publishing",
+    "LocalBroker": "reference",
 }
 _EXCEPT = {"KafkaResource": ", except `clusters`; `bootstrap_servers` is required"}
 
