@@ -39,8 +39,8 @@ class DescriptionOptions(TypedDict, total=False):
         owners: Owners.
         tags: Tags.
         metadata: Additional definition metadata.
-        automation_condition: Condition for automatic materialization, such as `AutomationCondition.on_cron("0 3 * *
-            *")`; for a topic, for automatic observation.
+        automation_condition: Condition for automatic materialization, or for a topic's observation, such as
+            `AutomationCondition.on_cron("0 3 * * *")`.
     """
 
     description: str | None
@@ -73,7 +73,7 @@ class AssetOptions(DescriptionOptions, OpOptions, total=False):
         name: The asset's name. Default: the function's.
         key: The whole asset key, instead of name and prefix.
         key_prefix: Prefix of the asset key.
-        deps: Additional upstream assets; the source's topics are always upstream.
+        deps: Additional upstream assets, besides the topics.
         kinds: Additional kinds, besides `deltalake` and `spark`.
         freshness_policy: Required freshness.
         code_version: Version of the transform.

@@ -81,7 +81,7 @@ def kafka_delta_asset(
         key_format: Format of keys. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
         dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides whether they fail the run or are kept.
+            `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
         tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: it reports them, and an asset
             check fails. Default: none.

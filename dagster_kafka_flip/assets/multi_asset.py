@@ -59,7 +59,7 @@ class KafkaDeltaTable:
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
         dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides whether they fail the run or are kept.
+            `on_error` decides.
     """
 
     spec: AssetSpec | str

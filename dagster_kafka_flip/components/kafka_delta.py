@@ -137,8 +137,7 @@ class KafkaDeltaComponent(CheckedComponent):
     observe_topics: TopicsAttribute = Field(
         default=True,
         description="Whether to define observable assets for the source's topics, or their options. Default: yes. "
-        "One step observes the topics of all components that ask a cluster in the same way. Of each option, a topic "
-        "has that of the first component that gives it.",
+        "Of each option, a topic has that of the first component that gives it.",
     )
     connection: KafkaResourceAttribute | None = Field(
         default=None,

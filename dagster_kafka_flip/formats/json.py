@@ -39,7 +39,7 @@ class JsonFormat(FramedFormat, LibraryFormat):
 
     Args:
         schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, as a StructType, or as a JSON Schema.
-            Required without a registry. Default: the subject's latest, which is a JSON Schema.
+            Required without a registry. Default: the subject's latest.
         registry: See FramedFormat.
         subject: See FramedFormat.
         schema_id_in: See FramedFormat.

@@ -91,7 +91,7 @@ def ingest(
         columns: The record fields to keep as columns. Default: all but the value.
         transform: Function from the batch's records to the rows to write, both lazy DataFrames.
         dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides whether they fail the run or are kept.
+            `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
         starting_offsets: Start that overrides the position for this run: records in between are read again or skipped.
         known: `known` of the last run's result: lets a run find out without Spark that there is nothing new, and

@@ -63,14 +63,14 @@ def is_topic_name(text: str) -> bool:
 
 
 class KafkaSink(Settings):
-    """A topic that a Delta table is published to, with Flink's guarantees.
+    """A topic that a Delta table is published to.
 
     Attributes:
         topic: The topic of the records. It must exist.
         transactional_id_prefix: Identifies the sink and its progress permanently; each sink of a cluster needs its own.
             1 to 100 letters, digits, `.`, `_` and `-`.
-        delivery_guarantee: `"exactly_once"` for readers of committed records (default), `"at_least_once"`: records may
-            be doubled after a failure, or `"none"`: records may also be lost.
+        delivery_guarantee: `"exactly_once"` for readers of committed records (default); `"at_least_once"`: records may
+            be doubled; `"none"`: records may also be lost.
         key: Serializes keys. Default: no keys.
         value: Serializes values. Default: all columns as JSON.
         deletes: A deleted row becomes a `"tombstone"` of its key (default), or a `"row"`, which shows `_change_type`.

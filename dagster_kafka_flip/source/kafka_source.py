@@ -62,8 +62,8 @@ class KafkaSource(Settings):
         commit_offsets: Whether to commit the position to the consumer group after each table commit, too, for tools
             that monitor groups. It is never read back. Default: no.
         isolation_level: `read_committed` (default; skips aborted and open transactions) or `read_uncommitted`.
-        max_drift: Maximum event time by which a run may read a topic partition ahead of the slowest one with unread
-            records (FLIP-182). Default: no alignment.
+        max_drift: Maximum event time by which a run may read a topic partition ahead of the slowest one (FLIP-182).
+            Default: no alignment.
         client_id_prefix: Prefix of the client ids, `<prefix>-enumerator` and `<prefix>-reader`, instead of the
             connection's client id.
         client_rack: Rack of the readers, to read from the nearest replica (KIP-392).
@@ -382,7 +382,7 @@ class KafkaSourceBuilder:
 
     @check_arguments
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
-        """Sets comma-separated `host:port` pairs of a cluster without security, for use without Dagster."""
+        """Sets `host:port` pairs of a cluster without security, for use without Dagster."""
         return self._with(connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
 
     @check_arguments
@@ -438,7 +438,7 @@ class KafkaSourceBuilder:
 
     @check_arguments
     def set_watermark_alignment(self, max_drift: timedelta) -> KafkaSourceBuilder:
-        """Sets how far a run may read a topic partition ahead of the slowest, in event time. Default: no alignment."""
+        """Sets `max_drift`."""
         return self._with(max_drift=max_drift)
 
     @check_arguments

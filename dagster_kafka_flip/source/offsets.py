@@ -123,7 +123,7 @@ class OffsetsInitializer(Settings):
         """The committed offsets of the source's consumer group.
 
         Args:
-            reset: Strategy for a topic partition without a committed offset. Default: an error.
+            reset: For a topic partition without a committed offset. Default: an error.
 
         Raises:
             ConfigurationError: Unknown reset strategy.
@@ -136,12 +136,12 @@ class OffsetsInitializer(Settings):
         offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         reset: OffsetResetStrategy | str = OffsetResetStrategy.EARLIEST,
     ) -> OffsetsInitializer:
-        """An explicit offset for each topic partition.
+        """An offset for each topic partition.
 
         Args:
-            offsets: Offsets by topic partition. As a start, unlisted topic partitions start at the group's committed
-                offset, or else at `reset`; as a stop, they are not read.
-            reset: Strategy for a start that is neither listed nor committed. Default: earliest, as in Flink.
+            offsets: Offsets by topic partition. Unlisted ones start at the group's committed offset, or else at
+                `reset`; as a stop, they are not read.
+            reset: For a start that is neither listed nor committed. Default: earliest, as in Flink.
 
         Raises:
             ConfigurationError: The map is empty, an offset is out of range, or the reset strategy is unknown.

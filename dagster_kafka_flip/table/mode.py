@@ -43,7 +43,7 @@ class Upsert(_Keyed):
             fields of these names.
         order_by: The column that says which change of a key is newer: the one with the higher value. Then a key may be
             in several topic partitions. Needs `soft_delete`. Default: the offset, within one topic partition.
-        soft_delete: Whether deleted rows stay, with their last values and the column `kafka_deleted`. Default: no.
+        soft_delete: Whether deleted rows stay, with the column `kafka_deleted`. Default: no.
     """
 
     order_by: str | None = None
