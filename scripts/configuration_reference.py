@@ -18,13 +18,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import dagster_kafka_flip
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER, AssetOptions
-from dagster_kafka_flip.cli.app import main as command_line
 from dagster_kafka_flip.components import schemas
 from dagster_kafka_flip.components.kafka_delta import HELP
 
@@ -38,20 +36,19 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field, parameter and option with its type and default. What is required says so; all else may be left out. *Also*
-leads to what others have, too. The [reference](reference.md) shows how they work together.
+Every field and parameter with its type and default. What is required says so; all else may be left out. *Also* leads to
+what others have, too. The [reference](reference.md) shows how they work together, `--help` the options of
+[commands](reference.md#command-line).
 """
 
-# An option that this many formats or serializers have is listed once, and one of two commands.
+# An option that this many formats or serializers have is listed once.
 _SHARED_BY = 3
-_SHARED_BY_TWO = 2
-_SHARED_BY_COMMANDS = "Options of several commands"
 _SHARED_BY_FORMATS = "Options of several formats"
 _SHARED_BY_SERIALIZERS = "Options of several serializers"
 _FORMATS = "Formats and columns"
 _SINKS = "Back to Kafka"
 # Whose options others have, too, with the same texts.
-_ASSETS = ("kafka_delta_asset", "delta_kafka_asset", "AssetOptions")
+_ASSETS = ("kafka_delta_asset", "delta_kafka_asset", "AssetOptions", "ingest")
 
 # What a page section is made of: a heading, and the public names below it.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -106,7 +103,7 @@ _PARAGRAPH = "\n\n"
 _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTILINE)
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
-_NO_DEFAULT = {"none", "empty", "off"}
+_NO_DEFAULT = {"none", "empty"}
 
 # Classes that have the fields of another one, which lists them.
 _FIELDS_OF = {
@@ -120,9 +117,17 @@ _PAGES = {
     "kafka_topic_asset": "automation",
     "kafka_delta_checks": "checks",
     "delta_kafka_checks": "checks",
+    "kafka_delta_maintenance": "operations",
     "delta_kafka_asset": "publishing",
+    "KafkaDeltaComponent": "component",
+    "DeltaKafkaComponent": "component",
+    "KafkaResourcesComponent": "component",
     "Upsert": "changelogs",
     "Scd2": "changelogs",
+    "AvroSerializer": "publishing",
+    "JsonSchemaSerializer": "publishing",
+    "ProtobufSerializer": "publishing",
+    "LocalBroker": "reference",
 }
 _EXCEPT = {"KafkaResource": ", except `clusters`; `bootstrap_servers` is required"}
 
@@ -162,7 +167,7 @@ def _without_default(text: str, default: str) -> str:
 
 def reference() -> str:
     """The document."""
-    parts = [_INTRODUCTION, *(_section(title, names) for title, names in _SECTIONS.items()), _commands()]
+    parts = [_INTRODUCTION, *(_section(title, names) for title, names in _SECTIONS.items())]
     return "\n".join(parts)
 
 
@@ -182,10 +187,10 @@ def _section(title: str, names: tuple[str, ...]) -> str:
     return "\n".join(pieces)
 
 
-def _shared(tables: list[list[_Row]], by: int = _SHARED_BY) -> list[_Row]:
+def _shared(tables: list[list[_Row]]) -> list[_Row]:
     """The rows that several tables have, in one form each."""
     counts = Counter(row for rows in tables for row in rows)
-    rows = [row for row, count in counts.items() if count >= by]
+    rows = [row for row, count in counts.items() if count >= _SHARED_BY]
     names = Counter(row.name for row in rows)
     return [row for row in rows if names[row.name] == 1]
 
@@ -235,7 +240,7 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
             its = _dagsters_options() if asset == "AssetOptions" else _rows(getattr(dagster_kafka_flip, asset))[1]
             there = {(row.name, row.text) for row in its}
             same = [row for row in rows if (row.name, row.text) in there]
-            if len(same) >= _SHARED_BY_TWO:
+            if len(same) > 1:
                 rows = [row for row in rows if row not in same]
                 as_in += [f"Also {_named(same)}, as in [`{asset}`](#{asset.lower()}).\n"]
         yield from _with_shared(heading, rows, shared, of)
@@ -409,74 +414,6 @@ def _code(value: Any) -> str:
     if isinstance(value, BaseModel) and type(value).__str__ is BaseModel.__str__:
         return repr(value)
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _commands() -> str:
-    pieces = [
-        "## Command line\n",
-        "[Command line](command-line.md) says what each command shows, and its exit codes.\n",
-    ]
-    commands = list(_leaves(command_line, click.Context(command_line, info_name="dagster-kafka-flip")))
-    shared = _shared([_options(command, context) for command, context in commands], _SHARED_BY_TWO)
-    pieces += [f"### {_SHARED_BY_COMMANDS}\n", _table("Option", shared)]
-    pieces += [piece for command, context in commands for piece in _command(command, context, shared)]
-    return "\n".join(pieces)
-
-
-def _leaves(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
-    """The commands below a command, with their contexts."""
-    if not isinstance(command, click.Group):
-        yield command, context
-        return
-    for each in command.commands.values():
-        yield from _leaves(each, click.Context(each, info_name=each.name, parent=context))
-
-
-def _options(command: click.Command, context: click.Context) -> list[_Row]:
-    return [_option(each, context) for each in command.params if isinstance(each, click.Option)]
-
-
-def _command(command: click.Command, context: click.Context, shared: list[_Row]) -> Iterator[str]:
-    arguments = [each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)]
-    # docs/command-line.md has the other paragraphs.
-    summary = inspect.cleandoc(command.help or "").partition(_PARAGRAPH)[0]
-    yield f"### `{' '.join([context.command_path.removesuffix(' '.join(arguments)).strip(), *arguments])}`\n"
-    yield _line(summary) + "\n"
-    yield from _with_shared("Option", _options(command, context), shared, _SHARED_BY_COMMANDS)
-
-
-def _option(option: click.Option, context: click.Context) -> _Row:
-    names = "`, `".join([*option.opts, *option.secondary_opts])
-    default = option.get_default(context)
-    if option.required:
-        shown = _REQUIRED
-    elif option.is_flag and not option.secondary_opts:
-        shown = "off"
-    elif option.is_flag:
-        shown = f"`{option.opts[0]}`"
-    else:
-        shown = "none" if default is None or option.multiple or not _is_plain(default) else f"`{default}`"
-    if option.envvar:
-        shown += f", or `{option.envvar}`"
-    return _Row(name=names, type=_option_type(option), default=shown, text=_line(option.help or ""))
-
-
-def _is_plain(default: Any) -> bool:
-    return isinstance(default, (str, int, float, Path))
-
-
-def _option_type(option: click.Option) -> str:
-    if option.is_flag:
-        return "flag"
-    kind = option.type
-    if isinstance(kind, click.Choice):
-        return " or ".join(f"`{choice}`" for choice in kind.choices)
-    names = {"integer range": "whole number", "float range": "number", "directory": "folder", "file": "file"}
-    name = names.get(kind.name, kind.name)
-    if isinstance(kind, (click.IntRange, click.FloatRange)):
-        bounds = (("from", kind.min), ("to", kind.max))
-        name = " ".join([name, *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
-    return f"{name}, several" if option.multiple else name
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What documents say of this project's own tests and options, for tests that hold them to it."""
+"""What documents say of this project's own tests, for tests that hold them to it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import textwrap
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import click
 
 ROOT = Path(__file__).parent.parent
 _MARKER = re.compile(r"<!-- test: (.+) -->")
@@ -96,15 +92,3 @@ def missing_tests(document: str) -> set[str]:
         for path, name in named_tests(document)
         if not (ROOT / path).is_file() or name not in tests_in(ROOT / path)
     }
-
-
-def documented_options(command: str) -> set[str]:
-    """The options of a command, such as `plan`, that docs/configuration.md names."""
-    configuration = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    section = configuration.partition(f"### `dagster-kafka-flip {command}`\n")[2].partition("\n#")[0]
-    return set(re.findall(r"`(--?[a-z][a-z-]*)`", section))
-
-
-def options_of(command: click.Command) -> set[str]:
-    """All options of a command, as they are written."""
-    return {option for parameter in command.params for option in parameter.opts}

@@ -39,8 +39,8 @@ class DescriptionOptions(TypedDict, total=False):
         owners: Owners.
         tags: Tags.
         metadata: Additional definition metadata.
-        automation_condition: Condition for automatic materialization, such as `AutomationCondition.on_cron("0 3 * *
-            *")`; for a topic, for automatic observation.
+        automation_condition: Condition for automatic materialization, or for a topic's observation, such as
+            `AutomationCondition.on_cron("0 3 * * *")`.
     """
 
     description: str | None
@@ -56,10 +56,9 @@ class OpOptions(TypedDict, total=False):
 
     Attributes:
         op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
-        retry_policy: Dagster's retries of a failed step. Retries are safe: they never duplicate rows.
-        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that with a pool
-            limit of 1 only one run at a time writes to a table. Correctness depends on it only on stores that do not
-            support concurrent writers.
+        retry_policy: Dagster's retries of a failed step. They never duplicate rows.
+        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that a pool limit
+            of 1 keeps a table's runs apart. Only stores without concurrent writers need that.
     """
 
     op_tags: Mapping[str, Any] | None
@@ -74,13 +73,12 @@ class AssetOptions(DescriptionOptions, OpOptions, total=False):
         name: The asset's name. Default: the function's.
         key: The whole asset key, instead of name and prefix.
         key_prefix: Prefix of the asset key.
-        deps: Additional upstream assets; the source's topics are always upstream.
+        deps: Additional upstream assets, besides the topics.
         kinds: Additional kinds, besides `deltalake` and `spark`.
         freshness_policy: Required freshness.
         code_version: Version of the transform.
-        partitions_def: Time partitions, or time partitions with a static dimension that selects topics. A run then
-            writes the windows of its partitions and replaces the table's rows of each. Default: a stream, which
-            continues from its position.
+        partitions_def: Time partitions, perhaps with a static dimension that selects topics: a run replaces the rows of
+            its partitions. Default: a stream, which continues from its position.
         backfill_policy: With partitions: how many of them one run writes. Default: all requested partitions.
     """
 

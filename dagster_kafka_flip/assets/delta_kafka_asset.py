@@ -124,17 +124,15 @@ def delta_kafka_asset(
 
     Args:
         source: The table, and what to publish of it.
-        sink: The topic, the guarantee, and how a row becomes a record. The KafkaResource provides its connection.
-        upstream: The table's asset: its key, or its definition. If that has several tables, the asset of the source's
-            table. Default: none.
+        sink: The topic, the guarantee, and how a row becomes a record.
+        upstream: The table's asset, or its key. Default: none.
         limits: Limits of transactions and runs. Default: everything new; a transaction ends after half of the sink's
             `transaction_timeout`.
         cluster: Name in the KafkaResource's `clusters`. Default: the resource's own fields.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
-        **asset_options: Dagster's options: those that describe the asset, and `op_tags`, `retry_policy` and `pool`.
-            Default of `pool`: `kafka-sink:` and the `transactional_id_prefix`, because if two runs overlap, the later
-            one fences the other.
+        **asset_options: Dagster's options: those of `kafka_topic_asset`, and `op_tags`, `retry_policy` and `pool`, by
+            default `kafka-sink:` and the `transactional_id_prefix`.
 
     Returns:
         A decorator that returns an AssetsDefinition.

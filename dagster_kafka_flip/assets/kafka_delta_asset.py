@@ -69,28 +69,25 @@ def kafka_delta_asset(
     """Creates an asset from a transform: writes the transformed records of a source to a Delta table, exactly once.
 
     The function takes `records`, a lazy Spark DataFrame of the run's records, and returns the rows to write. It may
-    also take `context`, and any resource by its key, as in Dagster's `@asset`. The position also advances past records
-    that the function filters out, so use `limits` instead of `limit()`.
+    also take `context`, and any resource by its key. The position also advances past records that it filters out: use
+    `limits` instead of `limit()`.
 
-    Start with `source`, `table` and `value_format`; everything else has a default that loses no record. Set the table's
-    own options, such as its layout, in a DeltaTarget, and the size of a commit in Limits.
+    `source`, `table` and `value_format` are enough to start.
 
     Args:
-        source: The source. The KafkaResource provides its connection.
-        table: A path, a catalog name, or a DeltaTarget with the table's settings.
+        source: What to read.
+        table: A path, a catalog name, or a DeltaTarget.
         value_format: Format of values. Default: RawFormat.
         key_format: Format of keys. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
         dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides whether they fail the run or are kept.
+            `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
-        tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: the run continues, its metadata
-            has the error and the number of lost records, and an asset check fails. Default: none.
-        on_idle: Result of a run without new records: `skip` (default) records an observation, failures of checks
-            stay, and downstream assets of the same run are skipped; `materialize` records a materialization with an
-            unchanged data version.
-        verify_after: How long a run trusts Dagster's record of the position if it shows no new records. Default: 24
-            hours.
+        tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: it reports them, and an asset
+            check fails. Default: none.
+        on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the same run are
+            skipped; `materialize` a materialization with an unchanged data version.
+        verify_after: How long an idle run trusts Dagster's record of the position. Default: 24 hours.
         windows: With `partitions_def`: the rules that assign records to partitions. Default: by the record's
             timestamp, up to one hour late.
         topics_of: With a static dimension: the topics of each of its keys. Default: the key is the topic.
@@ -161,8 +158,8 @@ def build_kafka_delta_asset(
     """Creates an asset with a source's records as decoded, without a function.
 
     Args:
-        source: The source.
-        table: The table.
+        source: What to read.
+        table: A path, a catalog name, or a DeltaTarget.
         **options: All other options of `kafka_delta_asset`; `name` or `key` is required.
 
     Raises:

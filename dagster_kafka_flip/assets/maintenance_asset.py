@@ -39,21 +39,19 @@ def kafka_delta_maintenance(
 ) -> AssetsDefinition:
     """Creates an asset that compacts a table's files. Pass it to `Definitions(assets=...)`.
 
-    It runs OPTIMIZE, which replaces small files with large ones, and VACUUM, which deletes files that no version within
-    `vacuum_after` uses, on the asset's table and on its dead-letter table. Its key is that of the asset with
-    `_maintenance` at the end. It is in the asset's pool, and takes the runs' lock on a local file system, where Delta
-    alone can't keep two processes apart.
+    It runs OPTIMIZE and VACUUM on the asset's table and on its dead-letter table. Its key is that of the asset with
+    `_maintenance` at the end. It shares the asset's pool and lock.
 
-    If the stream did not run for half of `delta.logRetentionDuration`, the asset fails before it changes anything: new
-    commits could make Delta delete the one that holds the position.
+    If the stream did not run for half of `delta.logRetentionDuration`, it fails before it changes anything: Delta could
+    delete the commit that holds the position.
 
     Args:
-        asset: The asset from `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset`.
+        asset: The asset that lands the topics.
         key: Key of one of its assets, if there are several. Default: the only one.
-        vacuum_after: How long to keep files that the newest version doesn't use, at least 7 days, which is Delta's own
-            limit; None for no VACUUM. Default: 7 days. Versions older than that can't be read or restored any more.
-        **asset_options: Dagster's options that describe the new asset: `description` (default: what it does, and to
-            which table), `group_name`, `owners`, `tags`, `metadata` and `automation_condition`.
+        vacuum_after: How long old versions can be read or restored, at least 7 days; None for no VACUUM. Default: 7
+            days.
+        **asset_options: Dagster's options `description`, `group_name`, `owners`, `tags`, `metadata` and
+            `automation_condition`.
 
     Raises:
         ConfigurationError: The asset is not from this package, or `vacuum_after` is shorter than 7 days.

@@ -51,16 +51,15 @@ class KafkaDeltaTable:
     """One table of `build_kafka_delta_multi_asset`, with its asset.
 
     Attributes:
-        spec: The asset spec: key, description, group, owners, tags, kinds, automation condition, freshness policy and
-            additional dependencies. A string is the key of a plain spec.
+        spec: The asset's spec, or its key.
         table: A path, a catalog name, or a DeltaTarget.
-        transform: Function from the run's records to the rows of this table, both lazy DataFrames; takes `records`, and
-            may take `context` and resources by their keys. Default: the records as decoded.
+        transform: Function from the run's records to this table's rows, as of `kafka_delta_asset`. Default: the records
+            as decoded.
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
-        dead_letter: Table for records that this table's formats can't decode: DeadLetters, or a path or name. Default:
-            the format's `on_error` decides whether they fail the run or are kept.
+        dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
+            `on_error` decides.
     """
 
     spec: AssetSpec | str
@@ -97,24 +96,23 @@ def build_kafka_delta_multi_asset(
 ) -> AssetsDefinition:
     """Creates an asset for each table; all tables share one read of a source.
 
-    Each table has its own position, in its own commits, and can be materialized without the others. Tables at the same
-    offsets share a read; a table that is behind (because it is new or failed before) catches up first. If a table
-    fails, the others are still written; then the run fails.
+    Each table has its own position. Tables at the same offsets share a read; one that is behind catches up first. If a
+    table fails, the others are still written; then the run fails.
 
     Args:
         name: The op's name.
-        source: The source.
+        source: What to read.
         tables: The tables, at least one.
         limits: Limits of batches and runs; `max_batches` counts for each table. Default: everything new in one commit.
-        tolerate: Errors that don't fail a run. Default: none.
-        on_idle: Result for a table without new records: `skip` (default) records an observation; `materialize` a
-            materialization with an unchanged data version.
-        verify_after: How long a run trusts Dagster's record of a position if it shows no new records. Default: 24
-            hours.
+        tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: it reports them, and an asset
+            check fails. Default: none.
+        on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the same run are
+            skipped; `materialize` a materialization with an unchanged data version.
+        verify_after: How long an idle run trusts Dagster's record of the position. Default: 24 hours.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
-        **op_options: Dagster's options of the op that all tables share: `op_tags`, `retry_policy` and `pool`. Those of
-            an asset are in the spec of its KafkaDeltaTable.
+        **op_options: Dagster's options of the op: `op_tags`, `retry_policy` and `pool`. Those of an asset are in its
+            `spec`.
 
     Raises:
         ConfigurationError: There is no table, two are the same, or the options contradict each other.

@@ -23,7 +23,7 @@ _NUMBERS = ("request_timeout", "max_retries")
 class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
     """One schema registry that speaks Confluent's API.
 
-    Its fields are those of SchemaRegistry. Set passwords as `EnvVar`: Dagster's UI shows those written as text.
+    Set passwords as `EnvVar`: Dagster's UI shows those written as text.
     """
 
     url: str = Field(

@@ -86,10 +86,10 @@ def kafka_topic_asset(
     fail. If there is no other topic, the run fails.
 
     Args:
-        source: The source. `source.only(topics)` creates an asset for each topic of a pattern.
+        source: The source. `source.only(topics)` makes an asset for each topic of a pattern.
         kafka: Key of the KafkaResource.
-        **asset_options: Dagster's options that describe the assets: `description` (default: the topics' names),
-            `group_name`, `owners`, `tags`, `metadata` and `automation_condition`.
+        **asset_options: Dagster's options `description`, `group_name`, `owners`, `tags`, `metadata` and
+            `automation_condition`.
     """
     check_asset_options(kafka=kafka, **asset_options)
     return observable_topics(source, kafka, dict.fromkeys(upstream_asset_keys(source, kafka), asset_options))

@@ -137,8 +137,8 @@ class BrokerStatus:
 class LocalBroker:
     """A single-node Apache Kafka broker with its own data folder.
 
-    As a context manager, it starts the broker on entry and stops it on exit; a broker that was running before is used
-    and keeps running. After a restart on the same folder, it has the same topics, cluster id, and port if free.
+    A context manager; a broker that was running before is used and keeps running. After a restart on the same folder,
+    it has the same topics, cluster id, and port if free.
 
     Args:
         data_dir: The folder for topics, settings and logs; created if it does not exist.

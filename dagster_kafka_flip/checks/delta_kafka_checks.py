@@ -54,11 +54,11 @@ def delta_kafka_checks(
     offsets is compared as a whole, a longer one only at its end. Spark reads both, each once.
 
     Args:
-        asset: The asset from `delta_kafka_asset` or `build_delta_kafka_asset`.
-        equals_table: Whether to compare the topic with the table (`published_equals_table`). Default: yes.
+        asset: The asset that publishes the table.
+        equals_table: `published_equals_table`: the topic equals the table. Default: yes.
         max_records: Maximum number of the topic's offsets to read. Default: 100,000.
-        blocking: Whether downstream assets in the same run wait for `published_equals_table`, and are skipped if it
-            fails with an error. Default: yes.
+        blocking: Whether downstream assets in the same run wait for it, and are skipped if it fails with an error.
+            Default: yes.
 
     Raises:
         ConfigurationError: The asset does not publish a table, its records can't be compared with rows, no check is

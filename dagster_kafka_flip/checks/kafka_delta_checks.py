@@ -92,24 +92,21 @@ def kafka_delta_checks(
     position, so it only has the checks for duplicates and rejected records.
 
     Args:
-        asset: The asset from `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset`.
+        asset: The asset that lands the topics.
         key: Key of one of its assets, if there are several. Default: the only one.
-        gaps: Whether to check that the stream's commits have no gaps (`no_gap`). Default: yes, for a stream.
-        duplicates: Whether to check for duplicate records (`no_duplicate`). Default: yes, unless the rows have a key.
-        duplicate_commits: Number of latest commits whose offsets `no_duplicate` checks; None for all rows. Default: 10.
-        keys: Whether to check that each key has one row (`no_duplicate_key`) and no null (`keys_not_null`), and with
-            Scd2 that its rows follow each other (`no_overlap`), which looks at the whole table. Default: yes, for a
-            table with Upsert or Scd2.
-        identity: Whether to check that the position belongs to the current cluster and topics (`same_log`). Default:
-            yes, for a stream.
-        schema: Whether to check that the last materialization has the columns of the previous one
-            (`column_schema_change`). Default: yes, for a stream.
-        max_lag: Maximum lag in offsets (`lag_below`). Default: not checked.
-        max_delay: Maximum age of the watermark while the lag is above 0 (`watermark_fresh`). Default: not checked.
-        max_rejected: Maximum number of rejected records (`no_records_rejected_lately`). Default: not checked.
+        gaps: `no_gap`: the stream's commits have no gaps. Default: yes, for a stream.
+        duplicates: `no_duplicate`: no record is there twice. Default: yes, unless the rows have a key.
+        duplicate_commits: Number of latest commits that `no_duplicate` checks; None for all rows. Default: 10.
+        keys: `no_duplicate_key`, `keys_not_null` and with Scd2 `no_overlap`: each key has one row and no null, and its
+            history no overlap. Default: yes, for a table with a key.
+        identity: `same_log`: the position belongs to the current cluster and topics. Default: yes, for a stream.
+        schema: `column_schema_change`: the last two materializations have the same columns. Default: yes, for a stream.
+        max_lag: `lag_below`: maximum lag in offsets. Default: not checked.
+        max_delay: `watermark_fresh`: maximum age of the watermark while the lag is above 0. Default: not checked.
+        max_rejected: `no_records_rejected_lately`: maximum number of rejected records. Default: not checked.
         rejected_within: Period for `max_rejected`. Default: one day.
         blocking: Whether downstream assets in the same run wait for the checks that need Spark, and are skipped if one
-            of them fails. Default: yes.
+            fails. Default: yes.
 
     Raises:
         ConfigurationError: The asset is not from this package, a bound is invalid, or a check does not apply to the

@@ -42,7 +42,7 @@ def _option(name: str) -> Any:
 class DeltaKafkaComponent(CheckedComponent):
     """Publishes the changes of a Delta table to a Kafka topic, exactly once.
 
-    The attributes are the options of delta_kafka_asset, with the same defaults.
+    The attributes are the options of delta_kafka_asset.
     """
 
     settings_of: ClassVar[tuple[str, ...]] = ("source", "sink", "limits")

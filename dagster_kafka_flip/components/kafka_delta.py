@@ -86,8 +86,8 @@ def _option(name: str) -> Any:
 class KafkaDeltaComponent(CheckedComponent):
     """Ingests Kafka topics into Delta tables, exactly once, in bounded batches.
 
-    Defines one asset for all topics of the source, or, with `{topic}` or `{name}` in table, name or key, one asset per
-    topic. The attributes are the options of kafka_delta_asset and of AssetOptions, with the same defaults.
+    One asset for all topics of the source, or, with `{topic}` or `{name}` in table, name or key, one per topic. The
+    attributes are the options of kafka_delta_asset and AssetOptions.
     """
 
     settings_of: ClassVar[tuple[str, ...]] = ("table", "limits")
@@ -137,8 +137,7 @@ class KafkaDeltaComponent(CheckedComponent):
     observe_topics: TopicsAttribute = Field(
         default=True,
         description="Whether to define observable assets for the source's topics, or their options. Default: yes. "
-        "One step observes the topics of all components that ask a cluster in the same way. Of each option, a topic "
-        "has that of the first component that gives it.",
+        "Of each option, a topic has that of the first component that gives it.",
     )
     connection: KafkaResourceAttribute | None = Field(
         default=None,

@@ -21,7 +21,7 @@ from dagster_kafka_flip.components.scaffolding import KafkaResourcesScaffolder
 class KafkaResourcesComponent(CheckedComponent):
     """Defines a KafkaResource, a SparkResource and a SchemaRegistryResource, for all assets of the project.
 
-    A value `{{ env.NAME }}` becomes an EnvVar: it is read when needed, and definitions do not contain it.
+    A value `{{ env.NAME }}` becomes an EnvVar: definitions do not contain it.
     """
 
     kafka: KafkaResourceAttribute | None = Field(

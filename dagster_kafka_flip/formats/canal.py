@@ -39,9 +39,9 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
             BINARY are refused.
         database: The database whose changes land. Default: all.
         table: The database's table whose changes land. Default: all.
-        metadata: Parts of a change to land with its row: `before` (the row before it, as a STRUCT), `source_database`,
+        metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `source_database`,
             `source_table`, `source_timestamp` (`es`), `ingestion_timestamp` (`ts`) and `primary_key` (the names of its
-            columns). Each is a column of that name. Default: nothing.
+            columns). Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
 

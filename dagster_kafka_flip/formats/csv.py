@@ -41,10 +41,9 @@ class CsvFormat(LibraryFormat):
         schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType. Nested types are
             refused.
         delimiter: The character between two fields. Default: a comma.
-        quote: The character around a field that holds a delimiter or a line break; it is doubled inside. None if there
-            is none. Default: `"`.
-        escape: A character before a quote or itself inside quotes, instead of a doubled quote. A record with an escape
-            elsewhere is rejected. Default: none.
+        quote: The character around a field that holds a delimiter or a line break, doubled inside; None for none.
+            Default: `"`.
+        escape: A character before a quote or itself inside quotes, instead of a doubled quote. Default: none.
         null_literal: The text that means null, quoted or not. Default: none.
         allow_comments: Whether lines before the row that begin with `#` are left out. Default: no.
         on_error: See Format.

@@ -110,19 +110,17 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
-        metadata: Parts of a change to land with its row: `before` (the row before the change, as a STRUCT),
-            `ingestion_timestamp` (when the connector processed it), and of the event's `source` `source_timestamp`,
-            `source_database`, `source_schema`, `source_table`, `source_snapshot`, `source_lsn`, `source_pos`,
-            `source_gtid`, `source_tx_id`, and all of it as `source_properties`, a MAP of STRINGs. Each is a column of
-            that name. Default: nothing.
+        metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `ingestion_timestamp` (when
+            the connector processed it), and of the event's `source` `source_timestamp`, `source_database`,
+            `source_schema`, `source_table`, `source_snapshot`, `source_lsn`, `source_pos`, `source_gtid`,
+            `source_tx_id`, and all of it as `source_properties`, a MAP of STRINGs. Default: nothing.
         unavailable_value_placeholder: The connector's setting `unavailable.value.placeholder`: what it writes for a
-            value that the database did not send. Such a value becomes null, and `kafka_unavailable` has the column's
-            name.
-        on_truncate: Handling of a truncate event: `fail` (default) ends a run into a table with Upsert, but lands a row
-            without values in a table to which rows are appended; `skip` leaves it out.
+            value that the database did not send.
+        on_truncate: Handling of a change that deletes all rows: `fail` (default) ends a run into a table with a key,
+            and appends a row without values to any other; `skip` leaves it out.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
-            not fit its field, 40 characters at most. Default: no, since many people read logs.
+        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
+            value that does not fit. Default: no.
 
     Attributes:
         declared: The schema, as it was given.

@@ -38,15 +38,14 @@ class JsonFormat(FramedFormat, LibraryFormat):
     field accepts any JSON value as its text, so nested JSON can be kept unparsed.
 
     Args:
-        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, as a StructType, or as a JSON Schema
-            (JSON text that begins with a brace, or a mapping). Required without a registry. Default: the subject's
-            latest, which is a JSON Schema.
+        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, as a StructType, or as a JSON Schema.
+            Required without a registry. Default: the subject's latest.
         registry: See FramedFormat.
         subject: See FramedFormat.
         schema_id_in: See FramedFormat.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
-            not fit its field, 40 characters at most. Default: no, since many people read logs.
+        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
+            value that does not fit. Default: no.
 
     Attributes:
         declared: The schema as DDL, that of a JSON Schema too, or as a StructType; None for the subject's latest.

@@ -27,12 +27,12 @@ class MaxwellFormat(JsonEnvelope):
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
-        metadata: Parts of a change to land with its row: `before` (the row before an update, as a STRUCT),
-            `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Each is
-            a column of that name. Default: nothing.
+        metadata: Parts of a change to land as columns: `before` (the row before an update, a STRUCT),
+            `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Default:
+            nothing.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
-            not fit its field, 40 characters at most. Default: no, since many people read logs.
+        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
+            value that does not fit. Default: no.
 
     Attributes:
         declared: The schema, as it was given.

@@ -28,14 +28,13 @@ class OggFormat(TruncatingFormat, JsonEnvelope):
 
     Args:
         schema: The columns, as DDL such as `ID BIGINT NOT NULL, NAME STRING`, or as a StructType.
-        metadata: Parts of a change to land with its row: `before` (the row before it, as a STRUCT), `source_table`,
-            `source_timestamp` (`op_ts`) and `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, since the record
-            does not have their time zone, and `primary_key` (the names of its columns). Each is a column of that name.
-            Default: nothing.
+        metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `source_table`,
+            `source_timestamp` (`op_ts`) and `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, and `primary_key`
+            (the names of its columns). Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the start of the value that does
-            not fit its field, 40 characters at most. Default: no, since many people read logs.
+        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
+            value that does not fit. Default: no.
 
     Attributes:
         declared: The schema, as it was given.

@@ -90,17 +90,17 @@ def ingest(
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
         transform: Function from the batch's records to the rows to write, both lazy DataFrames.
-        dead_letter: Table for records that can't be decoded; a string is DeadLetters of that table. Default: the
-            format's `on_error` decides whether they fail the run or are kept.
-        limits: Limits of batches and runs. Default: everything in one commit.
+        dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
+            `on_error` decides.
+        limits: Limits of batches and runs. Default: everything new in one commit.
         starting_offsets: Start that overrides the position for this run: records in between are read again or skipped.
-        known: A copy of the position: lets a run find out without Spark that there is nothing new, and replaces a
-            position that the table's history no longer has.
+        known: `known` of the last run's result: lets a run find out without Spark that there is nothing new, and
+            replaces a position that the table's history no longer has.
         verify_after: How long to trust this copy. Default: 24 hours.
-        tolerate: Errors that don't fail the run: it continues and adds them to the result's `incidents`. Default: none.
-        run_id: Run id for the commit. Default: none.
-        reported: The table's version up to which commits were reported before, -1 for none: the result then has later
-            commits of earlier runs (`unreported`). Default: not checked.
+        tolerate: Errors that don't fail the run, but are in the result's `incidents`. Default: none.
+        run_id: Run id for the commits. Default: none.
+        reported: The table's version up to which commits were reported, -1 for none: the result then has later commits
+            of earlier runs (`unreported`). Default: not checked.
         logger: Logger for each step. Default: this module's.
 
     Returns:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 class KafkaTableOptions(Settings):
     """What to read and how to decode it, from the options and columns of Flink's Kafka table.
 
-    A value's columns have their own names. The key's columns (`key.fields`) are the fields of one STRUCT column,
-    `kafka_key`, without `key.fields-prefix`; a raw key is that column itself. Metadata columns are chosen with
-    KafkaColumns.
+    A value's columns have their own names. The key's (`key.fields`) are the fields of one STRUCT column, `kafka_key`,
+    without `key.fields-prefix`; a raw key is that column itself.
 
     Attributes:
         source: What to read.

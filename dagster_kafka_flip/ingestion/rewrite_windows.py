@@ -81,8 +81,8 @@ def rewrite_windows(
         windows: The windows; consecutive ones share a commit.
         spark: Returns a Spark session; called after the topics were found.
         rules: The rules that assign records to windows. Default: by the record's timestamp, up to one hour late.
-        definition: The window definition, such as a cron schedule and a time zone. A table of windows stores it and
-            rejects windows of another definition.
+        definition: The window definition, such as a cron schedule and a time zone. The table stores it and rejects
+            windows of another.
         connection: Kafka connection, unless the source has one.
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
@@ -91,8 +91,8 @@ def rewrite_windows(
             column.
         topics: The source's topics whose rows are replaced. Default: all.
         limits: Limits of a commit; a window is never split. Default: everything.
-        dead_letter: With `Windows(repair=True)`: table for the stream's rejected records. They are excluded, and new
-            ones are written as dead letters. Default: the table in the stream's last commit.
+        dead_letter: With `Windows(repair=True)`: table for the stream's rejected records. Default: the table in the
+            stream's last commit.
         tolerate: Errors that don't fail the run. Default: none.
         run_id: Run id for the commits. Default: none.
         logger: Logger for each step. Default: this module's.

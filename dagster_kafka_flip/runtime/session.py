@@ -90,8 +90,8 @@ def build_session(
 
     Args:
         master: A cluster's master URL. Default: `local[*]`.
-        remote: A Spark Connect server, such as `sc://host:15002`; it must have the jars and Delta's extension.
-            Default: the environment variable SPARK_REMOTE, as in PySpark, if there is no master either.
+        remote: A Spark Connect server, such as `sc://host:15002`. Default: the environment variable SPARK_REMOTE,
+            without a master.
         config: Additional Spark settings; they override the defaults.
         packages: Additional Maven coordinates, for a session with a master.
         app_name: The application's name in Spark's UI.

@@ -21,9 +21,8 @@ class DeltaSource(Settings):
     Attributes:
         table: A path or a catalog name, as of a DeltaTarget.
         start: Where a sink without progress starts: `"snapshot"`, all rows of the newest version (or of `stop`) and
-            then its changes (default); `"latest"`, only changes after the newest version; a number, that version's
-            changes and all later ones; a time with a UTC offset, the changes of the first version committed at or
-            after it, or, if there is none, only later ones.
+            then its changes (default); `"latest"`, changes after the newest version; a number, that version's changes;
+            a time with a UTC offset, those of the first version committed at or after it, or else only later ones.
         content: `"changes"`, the result of each insert, update and delete (default); `"all_images"`, also the previous
             values of updated rows; `"appended_rows"`, only rows that commits append, and any other change is an error.
         stop: The last version to publish. Default: the newest version when the run plans.

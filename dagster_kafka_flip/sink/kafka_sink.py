@@ -63,15 +63,14 @@ def is_topic_name(text: str) -> bool:
 
 
 class KafkaSink(Settings):
-    """A topic that a Delta table is published to, with Flink's guarantees.
+    """A topic that a Delta table is published to.
 
     Attributes:
         topic: The topic of the records. It must exist.
-        transactional_id_prefix: Identifies the sink permanently: its transactional ids are `<prefix>-<lane>`, and its
-            progress is stored under it. Each sink of a cluster needs its own. 1 to 100 letters, digits, `.`, `_` and
-            `-`.
-        delivery_guarantee: `"exactly_once"` for readers of committed records (default), `"at_least_once"`: records may
-            be doubled after a failure, or `"none"`: records may also be lost.
+        transactional_id_prefix: Identifies the sink and its progress permanently; each sink of a cluster needs its own.
+            1 to 100 letters, digits, `.`, `_` and `-`.
+        delivery_guarantee: `"exactly_once"` for readers of committed records (default); `"at_least_once"`: records may
+            be doubled; `"none"`: records may also be lost.
         key: Serializes keys. Default: no keys.
         value: Serializes values. Default: all columns as JSON.
         deletes: A deleted row becomes a `"tombstone"` of its key (default), or a `"row"`, which shows `_change_type`.
@@ -81,20 +80,19 @@ class KafkaSink(Settings):
         timestamp: Timestamp column with the records' times. Default: the time of publication.
         topic_column: String column with the topic of each record, instead of `topic`.
         partition_column: Integer column with the topic partition of each record, instead of a partitioner.
-        partitioner: `"default"`: Kafka's, by the key's hash, or at random without a key (default); `"fixed"`: each lane
-            writes to one topic partition; `"round_robin"`; or a function of topic, key, value and the number of topic
-            partitions.
-        transaction_timeout: How long a transaction may stay open, at most the brokers' `transaction.max.timeout.ms`. A
+        partitioner: `"default"`: Kafka's, by the key's hash (default); `"fixed"`: each lane writes to one topic
+            partition; `"round_robin"`; or a function of topic, key, value and the number of topic partitions.
+        transaction_timeout: How long a transaction may stay open, at most the brokers' `transaction.max.timeout.ms`; a
             batch ends after half of it. After a crash, readers of committed records wait that long, or until the next
             run. Default: 5 minutes.
         progress_topic: The compacted topic with the progress of this sink alone. Created if it is missing. Default:
             `<prefix>-progress`.
         properties: More settings of the producer, by librdkafka's names, such as `compression.type`.
-        tolerate: Error classes of rows to leave out and count, instead of ending the run:
-            UnpublishableRowError for all, or some of RowTooLargeError, RowWithoutKeyError, RowMisplacedError and
-            RowNotSerializableError. Default: none; all of them with a `dead_letter_topic`.
-        dead_letter_topic: A topic for the rows that are left out, with the reason in their headers, written in the same
-            transactions. It must exist, and not be compacted. Default: none.
+        tolerate: Error classes of rows to leave out and count: UnpublishableRowError for all, or some of
+            RowTooLargeError, RowWithoutKeyError, RowMisplacedError and RowNotSerializableError. Default: none; all of
+            them with a `dead_letter_topic`.
+        dead_letter_topic: A topic for the rows that are left out, with the reason in their headers. It must exist, and
+            not be compacted. Default: none.
     """
 
     topic: str

@@ -61,10 +61,10 @@ def publish(
         connection: Kafka connection.
         limits: Limits of transactions and runs, in rows and bytes. `spread` has no effect. Default: half of the sink's
             transaction_timeout limits a transaction.
-        known: `known` of an earlier run's result: if the sink's progress is behind it, the run fails instead of
+        known: `known` of the last run's result: if the sink's progress is behind it, the run fails instead of
             publishing again. Default: the progress topic alone is trusted.
-        transform: A function from the rows to publish to the rows that are published, each from one row alone. It
-            keeps `_change_type` and `_commit_version`. Default: all rows as they are.
+        transform: Function from the table's changes to the rows to publish, each from one row alone. Default: all rows
+            as they are.
         logger: Logger for each step. Default: this module's.
 
     Returns:

@@ -48,32 +48,29 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 class KafkaSource(Settings):
     """Defines what to read from Kafka: topics, start and stop. Immutable.
 
-    Create it with `KafkaSource.builder()` or with keyword arguments; both are validated the same way. In Dagster it has
-    no connection: the KafkaResource provides it, so one definition runs in every environment.
+    Create it with `KafkaSource.builder()` or with keyword arguments. In Dagster the KafkaResource provides the
+    connection, so one definition runs in every environment.
 
     Attributes:
-        topics: Names of topics; all their partitions are read. Set exactly one of `topics`, `topic_pattern` and
-            `partitions`.
+        topics: Names of topics. Set exactly one of `topics`, `topic_pattern` and `partitions`.
         topic_pattern: A regular expression (Python syntax) that must match the whole topic name. Excludes Kafka's
             internal topics.
-        partitions: Topic partitions to read; partitions that are added to the topics later are not read.
+        partitions: Topic partitions to read. Those that are added to the topics later are not read.
         starting_offsets: Start of a stream without a position. Default: earliest.
         stopping_offsets: Stop of each run. Default: latest.
         group_id: Consumer group whose committed offsets are used. It is never joined.
-        commit_offsets: Whether to also commit the position to the consumer group after each table commit, for tools
+        commit_offsets: Whether to commit the position to the consumer group after each table commit, too, for tools
             that monitor groups. It is never read back. Default: no.
         isolation_level: `read_committed` (default; skips aborted and open transactions) or `read_uncommitted`.
-        max_drift: Maximum event time by which a run may read a topic partition ahead of the slowest one with unread
-            records (FLIP-182). Default: no alignment.
-        client_id_prefix: Prefix of the client ids, instead of the connection's client id: `<prefix>-enumerator` for
-            planning, `<prefix>-reader` for reading.
+        max_drift: Maximum event time by which a run may read a topic partition ahead of the slowest one (FLIP-182).
+            Default: no alignment.
+        client_id_prefix: Prefix of the client ids, `<prefix>-enumerator` and `<prefix>-reader`, instead of the
+            connection's client id.
         client_rack: Rack of the readers, to read from the nearest replica (KIP-392).
-        properties: Additional settings of both clients, by the Java consumer's names. Each client gets the settings
-            that it supports, under its own names.
+        properties: Additional settings of both clients, by the Java consumer's names.
         librdkafka_properties: Settings of only the planning client, by librdkafka's names.
         java_properties: Settings of only Spark's Kafka client, by the Java consumer's names.
-        overrides_position: Whether a run starts at `starting_offsets` even if the stream has a position. For one run
-            only; see `with_overrides`.
+        overrides_position: Whether one run starts at `starting_offsets` whatever the position; see `with_overrides`.
         cluster: Name of one of the KafkaResource's clusters. Default: the resource's own.
         connection: Connection for use without Dagster.
     """
@@ -385,7 +382,7 @@ class KafkaSourceBuilder:
 
     @check_arguments
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
-        """Sets comma-separated `host:port` pairs of a cluster without security, for use without Dagster."""
+        """Sets `host:port` pairs of a cluster without security, for use without Dagster."""
         return self._with(connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
 
     @check_arguments
@@ -441,7 +438,7 @@ class KafkaSourceBuilder:
 
     @check_arguments
     def set_watermark_alignment(self, max_drift: timedelta) -> KafkaSourceBuilder:
-        """Sets how far a run may read a topic partition ahead of the slowest, in event time. Default: no alignment."""
+        """Sets `max_drift`."""
         return self._with(max_drift=max_drift)
 
     @check_arguments

@@ -82,8 +82,7 @@ class PartitionOffsetsRetriever(Protocol):
 class OffsetsInitializer(Settings):
     """Resolves to a start or stop offset for each topic partition of a source.
 
-    Create it with `earliest`, `latest`, `timestamp`, `committed_offsets` or `specific_offsets`, or from a string with
-    `parse`. An initializer has slightly different rules as a start and as a stop; see docs/architecture.md.
+    Starts and stops have slightly different rules: see docs/architecture.md.
     """
 
     kind: OffsetsKind
@@ -103,7 +102,7 @@ class OffsetsInitializer(Settings):
 
     @classmethod
     def timestamp(cls, timestamp: int | datetime | str) -> OffsetsInitializer:
-        """The first record at or after a timestamp; if there is none, the end offset that was read before the lookup.
+        """The first record at or after a timestamp; if there is none, the end offset.
 
         Args:
             timestamp: Milliseconds since the epoch, an aware datetime, or an ISO 8601 string with a UTC offset.
@@ -124,7 +123,7 @@ class OffsetsInitializer(Settings):
         """The committed offsets of the source's consumer group.
 
         Args:
-            reset: Strategy for a topic partition without a committed offset. Default: an error.
+            reset: For a topic partition without a committed offset. Default: an error.
 
         Raises:
             ConfigurationError: Unknown reset strategy.
@@ -137,12 +136,12 @@ class OffsetsInitializer(Settings):
         offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         reset: OffsetResetStrategy | str = OffsetResetStrategy.EARLIEST,
     ) -> OffsetsInitializer:
-        """An explicit offset for each topic partition.
+        """An offset for each topic partition.
 
         Args:
-            offsets: Offsets by topic partition. As a start, unlisted topic partitions start at the group's committed
-                offset, or else at `reset`; as a stop, they are not read.
-            reset: Strategy for a start that is neither listed nor committed. Default: earliest, as in Flink.
+            offsets: Offsets by topic partition. Unlisted ones start at the group's committed offset, or else at
+                `reset`; as a stop, they are not read.
+            reset: For a start that is neither listed nor committed. Default: earliest, as in Flink.
 
         Raises:
             ConfigurationError: The map is empty, an offset is out of range, or the reset strategy is unknown.
@@ -190,11 +189,10 @@ class OffsetsInitializer(Settings):
         )
 
     def only(self, may_read: Callable[[TopicPartition], bool]) -> OffsetsInitializer:
-        """Returns the initializer for some of the topic partitions.
+        """Returns the initializer for some topic partitions.
 
         Args:
-            may_read: Whether a topic partition is included. Removes specific offsets of the others; if none is left,
-                the rule for unlisted topic partitions applies to all.
+            may_read: Whether a topic partition is included.
         """
         if self.offsets is None:
             return self

@@ -39,13 +39,11 @@ class Upsert(_Keyed):
     it, and the record's topic, partition and offset. The table has all columns but `kafka_deleted`.
 
     Attributes:
-        key: The columns that identify a row. None of them may be null, not even in a tombstone's row: if the key
-            format gives a STRUCT with fields of these names, a tombstone's columns are filled from there.
-        order_by: The column that says which change of a key is newer: the one with the higher value; if values in one
-            topic partition are equal, the one with the higher offset. Then a key may be in several topic partitions.
-            Needs `soft_delete`. Default: the offset, within one topic partition.
-        soft_delete: Whether deleted rows stay, with their last values and `kafka_deleted`, which is then a column of
-            the table. Default: no.
+        key: The columns that identify a row, never null. A tombstone's are filled from a key format's STRUCT with
+            fields of these names.
+        order_by: The column that says which change of a key is newer: the one with the higher value. Then a key may be
+            in several topic partitions. Needs `soft_delete`. Default: the offset, within one topic partition.
+        soft_delete: Whether deleted rows stay, with the column `kafka_deleted`. Default: no.
     """
 
     order_by: str | None = None

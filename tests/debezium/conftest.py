@@ -14,7 +14,7 @@ from tests.document_tests import ROOT, blocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-A_CONNECTOR = [block for block in blocks(ROOT / "docs" / "debezium.md") if block.marker == "a connector"]
+A_CONNECTOR = [block for block in blocks(ROOT / "docs" / "changelogs.md") if block.marker == "a connector"]
 (SETTINGS,) = [json.loads(block.code)["config"] for block in A_CONNECTOR if block.language == "json"]
 (WHOLE_ROWS,) = [block.code for block in A_CONNECTOR if block.language == "sql"]
 PREFIX = SETTINGS["topic.prefix"]

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 (SETTINGS,) = [
     json.loads(block.code)["config"]
-    for block in blocks(ROOT / "docs" / "debezium.md")
+    for block in blocks(ROOT / "docs" / "changelogs.md")
     if block.marker == "a connector of MariaDB"
 ]
 PREFIX = SETTINGS["topic.prefix"]
