@@ -194,10 +194,8 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (Limits, {"max_records": 5}, "invalid Limits: max_records: unknown field"),
         (DeltaTarget, {}, "invalid DeltaTarget: table: missing"),
         (DeltaTarget, {"table": "lake/x", "format": "delta"}, "invalid DeltaTarget: format: unknown field"),
-        (DeltaTarget, {"table": "lake/x", "cluster_by": "a"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
         (_source, {"max_drift": 5}, "invalid KafkaSource: max_drift: expected a timedelta, such as timedelta(hours=1)"),
         (_source, {"max_drift": True}, "invalid KafkaSource: max_drift: expected a timedelta, such as "),
-        (_source, {"max_drift": "PT1H"}, "invalid KafkaSource: max_drift: expected a timedelta, such as "),
         (Windows, {"max_lateness": 3600}, "invalid Windows: max_lateness: expected a timedelta, such as "),
         (Windows, {"event_time": ""}, "invalid Windows: event_time: empty"),
         (Windows, {"repair": True, "time_column": ""}, "invalid Windows: time_column: empty"),
@@ -215,10 +213,8 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),
         (KafkaClusterConfig, {"bootstrap_servers": "a:1", "read_timeout": True}, "read_timeout: expected a number"),
         (Windows, {"max_lateness": "soon"}, "invalid Windows: max_lateness: "),
-        (KafkaConnection, {"bootstrap_servers": "localhost"}, "invalid bootstrap server 'localhost'"),
         (KafkaConnection, {"bootstrap_servers": "localhost:99999"}, "invalid bootstrap server 'localhost:99999'"),
         (KafkaConnection, {"bootstrap_servers": "a:0"}, "invalid bootstrap server 'a:0'"),
-        (KafkaConnection, {"bootstrap_servers": "http://a:1/x"}, "invalid bootstrap server 'http://a:1/x'"),
         (KafkaConnection, {"bootstrap_servers": "http://a:9092"}, "invalid bootstrap server 'http://a:9092'"),
         (KafkaConnection, {"bootstrap_servers": "a:1;b:2"}, "invalid bootstrap server 'a:1;b:2'"),
         (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": float("inf")}, "request_timeout: must be"),
@@ -226,20 +222,12 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (LocalBroker, {"data_dir": None}, "data_dir: expected str or Path, got None; for example data_dir="),
         (LocalBroker, {"data_dir": "x", "port": "9092"}, "port: expected int, got str; for example port=9092"),
         (LocalBroker, {"data_dir": "x", "timeout": -1}, "timeout: invalid value -1; use a number of seconds"),
-        (_asset, {"tolerate": TopicNotFoundError}, "tolerate: expected list, got the class TopicNotFoundError itself"),
         (KafkaConnection, {"bootstrap_servers": ["a:1"]}, "bootstrap_servers: expected a string"),
-        (KafkaResource, {"bootstrap_servers": "localhost"}, "invalid bootstrap server 'localhost'"),
         (KafkaResource, {"bootstrap_servers": "a:1", "security_protocol": "ssl"}, "security_protocol: must be"),
-        (KafkaResource, {"bootstrap_servers": "a:1", "sasl_username": "ann"}, "SASL credentials are given, but"),
         (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": 0}, "request_timeout: must be greater"),
         (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "SparkResource: master and remote are both set"),
         (SparkResource, {"master": "lokal"}, "SparkResource: invalid Spark master 'lokal'; write local[*]"),
         (SparkResource, {"remote": "x:15002"}, "SparkResource: remote is not a Spark Connect address"),
-        (OffsetsInitializer.timestamp, {"timestamp": 1_763_800_000}, "looks like seconds since the epoch"),
-        (OffsetsInitializer.timestamp, {"timestamp": "2026/11/20"}, "invalid timestamp '2026/11/20'"),
-        (OffsetsInitializer.timestamp, {"timestamp": datetime(2026, 1, 1)}, "has no UTC offset; write one"),  # noqa: DTZ001
-        (OffsetsInitializer.timestamp, {"timestamp": -1}, "-1"),
-        (OffsetsInitializer.parse, {"text": "yesterday"}, "yesterday"),
     ],
 )
 def test_a_wrong_input_is_reported_where_it_is_defined(make, options, message):
@@ -332,8 +320,6 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _target(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
         (lambda: _target(single_writer=5), "invalid DeltaTarget: single_writer: expected true or false"),
         (lambda: Limits(max_bytes_per_batch="1g"), "invalid Limits: max_bytes_per_batch: expected a whole number"),
-        (lambda: Limits(spread=5), "invalid Limits: spread: must be 'backlog' or 'time'"),
-        (lambda: _asset(on_idle=None), "on_idle: None is not materialize or skip"),
         (lambda: _asset(on_idle=True), "on_idle: True is not materialize or skip"),
         (lambda: _asset(verify_after=None), "verify_after: expected timedelta, got None"),
         (lambda: _asset(tolerate=None), "tolerate: expected list, got None"),
@@ -347,7 +333,6 @@ def test_an_address_without_a_secret_is_a_table(table):
             "tolerate: RetentionOvertookPositionError('x') can't be tolerated; allowed: Clu",
         ),
         (lambda: _asset(tolerate=[ConfigurationError]), "tolerate: ConfigurationError can't be tolerated; allowed"),
-        (lambda: _asset(tolerate=[KafkaFlipError]), "tolerate: KafkaFlipError can't be tolerated; allowed"),
         (
             lambda: _asset(partitions_def=_DAILY, limits=Limits(max_batches=1)),
             "max_batches: not allowed for an asset with partitions, because the partitions select what is read",
@@ -508,7 +493,6 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: KafkaDeltaTable(spec="a", tabel="b/c"), "KafkaDeltaTable: unknown option tabel; did you mean table?"),
         (lambda: _several(name=None), 'name: expected str, got None; for example name="orders"'),
         (lambda: _several(name="a b"), "name: invalid asset name 'a b'; use letters, digits and '_' only, or set "),
-        (lambda: Limits(max_batches=0), "invalid Limits: max_batches: must be greater than or equal to 1"),
         (lambda: _several(on_idle="x"), "on_idle: 'x' is not materialize or skip"),
         (
             lambda: _several(tables=[KafkaDeltaTable(spec=AssetSpec("a", partitions_def=_DAILY), table="b/c")]),
@@ -571,26 +555,12 @@ def test_an_address_without_a_secret_is_a_table(table):
             'group_name: Dagster can\'t create the asset kafka/orders: "a b" is not a valid asset group ',
         ),
         (lambda: kafka_topic_asset([_source()]), "source: expected KafkaSource, got list"),
-        (lambda: _source(topics=("or ders",)), "invalid KafkaSource: invalid topic name 'or ders': Kafka allows 1 to"),
-        (
-            lambda: _source(isolation_level="committed"),
-            "invalid KafkaSource: isolation_level: must be 'read_committed' or 'read_uncommitted'",
-        ),
         (lambda: _source(commit_offsets=True), "invalid KafkaSource: committing offsets needs a group id: set "),
         (lambda: _source(commit_offsets="x"), "invalid KafkaSource: commit_offsets: expected true or false"),
-        (lambda: _source(max_drift="soon"), "invalid KafkaSource: max_drift: expected a timedelta, such as"),
         (lambda: _source(max_drift=timedelta(0)), "invalid KafkaSource: the maximum drift is 0:00:00; the minimum is"),
         (lambda: _source(topic=("orders",)), "invalid KafkaSource: topic: unknown field; did you mean topics?"),
         (lambda: _source(properties="x"), "invalid KafkaSource: properties: expected a mapping of names to values"),
-        (
-            lambda: _source(properties={"sasl.jaas.config": "hunter2"}),
-            "invalid KafkaSource: the property sasl.jaas.config belongs to the connection: use the conn",
-        ),
         (lambda: _source(connection="localhost:9092"), "invalid KafkaSource: connection: expected KafkaConnection"),
-        (
-            lambda: _source(starting_offsets=OffsetsInitializer.specific_offsets({})),
-            "specific offsets need at least one topic partition",
-        ),
         (lambda: KafkaSource("orders"), "KafkaSource takes keyword arguments only: write KafkaSource"),
         (lambda: OffsetsInitializer.specific_offsets(None), "offsets: expected Mapping, got None"),
         (lambda: OffsetsInitializer.specific_offsets({"a": 5}), "invalid topic partition 'a'"),
@@ -598,47 +568,18 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: OffsetsInitializer.specific_offsets({("a", 0): "x"}),
             "a-0: invalid offset 'x'; expected a whole number",
         ),
-        (lambda: OffsetsInitializer.specific_offsets({("a", 0): -1}), "a-0: the offset -1 is negative"),
         (lambda: OffsetsInitializer.specific_offsets({"a-0": 5}), "invalid topic partition 'a-0'"),
         (lambda: OffsetsInitializer.specific_offsets([("a", 0, 5)]), "offsets: expected Mapping, got list"),
-        (
-            lambda: OffsetsInitializer.specific_offsets({("a", 0): 1}, reset="newest"),
-            "invalid reset strategy 'newest'; use none, earliest or latest",
-        ),
-        (lambda: OffsetsInitializer.committed_offsets("never"), "invalid reset strategy 'never'; use none, earliest"),
         (lambda: OffsetsInitializer.committed_offsets(5), "invalid reset strategy 5; use none, earliest or latest"),
         (lambda: OffsetsInitializer.timestamp(None), "timestamp: expected datetime, got None"),
         (lambda: OffsetsInitializer.timestamp(1.5), "timestamp: expected datetime, got float"),
         (lambda: OffsetsInitializer.timestamp(True), "timestamp: expected datetime, got bool"),
         (lambda: OffsetsInitializer.timestamp(date(2026, 1, 1)), "timestamp: expected datetime, got date"),
         (lambda: OffsetsInitializer.timestamp(timedelta(1)), "timestamp: expected datetime, got timedelta"),
-        (lambda: OffsetsInitializer.timestamp(""), "invalid timestamp ''"),
-        (lambda: OffsetsInitializer.timestamp("2026-01-01"), "the timestamp 2026-01-01T00:00:00 has no UTC offset"),
-        (lambda: OffsetsInitializer.timestamp("2026-13-01T00:00:00Z"), "invalid timestamp '2026-13-01T00:00:00Z'"),
         (lambda: OffsetsInitializer.timestamp(2**70), "the timestamp 1180591620717411303424 is above Kafka's maximum"),
         (lambda: OffsetsInitializer.timestamp([]), "timestamp: expected datetime, got list"),
         (lambda: OffsetsInitializer.parse(None), 'offsets: expected str, got None; for example offsets="earliest"'),
         (lambda: OffsetsInitializer.parse(5), 'offsets: expected str, got int; for example offsets="earliest"'),
-        (
-            lambda: OffsetsInitializer.parse(""),
-            "invalid offsets ''; write earliest, latest, committed, committed:earliest, timestamp:20",
-        ),
-        (lambda: OffsetsInitializer.parse("timestamp:"), "invalid offsets 'timestamp:'"),
-        (lambda: OffsetsInitializer.parse("timestamp:yesterday"), "invalid timestamp 'yesterday'"),
-        (
-            lambda: OffsetsInitializer.parse("timestamp:1763800000"),
-            "timestamp 1763800000 looks like seconds since the epoch, but milliseconds are expected: ",
-        ),
-        (lambda: OffsetsInitializer.parse("offsets:"), "invalid offsets 'offsets:'"),
-        (
-            lambda: OffsetsInitializer.parse("offsets:{"),
-            'invalid offsets \'{\'; write a map such as {"flights": {"0": 17, "1": 23}}',
-        ),
-        (lambda: OffsetsInitializer.parse('offsets:{"a": 5}'), "invalid offsets '{\"a\": 5}'"),
-        (lambda: OffsetsInitializer.parse('offsets:{"a": {"x": 5}}'), "invalid offsets '{\"a\": {\"x\": 5}}'"),
-        (lambda: OffsetsInitializer.parse('offsets:{"a": {"0": -5}}'), "a-0: the offset -5 is negative"),
-        (lambda: OffsetsInitializer.parse("committed:never"), "invalid offsets 'committed:never'"),
-        (lambda: OffsetsInitializer.parse("earliest:5"), "invalid offsets 'earliest:5'"),
         (OffsetsInitializer, "invalid OffsetsInitializer: kind: missing"),
         (lambda: OffsetsInitializer(kind="x"), "invalid OffsetsInitializer: kind: must be 'earliest', 'latest'"),
         (JsonFormat, "JsonFormat needs a schema, or a registry: JsonFormat(registry=SchemaRegistry(url=...))"),
@@ -670,48 +611,21 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: DeltaTarget("a/b"), "DeltaTarget takes keyword arguments only: write DeltaTarget"),
         (lambda: Append("a"), "Append takes keyword arguments only: write Append()"),
         (lambda: Limits(5), "Limits takes keyword arguments only: write Limits"),
-        (lambda: Windows(max_lateness=timedelta(seconds=-1)), "the maximum lateness is -1 day, 23:59:59; it must not"),
-        (lambda: Windows(max_lateness=timedelta(-1)), "invalid Windows: the maximum lateness is -1 day, 0:00:00; it"),
         (lambda: Windows(column=""), "invalid Windows: column: empty"),
         (lambda: Windows(column=5), "invalid Windows: column: expected a string"),
         (lambda: Windows(nonsense=1), "invalid Windows: nonsense: unknown field"),
         (lambda: Windows("exact"), "Windows takes keyword arguments only: write Windows"),
-        (lambda: Windows(mode="offset"), "invalid Windows: mode: every window is exact, so leave it out. Ins"),
         (lambda: Windows(repair=True, time_column=5), "invalid Windows: time_column: expected a string"),
-        (lambda: TopicPartition.parse("a"), "invalid topic partition 'a'; write topic-number, such as flights-0"),
         (lambda: TopicPartition.parse(5), "expected a string such as 'flights-0' for a topic partition, got int"),
         (KafkaConnection, "invalid KafkaConnection: bootstrap_servers: missing"),
         (lambda: KafkaConnection("a:1"), "KafkaConnection takes keyword arguments only: write KafkaConnection"),
-        (lambda: KafkaConnection(bootstrap_servers=""), "invalid KafkaConnection: invalid bootstrap server ''"),
         (lambda: KafkaConnection(bootstrap_servers=None), "invalid KafkaConnection: bootstrap_servers: expected a"),
-        (lambda: KafkaConnection(bootstrap_servers="a:b"), "invalid KafkaConnection: invalid bootstrap server 'a:b'"),
-        (lambda: KafkaConnection(bootstrap_servers="a:1,b"), "invalid KafkaConnection: invalid bootstrap server 'b'"),
         (lambda: KafkaConnection(bootstrap_servers="a:1", nonsense=1), "nonsense: unknown field"),
         (
             lambda: KafkaConnection(bootstrap_servers="a:1", sasl_mechanism="X", security_protocol="SASL_SSL"),
             "invalid KafkaConnection: sasl_mechanism: must be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-",
         ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", security_protocol="SASL_SSL"),
-            "SASL_SSL needs sasl_mechanism, and for PLAIN and SCRAM a username and a password",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", security_protocol="SASL_SSL", sasl_mechanism="PLAIN"),
-            "SASL_SSL needs sasl_mechanism, sasl_username and sasl_password",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", ssl_key_location="/nope.pem", security_protocol="SSL"),
-            "a client certificate needs both ssl_certificate_location and ssl_key_location",
-        ),
         (lambda: KafkaConnection(bootstrap_servers="a:1", request_timeout="x"), "request_timeout: expected a number"),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", properties={"sasl.password": "hunter2"}),
-            "invalid KafkaConnection: the property sasl.password has its own field: use sasl_pas",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", properties={"fetch.min.bytes": 5}),
-            "invalid KafkaConnection: properties.fetch.min.bytes: expected a string",
-        ),
         (KafkaResource, "KafkaResource: missing bootstrap_servers; set the cluster's addresses, or `clus"),
         (lambda: KafkaResource(bootstrap_server="a:1"), "bootstrap_server: unknown field; did you mean bootstrap_"),
         (lambda: KafkaResource(nonsense=1), "invalid KafkaResource: nonsense: unknown field"),
@@ -771,15 +685,6 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _rewrite(windows="2026-01-01"), "windows: expected Window, got str"),
         (lambda: _rewrite(windows=[5]), "windows: expected Window, got int"),
         (lambda: _rewrite(windows=[("2026-01-01", "2026-01-02")]), "windows: expected Window, got tuple"),
-        (
-            lambda: Window.between("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"),
-            "the window 2026-01-02T00:00:00Z/2026-01-01T00:00:00Z ends at 2026-01-01T00:00:00Z, which",
-        ),
-        (
-            lambda: Window.between("2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z"),
-            "the window 2026-01-02T00:00:00Z/2026-01-02T00:00:00Z ends at 2026-01-02T00:00:00Z, which",
-        ),
-        (lambda: Window.between("x", "y"), "invalid timestamp 'x'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
         (lambda: KafkaDeltaComponent(table="x/y"), "invalid KafkaDeltaComponent: source: missing"),
         (lambda: KafkaDeltaComponent(source=_source(), table="lake/x", nonsense=5), "nonsense: unknown field"),
         (lambda: KafkaResourcesComponent(nonsense=5), "invalid KafkaResourcesComponent: nonsense: unknown field"),
@@ -800,18 +705,7 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda records: records),
             "name: invalid asset name '<lambda>'; use letters, digits and '_' only, or ",
         ),
-        (lambda: _builder().build(), "invalid KafkaSource: exactly one of topics, a topic pattern or a set of"),
         (lambda: _builder().set_topics(["a", "b"]).build(), "invalid KafkaSource: topics.0: expected a string"),
-        (lambda: _builder().set_topics("a b").build(), "invalid KafkaSource: invalid topic name 'a b': Kafka allows 1"),
-        (lambda: _builder().set_topics("").build(), "invalid KafkaSource: invalid topic name '': Kafka allows 1 to"),
-        (
-            lambda: _builder().set_topics("x" * 250).build(),
-            (
-                "invalid KafkaSource: invalid topic name "
-                "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-            ),
-        ),
-        (lambda: _builder().set_topic_pattern("[").build(), "the topic pattern '[' is not a valid regular expression"),
         (lambda: _builder().set_topic_pattern("").build(), "invalid KafkaSource: topic_pattern: empty"),
         (lambda: _builder().set_topic_pattern(5).build(), "invalid KafkaSource: topic_pattern: expected a string"),
         (
@@ -820,14 +714,6 @@ def test_an_address_without_a_secret_is_a_table(table):
         ),
         (lambda: _builder().set_partitions(("a", 0)).build(), "partitions.0: must be a tuple, list, dictionary or an"),
         (
-            lambda: _builder().set_topics("a").set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
-            "invalid KafkaSource: committed offsets need a group id: se",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_bounded(OffsetsInitializer.earliest()).build(),
-            "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
-        ),
-        (
             lambda: _builder().set_topics("a").set_bounded("latest").build(),
             "invalid KafkaSource: stopping_offsets: expected OffsetsInitializer",
         ),
@@ -835,45 +721,13 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: _builder().set_topics("a").set_unbounded(OffsetsInitializer.latest()).build(),
             "KafkaSource.builder() has no set_unbounded; every run is bounded; use set_bounded",
         ),
-        (
-            lambda: (
-                _builder()
-                .set_topics("a")
-                .set_starting_offsets(OffsetsInitializer.timestamp(2000))
-                .set_bounded(OffsetsInitializer.timestamp(1000))
-                .build()
-            ),
-            "invalid KafkaSource: the start timestamp:1970-01-01T00:00:02Z is after the stop timestamp:1000: not",
-        ),
-        (
-            lambda: (
-                _builder()
-                .set_topics("a")
-                .set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 0): 1}))
-                .build()
-            ),
-            "invalid KafkaSource: the offsets name b-0, but the source reads a",
-        ),
-        (lambda: _builder().set_topics("a").set_group_id("").build(), "invalid KafkaSource: group_id: empty"),
         (lambda: _builder().set_topics("a").set_group_id(5).build(), "invalid KafkaSource: group_id: expected a"),
-        (
-            lambda: _builder().set_topics("a").set_property("auto.offset.reset", "latest").build(),
-            "invalid KafkaSource: the property auto.offset.reset belongs to the source: use starting_",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_property("fetch.min.bytes", 5).build(),
-            "invalid KafkaSource: properties.fetch.min.bytes: expected a string",
-        ),
         (
             lambda: _builder().set_topics("a").set_properties({"bootstrap.servers": "a:1"}).build(),
             "invalid KafkaSource: the property bootstrap.servers belongs to the source: use the connection",
         ),
         (lambda: _builder().set_topics("a").set_properties("a=b").build(), "properties: expected Mapping, got str"),
         (lambda: _builder().set_topics("a").set_properties({"x": 5}).build(), "properties.x: expected a string"),
-        (
-            lambda: _builder().set_topics("a").set_bootstrap_servers("x").build(),
-            "invalid KafkaConnection: invalid bootstrap server 'x': expected comma-separated host:port",
-        ),
         (
             lambda: _builder().set_topics("a").set_cluster("a b").build(),
             "invalid KafkaSource: invalid cluster name 'a b': use letters, digits, '.', '_' and '-",
