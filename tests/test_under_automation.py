@@ -406,7 +406,7 @@ def test_only_errors_that_may_pass_are_retried_and_each_failure_begins_with_its_
         result = materialize(
             [made],
             instance=instance,
-            resources={"kafka": KafkaResource(bootstrap_servers=address), "spark": SparkResource()},
+            resources={"kafka": KafkaResource(bootstrap_servers=address, request_timeout=2), "spark": SparkResource()},
             run_config={"ops": {"landed": {"config": config}}},
             raise_on_error=False,
         )
