@@ -6,7 +6,6 @@ import logging
 import shutil
 import socket
 import sys
-import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     PositionLostError,
     RecordsRejectedError,
-    RetentionOvertookPositionError,
     TopicNotFoundError,
     WriteFailedError,
 )

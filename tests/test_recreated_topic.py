@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 import pytest
 from click.testing import CliRunner

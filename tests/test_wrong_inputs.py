@@ -32,7 +32,6 @@ from dagster_kafka_flip import (
     KafkaConnection,
     KafkaDeltaComponent,
     KafkaDeltaTable,
-    KafkaFlipError,
     KafkaPartitionSplit,
     KafkaResource,
     KafkaResourcesComponent,
@@ -57,7 +56,7 @@ from dagster_kafka_flip import (
     matching_topics,
     rewrite_windows,
 )
-from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError, TopicNotFoundError
+from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
 
 _DAILY = DailyPartitionsDefinition("2026-01-01")
 

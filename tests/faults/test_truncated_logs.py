@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
-from dagster_kafka_flip.errors import EndBeforePositionError, LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.errors import EndBeforePositionError, LogChangedError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
-from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.faults.following import AFTER_A_KILL, start_of
 from tests.kafka_topic import Kafka

@@ -14,13 +14,9 @@ from confluent_kafka.schema_registry import (
 )
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from dagster import materialize
 
-from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
-from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.broker.local_registry import LocalRegistry
-from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, SchemaMismatchError
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.ingest import ingest

@@ -22,7 +22,7 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import MergedRows
-from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed

@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from dagster_kafka_flip.errors import WindowBeyondRetentionError
-from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
