@@ -351,6 +351,12 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: _asset(partitions_def=_DAILY, topics_of={"a": ["orders"]}),
             "topics_of needs time partitions with a static dimension, and there is no static dimension",
         ),
+        (
+            lambda: _asset(
+                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY})
+            ),
+            "the source reads orders, not x",
+        ),
         (lambda: _asset(partitions_def=_DAILY, topics_of=["orders"]), "topics_of: expected Mapping, got list"),
         (
             lambda: _asset(
