@@ -211,10 +211,7 @@ def source_of_no_topic():
     ("tables", "message"),
     [
         ([], "many has no table; add at least one KafkaDeltaTable"),
-        (
-            [KafkaDeltaTable("a", table="w/a"), KafkaDeltaTable("a", table="w/b")],
-            "many has two tables for the asset a",
-        ),
+        ([KafkaDeltaTable("a", table="w/a"), KafkaDeltaTable("a", table="w/b")], "many has two tables for the asset a"),
         (
             [KafkaDeltaTable("a", table="lake.a"), KafkaDeltaTable("b", table=DeltaTarget(table="lake.a", stream="2"))],
             "many: the assets a and b both write to lake.a; give each its own table",
