@@ -211,7 +211,7 @@ def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_starts_whatever_python_and_mode_its_user_has_for_spark_and_leaves_no_process_when_killed(tmp_path, monkeypatch):
+def test_a_server_starts_whatever_its_user_has_for_spark_and_a_kill_leaves_no_process(tmp_path, monkeypatch):
     missing = "/missing/python"
     configuration = tmp_path / "spark-defaults.conf"
     configuration.write_text(f"spark.pyspark.driver.python {missing}\nspark.pyspark.python {missing}\n")
