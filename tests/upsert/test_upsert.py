@@ -224,7 +224,8 @@ def test_an_empty_string_does_not_become_a_null_in_a_required_partition_column(k
     for at, text in enumerate(texts, 2):
         kafka.produce(topic, [(None, json.dumps({"id": at, "name": text, "place": "b"}))])
         start = OffsetsInitializer.specific_offsets({(topic, 0): at})
-        with pytest.raises(WriteFailedError, match=rf"^the row of {topic}-0 offset {at} has an empty string .* NOT NULL"):
+        found = rf"^the row of {topic}-0 offset {at} has an empty string .* NOT NULL"
+        with pytest.raises(WriteFailedError, match=found):
             follow(starting_offsets=start, **options)
     assert landed.rows(table, "id", "name", "place") == [(0, "a", None), (1, "a", None)]
 
