@@ -54,11 +54,7 @@ def windows_between(partitions_def, start, stop):
         (WeeklyPartitionsDefinition("2013-01-01"), 12, [168]),
         (MonthlyPartitionsDefinition("2013-01-01"), 3, [30 * 24, 31 * 24]),
         # On workdays at nine: the window of a Friday goes on until Monday.
-        (
-            TimeWindowPartitionsDefinition(start="2013-01-01", fmt="%Y-%m-%d", cron_schedule="0 9 * * 1-5"),
-            65,
-            [24, 72],
-        ),
+        (TimeWindowPartitionsDefinition(start="2013-01-01", fmt="%Y-%m-%d", cron_schedule="0 9 * * 1-5"), 65, [24, 72]),
         (
             TimeWindowPartitionsDefinition(start="2013-01-01", fmt="%Y-%m-%d", cron_schedule="0 0 */7 * *"),
             15,

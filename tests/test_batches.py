@@ -123,14 +123,3 @@ def test_topics_of_a_pattern_are_found_when_they_are_made(kafka, land, offsets, 
     third = land(source, known=second.known)
     assert (third.is_idle, third.plan.removed) == (True, (TopicPartition(f"{topic}-a", 0),))
     assert third.state == second.state, "kept the position"
-
-
-def test_only_the_topic_partitions_of_a_set_are_read(kafka, land, offsets, topic):
-    kafka.create(topic, partitions=3)
-    for partition in range(3):
-        kafka.produce(topic, [(None, "x")] * 3, partition=partition)
-    result = land(KafkaSource.builder().set_partitions([(topic, 0), (topic, 2)]).build())
-    assert result.rows == 6
-    assert offsets() == {0: [0, 1, 2], 2: [0, 1, 2]}
-    kafka.grow(topic, 4)
-    assert land(KafkaSource.builder().set_partitions([(topic, 0), (topic, 2)]).build()).is_idle

@@ -27,7 +27,7 @@ build_session(
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_session_starts_from_the_archive_that_was_prepared(tmp_path):
     prepared = CliRunner().invoke(main, ["spark", "prepare"])
     assert prepared.exit_code == 0, prepared.output

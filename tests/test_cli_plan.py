@@ -375,38 +375,6 @@ def test_standard_output_has_only_the_answer(broker, records, project, tmp_path)
 
 # --- misuse ---------------------------------------------------------------------------------------------------------
 
-HERE = ("--bootstrap-servers", "127.0.0.1:1")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ((), 2, "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset"),
-        ((*HERE, "--topic", "a", "--topic-pattern", "b"), 2, "--topic and --topic-pattern can't be combined"),
-        (("--topic", "a"), 2, "set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS"),
-        ((*HERE, "--topic", "a", "--start", "yesterday"), 2, "invalid offsets 'yesterday'"),
-        ((*HERE, "--topic", "a", "--stop", "earliest"), 2, "earliest is not a valid stop"),
-        ((*HERE, "--topic", "a", "--start", "committed"), 2, "--start committed:none needs --group-id"),
-        ((*HERE, "--topic", "a b"), 2, "invalid topic name 'a b'"),
-        ((*HERE, "--topic-pattern", "("), 2, "is not a valid regular expression"),
-        ((*HERE, "--partition", "a"), 2, "invalid topic partition 'a'; write topic-number"),
-        ((*HERE, "--topic", "a", "--property", "s3cret"), 2, "write --property as key=value"),
-        ((*HERE, "--topic", "a", "--property", "sasl.jaas.config=s3cret"), 2, "belongs to the connection"),
-        (("--bootstrap-servers", "nowhere", "--topic", "a"), 2, "invalid bootstrap server 'nowhere'"),
-        (("--topic", "a", "-f", __file__), 2, "-f sets where an asset is defined; select the asset with --asset"),
-        (("--asset", "a", "-f", __file__, "-m", "b"), 2, "-f and -m can't be combined"),
-        (("--asset", "a", *HERE, "--topic", "b"), 2, "--bootstrap-servers, --topic: already set by the asset"),
-        (("--asset", "a", "-f", "not-there.py"), 2, "File 'not-there.py' does not exist"),
-        (("--asset", "a", "-m", "not_there"), 1, "the definitions in the module not_there can't be loaded"),
-        (("--asset", "a", "-f", __file__), 1, "can't be loaded: DagsterInvariantViolationError: No Definitions"),
-    ],
-)
-def test_misuse_is_reported(arguments, code, message):
-    finished = run(*arguments, code=code)
-    assert message in finished.stderr
-    assert (finished.stdout, "s3cret" in finished.stderr) == ("", False)
-
-
 def test_an_asset_with_partitions_is_not_planned_as_a_stream(project, tmp_path):
     path = Path(project())
     daily = path.with_name("daily_" + path.name)
@@ -427,19 +395,7 @@ def test_an_asset_that_can_not_be_planned_is_reported(project, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     assert "there is no definitions.py in" in run("--asset", "a", code=1).stderr
     path = project()
-    unknown = run("--asset", "nowhere", "-f", path, code=1).stderr
-    assert f"{path} has no asset nowhere; Kafka Delta assets: lake/landed" in unknown
-    for foreign in ("other", "external"):
-        assert "was not created by kafka_delta_asset" in run("--asset", foreign, "-f", path, code=1).stderr
-    missing = run("--asset", "lake/landed", "-f", path, code=1, TEST_BROKER=None, DAGSTER_HOME=None).stderr
-    assert "the resource 'kafka' needs TEST_BROKER in the environment" in missing
-    gone = run("--asset", "lake/landed", "-f", path, code=1, DAGSTER_HOME=str(tmp_path / "gone")).stderr
-    assert "the Dagster instance of DAGSTER_HOME can't be opened" in gone
-    broken = tmp_path / "broken.py"
-    broken.write_text("import no_such_module")
-    assert (
-        "ModuleNotFoundError: No module named 'no_such_module'" in run("--asset", "a", "-f", str(broken), code=1).stderr
-    )
+    assert "was not created by kafka_delta_asset" in run("--asset", "external", "-f", path, code=1).stderr
     wrong = run("--asset", "lake/landed", "-f", path, code=1, TEST_BROKER="127.0.0.1", DAGSTER_HOME=None).stderr
     assert "can't create the resource 'kafka' of the asset lake/landed: " in wrong
     assert "invalid bootstrap server '127.0.0.1'" in wrong

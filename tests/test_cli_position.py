@@ -214,26 +214,6 @@ def test_standard_output_has_only_the_answer(land, table, tmp_path):
     assert missing.stderr.startswith(f"Error: there is no Delta table {table}-not-there")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ((), 2, "set --table, or select an asset with --asset"),
-        (("--asset", "a", "--table", "b"), 2, "--table: already set by the asset"),
-        (("--asset", "a", "--bootstrap-servers", "h:1"), 2, "--bootstrap-servers: already set by the asset"),
-        (("--table", "a", "-m", "b"), 2, "-m sets where an asset is defined"),
-        (("--table", "a", "--stream", "a stream"), 2, "invalid stream id 'a stream'"),
-        (("--table", ""), 2, "table: empty"),
-        (("--table", "a", "--bootstrap-servers", "nowhere"), 2, "invalid bootstrap server 'nowhere'"),
-        (("--table", "a", "--spark-master", "local", "--spark-remote", "sc://h"), 2, "can't be combined"),
-        (("--asset", "a", "-f", __file__), 1, "can't be loaded"),
-    ],
-)
-def test_misuse_is_reported(arguments, code, message):
-    finished = run(*arguments, code=code)
-    assert message in finished.stderr
-    assert finished.stdout == ""
-
-
 def test_a_report_is_made_of_history_alone():
     history = (append(5), own(4, stream="b"), restore(3, 1), own(2), own(1), create())
     assert streams_of(history) == ("b", "main")

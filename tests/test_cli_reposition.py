@@ -295,41 +295,6 @@ def test_where_only_a_pool_keeps_writers_apart_a_command_is_told_that_no_run_wri
         assert "oss://lake/t" in goes_on.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("set", "--to", "earliest", "--reason", "r"), "set --table, or select an asset with --asset"),
-        (("set", "--to", "earliest", "--reason", "r", "--table", "a/b"), "set --bootstrap-servers"),
-        (
-            (
-                "set",
-                "--to",
-                "earliest",
-                "--reason",
-                "r",
-                "--table",
-                "a/b",
-                "--bootstrap-servers",
-                "a:1",
-                "--stream",
-                "",
-            ),
-            "invalid stream id ''",
-        ),
-        (("set", "--to", "earliest", "--reason", "r", "--asset", "x", "--stream", ""), "invalid stream id ''"),
-        (("show", "--table", "a/b", "--stream", ""), "invalid stream id ''"),
-        (("set", "--reason", "r", "--table", "a/b"), "set --to or --give-up"),
-        (("set", "--to", "soon", "--reason", "r", "--table", "a/b"), "invalid offsets 'soon'"),
-        (("set", "--to", "earliest", "--table", "a/b"), "Missing option '--reason'"),
-        (("reset", "--reason", "r", "--table", "a/b", "--asset", "x"), "--table: already set by the asset"),
-    ],
-)
-def test_missing_and_contradictory_options_are_reported(arguments, message):
-    finished = CliRunner().invoke(main, ["position", *arguments])
-    assert finished.exit_code != 0
-    assert message in finished.output
-
-
 def test_a_missing_table_and_a_missing_group_are_reported(where, source, topic, land):
     finished = run("set", "--to", "earliest", *where, "--topic", topic, "--yes", code=1)
     assert "does not exist yet, so no position can be set" in finished

@@ -764,12 +764,6 @@ def test_one_table_under_several_names_holds_each_dead_letter_once(kafka, land, 
         land(dead_letter=DeadLetters(table=f"{tmp_path}/main-link", stream="other"))
 
 
-def test_a_debt_is_settled_under_another_name_of_the_table(kafka, owing, land, topic, dead, tmp_path, whole):
-    (tmp_path / "link").symlink_to(dead)
-    assert land(dead_letter=f"{tmp_path}/link").dead_letters == 2
-    assert whole() == [(0, 1), (0, 3)]
-
-
 def test_a_dead_letter_table_that_was_set_back_is_noticed(kafka, land, whole, topic, spark, dead, offsets):
     kafka.create(topic)
     for _ in range(3):

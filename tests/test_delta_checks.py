@@ -642,10 +642,7 @@ def test_the_jobs_in_the_guide_are_of_what_they_say(monkeypatch):
         ({"duplicates": False, "duplicate_commits": 5}, "duplicates=False disables the check"),
         ({"rejected_within": timedelta(hours=1)}, "max_rejected is not set; set both"),
         ({"max_rejected": 1}, "an undecodable record fails a run of the asset some"),
-        (
-            {"gaps": False, "duplicates": False, "identity": False, "schema": False},
-            "every check is disabled",
-        ),
+        ({"gaps": False, "duplicates": False, "identity": False, "schema": False}, "every check is disabled"),
     ],
 )
 def test_bounds_that_can_not_be_are_refused(options, message):

@@ -406,6 +406,7 @@ def test_statements_on_a_landed_table_are_passed_over_by_the_next_run(
                 assert [tuple(row) for row in answers[-1].collect()] == [(topic, 0, kafka.end_offset(topic))]
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == AN_IMAGE], ids=str)
 def test_the_images_command_fills_a_cache_with_jars(block, tmp_path):

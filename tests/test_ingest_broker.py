@@ -6,7 +6,6 @@ import logging
 import shutil
 import socket
 import sys
-import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     PositionLostError,
     RecordsRejectedError,
-    RetentionOvertookPositionError,
     TopicNotFoundError,
     WriteFailedError,
 )
@@ -162,19 +160,6 @@ def test_only_committed_transactions_are_read_and_an_open_one_when_it_commits(ka
 
 
 @pytest.mark.spark
-def test_a_stream_that_begins_at_latest_misses_nothing_that_comes_after_its_first_run(kafka, land, landed, topic):
-    kafka.create(topic, partitions=2)
-    kafka.produce(topic, [(None, "before")] * 3)
-    source = _source(topic).set_starting_offsets(OffsetsInitializer.latest())
-    first = land(source)
-    assert (first.rows, first.records, first.is_idle) == (0, 0, False)
-    assert first.state.position == {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0}
-    kafka.produce(topic, [(None, "after")] * 2)
-    assert land(source).rows == 2
-    assert landed("kafka_offset", "kafka_value") == [(3, b"after"), (4, b"after")]
-
-
-@pytest.mark.spark
 def test_a_run_is_cut_into_commits_and_one_that_dies_half_way_is_gone_on_with(kafka, land, landed, version, topic):
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [(None, str(number)) for number in range(8)])
@@ -278,32 +263,6 @@ def test_another_table_than_that_of_the_last_run_is_reported(kafka, land, topic,
         )
         assert land(source, into=other, known=result.known).is_idle
     assert len(caplog.messages) == 1
-
-
-@pytest.mark.spark
-def test_a_stream_whose_first_commit_a_restore_undid_begins_where_that_began(kafka, land, landed, topic, spark, table):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * 2)
-    source = _source(topic).set_starting_offsets(OffsetsInitializer.latest())
-    land(source)
-    kafka.produce(topic, [(None, "x")] * 3)
-    known = land(source).known
-    for record in (None, known):
-        spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")
-        assert land(source, known=record).rows == 3
-        assert landed("kafka_offset") == [(2,), (3,), (4,)]
-    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")
-    kafka.trim(topic, 0, 3)
-    with pytest.raises(RetentionOvertookPositionError):
-        land(_source(topic))
-
-
-def test_a_limit_below_one_is_refused():
-    for limits in ({"max_records_per_batch": 0}, {"max_batches": -1}):
-        with pytest.raises(ConfigurationError) as error:
-            Limits(**limits)  # pyright: ignore[reportArgumentType]
-        (name,) = limits
-        assert str(error.value) == f"invalid Limits: {name}: must be greater than or equal to 1"
 
 
 # --- the known position -------------------------------------------------------------------------------------------
@@ -482,24 +441,6 @@ def test_a_wrong_address_or_topic_is_reported_before_spark_is_started_and_leaves
     assert not Path(table).exists()
 
 
-def test_there_is_one_connection(connection, broker, table):
-    with pytest.raises(ConfigurationError) as error:
-        ingest(_source("t").build(), table, spark=_no_spark)
-    assert str(error.value) == (
-        "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers on the builder"
-    )
-    with pytest.raises(ConfigurationError) as error:
-        ingest(
-            _source("t").set_bootstrap_servers("elsewhere:9092").build(), table, spark=_no_spark, connection=connection
-        )
-    assert str(error.value) == (
-        f"two different Kafka connections: the source has elsewhere:9092, the run has {broker}. Remove "
-        "set_bootstrap_servers if the run provides the connection"
-    )
-    with pytest.raises(TopicNotFoundError):
-        ingest(_source("not-there").set_bootstrap_servers(broker).build(), table, spark=_no_spark)
-
-
 @pytest.mark.spark
 def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, table):
     kafka.create(topic)
@@ -554,57 +495,6 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
 
 
 # --- others at the same table -------------------------------------------------------------------------------------
-
-
-@pytest.mark.spark
-def test_a_change_of_the_table_during_the_write_leads_to_a_new_plan_and_no_row_twice(
-    kafka, land, landed, spark, topic, table, tmp_path, caplog
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")])
-    land(_source(topic))
-    kafka.produce(topic, [(None, "y")] * 3)
-    started, go = str(tmp_path / "started"), str(tmp_path / "go")
-
-    def slow(records):
-        from pyspark.sql import functions as f
-
-        @f.udf("boolean")
-        def wait_for_the_other(offset):
-            import pathlib
-            import time
-
-            pathlib.Path(started).touch()
-            while not pathlib.Path(go).exists():
-                time.sleep(0.01)
-            return offset >= 0
-
-        return records.where(wait_for_the_other("kafka_offset"))
-
-    def change():
-        # By hand, once the write is under way.
-        while not Path(started).exists() and not over.wait(0.01):
-            pass
-        try:
-            spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (note STRING)")
-        finally:
-            Path(go).touch()
-
-    over = threading.Event()
-    other = threading.Thread(target=change)
-    other.start()
-    try:
-        with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
-            result = land(_source(topic), transform=slow)
-    finally:
-        over.set()
-        other.join()
-    assert [batch.committed.version for batch in result.batches] == [3]
-    assert (result.rows, result.state.position) == (3, {TopicPartition(topic, 0): 4})
-    assert landed("kafka_offset", "note") == [(0, None), (1, None), (2, None), (3, None)]
-    (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith(f"{table} or its logs changed meanwhile (")
-    assert warning.endswith("); planning again")
 
 
 @pytest.mark.spark

@@ -283,16 +283,11 @@ def test_gaps_in_the_log_leave_nothing_unknown_where_no_transform_can_have_left_
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.parametrize("event_time", [None, "at"])
-def test_stragglers_of_windows_are_unknown_where_a_transform_looks(
-    kafka, connection, spark_of, table, topic, event_time
-):
-    from dagster_kafka_flip.source.window import Windows
-
+def test_stragglers_of_windows_are_unknown_where_a_transform_looks(kafka, connection, spark_of, table, topic):
     kafka.create(topic)
     for minute in (5, 200, 30):
         time = START + minute * 60_000
-        kafka.produce(topic, [(None, f'{{"at": {time // 1000}}}')], timestamp=time)
+        kafka.produce(topic, [(None, "x")], timestamp=time)
 
     def rewrite(transform):
         found = rewrite_windows(
@@ -301,15 +296,14 @@ def test_stragglers_of_windows_are_unknown_where_a_transform_looks(
             hours(0, 4),
             spark=spark_of,
             connection=connection,
-            rules=Windows(event_time=event_time),
             definition="hours",
-            value_format=StringFormat() if event_time is None else JsonFormat("at TIMESTAMP"),
+            value_format=StringFormat(),
             transform=transform,
         )
         return windows_metadata(list(found))
 
     whole = rewrite(None)
-    assert (whole["kafka/records_read"], whole["kafka/stragglers"]) == (3 if event_time else 2, 1)
+    assert (whole["kafka/records_read"], whole["kafka/stragglers"]) == (2, 1)
     assert rewrite(lambda records: records)["kafka/stragglers"] == 1
     unknown = rewrite(_takes_one)
     assert "kafka/stragglers" not in unknown

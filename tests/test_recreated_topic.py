@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 import pytest
 from click.testing import CliRunner
@@ -136,26 +135,6 @@ def test_a_topic_that_lacks_planned_topic_partitions_when_it_is_read_is_reported
     assert read_back.count(table) == 0
 
 
-def test_a_topic_recreated_between_runs_is_landed_by_the_printed_command_and_the_others_are_not_repeated(
-    kafka, broker, spark, land, topic, table
-):
-    land()
-    kafka.delete(topic)
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "new 0"), (None, "new 1")])
-    with pytest.raises(TopicRecreatedError) as stopped:
-        land()
-    command = re.search(r"dagster-kafka-flip (position set .*? --reason) <why>", str(stopped.value))
-    assert command is not None
-    words = shlex.split(command[1].replace("<host:port>", broker))
-    done = CliRunner().invoke(main, [*words, "a test", "--yes"])
-    assert done.exit_code == 0, done.output
-    land()
-    assert values(table) == sorted(
-        numbered("old", range(100)) + numbered("new", range(2)) + numbered("other", range(10))
-    )
-
-
 def test_a_topic_that_was_recreated_while_a_run_that_died_read_it_is_not_tolerated_until_a_user_has_decided(
     kafka, spark, land, topic, table, monkeypatch
 ):
@@ -252,40 +231,6 @@ def test_a_topic_recreated_while_a_window_is_read_is_reported_and_the_printed_wa
         land_day()
     land_day(tolerate=(TopicRecreatedError,))
     assert landed(table) == ["new"] * 3
-
-
-def test_a_window_of_a_topic_that_lacks_topic_partitions_when_it_is_read_stays_as_it_was(
-    kafka, topic, table, land_day, make_again
-):
-    kafka.create(topic, partitions=2)
-    for partition in range(2):
-        kafka.produce(topic, [(None, "old")] * 3, partition=partition, timestamp=_DAY.start_ms)
-    land_day()
-    with pytest.raises(TopicRecreatedError, match=r"Nothing was written"):
-        land_day(make_again)
-    assert landed(table) == ["old"] * 6
-    with pytest.raises(TopicNotFoundError):
-        land_day(lambda: kafka.delete(topic), tolerate=(TopicRecreatedError,))
-    assert landed(table) == ["old"] * 6
-
-
-def test_a_window_of_no_records_is_not_believed_where_the_topic_was_recreated_meanwhile(
-    kafka, spark, topic, table, make_again, land_day
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "late")], timestamp=_DAY.stop_ms)
-    land_day()
-    kafka.produce(topic, [(None, "old")], timestamp=_DAY.start_ms)
-    kafka.produce(topic, [(None, "late")], timestamp=_DAY.stop_ms + 2 * 3_600_000)
-
-    def empty():
-        kafka.delete(topic)
-        kafka.create(topic)
-        kafka.produce(topic, [(None, "late")] * 3, timestamp=_DAY.stop_ms + 2 * 3_600_000)
-
-    with pytest.raises(LogChangedError, match=r"Nothing was written. To replace their rows with the new log's records"):
-        land_day(empty)
-    assert landed(table) == []
 
 
 def test_a_topic_recreated_while_a_range_is_repaired_is_reported(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -30,15 +29,18 @@ def test_a_process_that_used_a_server_is_told_that_it_can_not_start_its_own_spar
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("remote", "options"), [("sc://127.0.0.1:1", "master='local[1]'"), ("", "")])
-def test_a_session_with_a_master_leaves_the_address_of_a_server_alone(remote, options):
+def test_a_session_with_a_master_leaves_the_address_of_a_server_alone():
     code = (
-        "import os; from dagster_kafka_flip import build_session; "
-        f"print(build_session({options}).range(3).count(), os.environ['SPARK_REMOTE'] == {remote!r})"
+        "import os\n"
+        "from dagster_kafka_flip import build_session\n"
+        "for remote, options in (('sc://127.0.0.1:1', {'master': 'local[1]'}), ('', {})):\n"
+        "    os.environ['SPARK_REMOTE'] = remote\n"
+        "    session = build_session(**options)\n"
+        "    print(session.range(3).count(), os.environ['SPARK_REMOTE'] == remote)\n"
+        "    session.stop()\n"
     )
-    env = {**os.environ, "SPARK_REMOTE": remote}
-    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert ended.stdout.split() == ["3", "True"], ended.stderr
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["3", "True"] * 2, ended.stderr
 
 
 def test_a_server_that_is_not_there_is_told_in_one_line():

@@ -211,7 +211,7 @@ def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_starts_whatever_python_and_mode_its_user_has_for_spark(tmp_path, monkeypatch):
+def test_a_server_starts_whatever_its_user_has_for_spark_and_a_kill_leaves_no_process(tmp_path, monkeypatch):
     missing = "/missing/python"
     configuration = tmp_path / "spark-defaults.conf"
     configuration.write_text(f"spark.pyspark.driver.python {missing}\nspark.pyspark.python {missing}\n")
@@ -226,20 +226,6 @@ def test_a_server_starts_whatever_python_and_mode_its_user_has_for_spark(tmp_pat
         ("SPARK_API_MODE", "connect"),
     ):
         monkeypatch.setenv(name, value)
-    server = SparkServer(tmp_path / "server")
-    server.start()
-    assert server.stop()
-
-
-def test_a_folder_without_spark_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "none"))
-    failed = run("start", "--port", "0", "--data-dir", str(tmp_path), code=1)
-    assert failed.stderr.startswith(f"Error: There is no {tmp_path / 'none' / 'bin' / 'spark-submit'}")
-    assert SparkServer(tmp_path).status() is None
-
-
-@pytest.mark.slow
-def test_a_server_that_is_killed_leaves_no_process(tmp_path):
     # A user's plugins stay, and one that is there already is not loaded twice: it could not have the port.
     server = SparkServer(tmp_path, config={"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"})
     pid = server.start().pid
@@ -253,6 +239,13 @@ def test_a_server_that_is_killed_leaves_no_process(tmp_path):
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(process.is_alive() for process in started), seconds=30)
     assert server.status() is None
+
+
+def test_a_folder_without_spark_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "none"))
+    failed = run("start", "--port", "0", "--data-dir", str(tmp_path), code=1)
+    assert failed.stderr.startswith(f"Error: There is no {tmp_path / 'none' / 'bin' / 'spark-submit'}")
+    assert SparkServer(tmp_path).status() is None
 
 
 def test_a_server_that_does_not_start_shows_its_log(tmp_path):

@@ -13,6 +13,7 @@ from dagster_kafka_flip.cli.asset import find_asset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 
+# What `@` stands for: an address where nobody is.
 _WHERE = "--bootstrap-servers 127.0.0.1:1"
 _FILES = {
     "defs.py": """
@@ -34,8 +35,6 @@ defs = Definitions(assets=[stream, daily, other], resources={"kafka": kafka, "sp
     "none.py": "x = 5\n",
     "plain.py": "import dagster\n@dagster.asset\ndef other(): ...\ndefs = dagster.Definitions(assets=[other])\n",
     "broken.py": "import nope\n",
-    "syntax.py": "def (\n",
-    "raising.py": "1 / 0\n",
     "ending.py": "import sys\nsys.exit(3)\n",
     "conf.py": "from dagster_kafka_flip import KafkaSource\nKafkaSource(topics='a')\n",
     "typo.py": "from dagster_kafka_flip import build_kafka_delta_asset\nbuild_kafka_delta_asset(sauce=5)\n",
@@ -70,240 +69,38 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("plan", 2, "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset"),
         ("plan nope", 2, "Got unexpected extra argument (nope)"),
         ("plan --topic a", 2, "set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS"),
-        (
-            "plan --topic a --bootstrap-servers x",
-            2,
-            "Invalid value for '--bootstrap-servers': invalid KafkaConnection: invalid bootstrap server 'x': expected",
-        ),
-        (
-            'plan --topic a --bootstrap-servers ""',
-            2,
-            "Invalid value for '--bootstrap-servers': invalid KafkaConnection: invalid bootstrap server '':",
-        ),
-        (
-            'plan --topic "" --bootstrap-servers 127.0.0.1:1',
-            2,
-            "invalid KafkaSource: invalid topic name '': Kafka allows 1 to 249 letters, digits, '.',",
-        ),
-        (
-            'plan --topic "a b" --bootstrap-servers 127.0.0.1:1',
-            2,
-            "invalid KafkaSource: invalid topic name 'a b': Kafka allows 1 to 249 letters, digits, '",
-        ),
-        (
-            "plan --topic a --topic-pattern b --bootstrap-servers 127.0.0.1:1",
-            2,
-            "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset; --topic",
-        ),
-        (
-            'plan --topic-pattern "[" --bootstrap-servers 127.0.0.1:1',
-            2,
-            "invalid KafkaSource: the topic pattern '[' is not a valid regular expression: unterminated character",
-        ),
-        (
-            'plan --topic-pattern "" --bootstrap-servers 127.0.0.1:1',
-            2,
-            "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset",
-        ),
-        (
-            "plan --partition a --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--partition': invalid topic partition 'a'; write topic-number, such as fl",
-        ),
-        (
-            "plan --partition a-x --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--partition': invalid topic partition 'a-x'; write topic-number, such as ",
-        ),
-        (
-            "plan --topic a --start never --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--start': invalid offsets 'never'; write earliest, latest, committed, com",
-        ),
-        (
-            "plan --topic a --start 5 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--start': invalid offsets '5'; write earliest, latest, committed, committ",
-        ),
-        (
-            "plan --topic a --start timestamp:soon --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--start': invalid timestamp 'soon'; write ISO 8601, such as 2026-01-31T00:00:00Z",
-        ),
-        (
-            "plan --topic a --start timestamp:2026-01-01 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--start': the timestamp 2026-01-01T00:00:00 has no UTC offset; write one, ",
-        ),
-        (
-            "plan --topic a --start timestamp:1763800000 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--start': timestamp 1763800000 looks like seconds since the epoch, but mil",
-        ),
-        (
-            "plan --topic a --start timestamp:2026-13-01T00:00:00Z --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--start': invalid timestamp '2026-13-01T00:00:00Z'; write ISO 8601",
-        ),
-        (
-            "plan --topic a --start 'offsets:{' --bootstrap-servers 127.0.0.1:1",
-            2,
-            'Invalid value for \'--start\': invalid offsets \'{\'; write a map such as {"flights": {"0": 17, "1": 23}',
-        ),
-        (
-            'plan --topic a --start \'offsets:{"a":{"0":-5}}\' --bootstrap-servers 127.0.0.1:1',
-            2,
-            "Invalid value for '--start': a-0: the offset -5 is negative",
-        ),
-        (
-            'plan --topic a --start \'offsets:{"b":{"0":5}}\' --bootstrap-servers 127.0.0.1:1',
-            2,
-            "invalid KafkaSource: the offsets name b-0, but the source reads a",
-        ),
-        (
-            'plan --topic a --start \'offsets:{"a":{"0":"x"}}\' --bootstrap-servers 127.0.0.1:1',
-            2,
-            'Invalid value for \'--start\': invalid offsets \'{"a":{"0":"x"}}\'; write a map such as {"flights": {"0"',
-        ),
-        (
-            "plan --topic a --start committed --bootstrap-servers 127.0.0.1:1",
-            2,
-            "--start committed:none needs --group-id, the group with the committed offsets",
-        ),
-        (
-            "plan --topic a --start committed:never --group-id g --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--start': invalid offsets 'committed:never'; write earliest, latest, comm",
-        ),
-        (
-            "plan --topic a --stop earliest --bootstrap-servers 127.0.0.1:1",
-            2,
-            "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
-        ),
-        (
-            "plan --topic a --stop 'offsets:{\"a\":5}' --bootstrap-servers 127.0.0.1:1",
-            2,
-            'Invalid value for \'--stop\': invalid offsets \'{"a":5}\'; write a map such as {"flights": {"0": 17, "1"',
-        ),
-        (
-            "plan --topic a --start timestamp:2026-02-01T00:00:00Z --stop timestamp:2026-01-01T00:00:00Z --bootstrap-servers 127.0.0.1:1",  # noqa: E501
-            2,
-            "invalid KafkaSource: the start timestamp:1769904000000 is after the stop timestamp:1767",
-        ),
-        ('plan --topic a --group-id "" --bootstrap-servers 127.0.0.1:1', 2, "invalid KafkaSource: group_id: empty"),
-        (
-            "plan --topic a --isolation-level x --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--isolation-level': 'x' is not one of 'read_committed', 'read_uncommitted",
-        ),
-        (
-            "plan --topic a --property x --bootstrap-servers 127.0.0.1:1",
-            2,
-            "write --property as key=value, such as --property fetch.min.bytes=1",
-        ),
-        (
-            "plan --topic a --property =x --bootstrap-servers 127.0.0.1:1",
-            2,
-            "write --property as key=value, such as --property fetch.min.bytes=1",
-        ),
-        (
-            "plan --topic a --property session.timeout.ms=1 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "invalid KafkaSource: the property session.timeout.ms has no effect, because the consumer",
-        ),
-        (
-            "plan --topic a --property sasl.password=hunter2 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "invalid KafkaSource: the property sasl.password belongs to the connection: use the ",
-        ),
-        (
-            "plan --topic a --max-drift x --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--max-drift': 'x' is not a valid float range.",
-        ),
-        (
-            "plan --topic a --max-drift -1 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--max-drift': -1.0 is not in the range 0.001<=x<=1000000000.0.",
-        ),
-        (
-            "plan --topic a --max-records-per-batch 0 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--max-records-per-batch': 0 is not in the range x>=1.",
-        ),
-        (
-            "plan --topic a --max-bytes-per-batch 1g --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--max-bytes-per-batch': '1g' is not a valid integer range.",
-        ),
-        (
-            "plan --topic a --spread x --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--spread': 'x' is not one of 'backlog', 'time'.",
-        ),
-        (
-            "plan --topic a --parallelism 0 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--parallelism': 0 is not in the range x>=1.",
-        ),
-        (
-            "plan --topic a --ask-table --bootstrap-servers 127.0.0.1:1",
-            2,
-            "--ask-table needs an asset; select one with --asset",
-        ),
-        (
-            "plan --topic a --limit-rows -1 --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--limit-rows': -1 is not in the range x>=0.",
-        ),
+        ("plan --topic a --bootstrap-servers x", 2, "Invalid value for '--bootstrap-servers': invalid KafkaConnection"),
+        ('plan --topic "a b" @', 2, "invalid KafkaSource: invalid topic name 'a b': Kafka allows 1 to 249 letters"),
+        ("plan --topic a --topic-pattern b @", 2, "select what to read: --topic, --topic-pattern or --partition, or"),
+        ('plan --topic-pattern "" @', 2, "select what to read: --topic, --topic-pattern or --partition, or an asset"),
+        ("plan --partition a-x @", 2, "Invalid value for '--partition': invalid topic partition 'a-x'"),
+        ("plan --topic a --start never @", 2, "Invalid value for '--start': invalid offsets 'never'"),
+        ("plan --topic a --start timestamp:1763800000 @", 2, "Invalid value for '--start': timestamp 1763800000 looks"),
+        ('plan --topic a --start \'offsets:{"b":{"0":5}}\' @', 2, "invalid KafkaSource: the offsets name b-0, but the"),
+        ("plan --topic a --start committed @", 2, "--start committed:none needs --group-id, the group with the"),
+        ("plan --topic a --stop earliest @", 2, "invalid KafkaSource: earliest is not a valid stop: nothing would"),
+        ("plan --topic a --isolation-level x @", 2, "Invalid value for '--isolation-level': 'x' is not one"),
+        ("plan --topic a --property x @", 2, "write --property as key=value, such as --property fetch.min.bytes=1"),
+        ("plan --topic a --property session.timeout.ms=1 @", 2, "invalid KafkaSource: the property session.timeout.ms"),
+        ("plan --topic a --max-drift x @", 2, "Invalid value for '--max-drift': 'x' is not a valid float range."),
+        ("plan --topic a --max-drift -1 @", 2, "Invalid value for '--max-drift': -1.0 is not in the range"),
+        ("plan --topic a --max-records-per-batch 0 @", 2, "Invalid value for '--max-records-per-batch': 0 is not in"),
+        ("plan --topic a --max-bytes-per-batch 1g @", 2, "Invalid value for '--max-bytes-per-batch': '1g' is not a"),
+        ("plan --topic a --spread x @", 2, "Invalid value for '--spread': 'x' is not one of 'backlog', 'time'."),
+        ("plan --topic a --parallelism 0 @", 2, "Invalid value for '--parallelism': 0 is not in the range x>=1."),
+        ("plan --topic a --ask-table @", 2, "--ask-table needs an asset; select one with --asset"),
+        ("plan --topic a --limit-rows -1 @", 2, "Invalid value for '--limit-rows': -1 is not in the range x>=0."),
         ("plan --topic a -f defs.py", 2, "-f sets where an asset is defined; select the asset with --asset"),
-        (
-            "plan --asset stream -f nope.py",
-            2,
-            "Invalid value for '-f' / '--python-file': File 'nope.py' does not exist.",
-        ),
+        ("plan --asset stream -f nope.py", 2, "Invalid value for '-f' / '--python-file': File 'nope.py' does not"),
         ("plan --asset stream -f folder", 2, "Invalid value for '-f' / '--python-file': File 'folder' is a directory."),
-        (
-            "plan --asset stream -f data.txt",
-            1,
-            "the definitions in data.txt can't be loaded: Exception: Can not import module data from path",
-        ),
-        (
-            "plan --asset stream -f defs.py -m defs",
-            2,
-            "-f and -m can't be combined; the asset is defined in a file or in a module",
-        ),
+        ("plan --asset stream -f data.txt", 1, "the definitions in data.txt can't be loaded: Exception: Can not"),
+        ("plan --asset stream -f defs.py -m defs", 2, "-f and -m can't be combined; the asset is defined in a file or"),
         ("plan --asset nope -f defs.py", 1, "defs.py has no asset nope; Kafka Delta assets: daily, stream"),
         ('plan --asset "" -f defs.py', 1, "defs.py has no asset ; Kafka Delta assets: daily, stream"),
-        ('plan --asset "/" -f defs.py', 1, "defs.py has no asset /; Kafka Delta assets: daily, stream"),
-        (
-            "plan --asset other -f defs.py",
-            1,
-            (
-                "other in defs.py was not created by kafka_delta_asset or build_kafka_delta_asset; Kafka Delta assets: "
-                "daily"
-            ),
-        ),
-        (
-            "plan --asset daily -f defs.py",
-            1,
-            "the asset daily has partitions: a run writes the selected windows and has no pos",
-        ),
-        (
-            "plan --asset stream -f defs.py --topic a",
-            2,
-            "--topic: already set by the asset; remove it, or remove --asset",
-        ),
-        (
-            "plan --asset stream -f defs.py --start never",
-            2,
-            "Invalid value for '--start': invalid offsets 'never'; write earliest, latest, committed, com",
-        ),
-        (
-            "plan --asset stream -f env.py",
-            1,
-            "the resource 'kafka' needs NOT_SET in the environment",
-        ),
+        ("plan --asset other -f defs.py", 1, "other in defs.py was not created by kafka_delta_asset or"),
+        ("plan --asset daily -f defs.py", 1, "the asset daily has partitions: a run writes the selected windows and"),
+        ("plan --asset stream -f defs.py --topic a", 2, "--topic: already set by the asset; remove it, or"),
+        ("plan --asset stream -f env.py", 1, "the resource 'kafka' needs NOT_SET in the environment"),
         (
             "plan --asset stream -f nores.py",
             1,
@@ -314,48 +111,12 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             1,
             "the definitions in none.py can't be loaded: DagsterInvariantViolationError: No Definitions,",
         ),
-        (
-            "plan --asset stream -f plain.py",
-            1,
-            "plain.py has no asset stream; there are no Kafka Delta assets",
-        ),
-        (
-            "plan --asset stream -f broken.py",
-            1,
-            "the definitions in broken.py can't be loaded: ModuleNotFoundError: No module named 'nope'",
-        ),
-        (
-            "plan --asset stream -f syntax.py",
-            1,
-            "the definitions in syntax.py can't be loaded: SyntaxError: invalid syntax (syntax.py, line 1",
-        ),
-        (
-            "plan --asset stream -f raising.py",
-            1,
-            "the definitions in raising.py can't be loaded: ZeroDivisionError: division by zero",
-        ),
+        ("plan --asset stream -f plain.py", 1, "plain.py has no asset stream; there are no Kafka Delta assets"),
+        ("plan --asset stream -f broken.py", 1, "the definitions in broken.py can't be loaded: ModuleNotFoundError"),
         ("plan --asset stream -f conf.py", 1, 'invalid KafkaSource: topics: expected a list, such as ["..."]'),
         ("plan --asset stream -f typo.py", 1, "build_kafka_delta_asset: unknown option sauce; did you mean source?"),
-        (
-            "plan --asset stream -m nope",
-            1,
-            "the definitions in the module nope can't be loaded: ModuleNotFoundError: No module named 'no",
-        ),
-        (
-            "plan --asset stream -m nope.sub",
-            1,
-            "the definitions in the module nope.sub can't be loaded: ModuleNotFoundError: No module named",
-        ),
-        (
-            "plan --asset stream -m json",
-            1,
-            "the definitions in the module json can't be loaded: DagsterInvariantViolationError: No Defin",
-        ),
-        (
-            'plan --asset stream -m "a b"',
-            1,
-            "the definitions in the module a b can't be loaded: ModuleNotFoundError: No module named 'a b",
-        ),
+        ("plan --asset stream -m nope", 1, "the definitions in the module nope can't be loaded: ModuleNotFoundError"),
+        ("plan --asset stream -m json", 1, "the definitions in the module json can't be loaded"),
         (
             "plan --asset stream -m defs --max-records-per-batch 0",
             2,
@@ -380,31 +141,14 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 letters, digits, '.', '_' and '-",
         ),
         ("position show --table lake/a --commits -1", 2, "Invalid value for '--commits': -1 is not in the range x>=0."),
-        (
-            "position show --table lake/a --asset stream -f defs.py",
-            2,
-            "--table: already set by the asset; remove it, or remove --asset",
-        ),
+        ("position show --table lake/a --asset stream -f defs.py", 2, "--table: already set by the asset; remove it"),
         (
             "position show --table lake/a --bootstrap-servers x",
             2,
             "invalid KafkaConnection: invalid bootstrap server 'x': expected comma-separated host:port",
         ),
-        ("position show --asset nope -f defs.py", 1, "defs.py has no asset nope; Kafka Delta assets: daily, stream"),
-        (
-            "position show --asset other -f defs.py",
-            1,
-            (
-                "other in defs.py was not created by kafka_delta_asset or build_kafka_delta_asset; Kafka Delta assets: "
-                "daily"
-            ),
-        ),
         ("position show -f defs.py", 2, "-f sets where an asset is defined; select the asset with --asset"),
-        (
-            "position show --table lake/a --spark-remote x",
-            2,
-            "Invalid value for '--spark-remote': remote is not a Spark Connect address",
-        ),
+        ("position show --table lake/a --spark-remote x", 2, "Invalid value for '--spark-remote': remote is not a"),
         (
             "position show --table lake/a --spark-master local --spark-remote sc://a:1",
             2,
@@ -414,70 +158,12 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("position set --to earliest", 2, "Missing option '--reason'."),
         ("position set --reason x", 2, "set --to or --give-up"),
         ("position set --table lake/a --reason x", 2, "set --to or --give-up"),
-        (
-            "position set --table lake/a --reason x --to earliest",
-            2,
-            "set --bootstrap-servers, or select an asset with --asset",
-        ),
-        (
-            "position set --table lake/a --reason x --to nope --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--to': invalid offsets 'nope'; write earliest, latest, committed, committ",
-        ),
-        (
-            "position set --table lake/a --reason x --to group --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--to': invalid offsets 'group'; write earliest, latest, committed, commit",
-        ),
-        (
-            "position set --table lake/a --reason x --to committed:never --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--to': invalid offsets 'committed:never'; write earliest, latest, committ",
-        ),
-        (
-            'position set --table lake/a --reason x --to \'offsets:{"a":{"0":-1}}\' --bootstrap-servers 127.0.0.1:1',
-            2,
-            "Invalid value for '--to': a-0: the offset -1 is negative",
-        ),
-        (
-            "position set --table lake/a --reason x --to 'offsets:[]' --bootstrap-servers 127.0.0.1:1",
-            2,
-            'Invalid value for \'--to\': invalid offsets \'[]\'; write a map such as {"flights": {"0": 17, "1": 23}}',
-        ),
-        (
-            "position set --table lake/a --reason x --to timestamp:yesterday --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--to': invalid timestamp 'yesterday'; write ISO 8601, such as 2026-01-31T00:00:00Z",
-        ),
-        (
-            "position set --table lake/a --reason x --to earliest --bootstrap-servers x",
-            2,
-            "invalid KafkaConnection: invalid bootstrap server 'x': expected comma-separated host:port",
-        ),
-        (
-            'position set --table lake/a --reason x --to earliest --stream "a b" --bootstrap-servers 127.0.0.1:1',
-            2,
-            "invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 letters, digits, '.', '_' and '-",
-        ),
-        (
-            'position set --table "" --reason x --to earliest --bootstrap-servers 127.0.0.1:1',
-            2,
-            "invalid DeltaTarget: table: empty",
-        ),
+        ("position set --table lake/a --reason x --to earliest", 2, "set --bootstrap-servers, or select an asset"),
+        ("position set --table lake/a --reason x --to nope @", 2, "Invalid value for '--to': invalid offsets 'nope'"),
         (
             "position set --asset stream -f defs.py --topic a --reason x --to earliest",
             2,
             "--topic: already set by the asset; remove it, or remove --asset",
-        ),
-        (
-            "position set --asset nope -f defs.py --reason x --to earliest",
-            1,
-            "defs.py has no asset nope; Kafka Delta assets: daily, stream",
-        ),
-        (
-            "position set --asset stream -f env.py --reason x --to earliest",
-            1,
-            "the resource 'kafka' needs NOT_SET in the environment",
         ),
         (
             'position set --asset stream -f defs.py --reason x --to earliest --stream "a b"',
@@ -486,20 +172,12 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ("position reset", 2, "Missing option '--reason'."),
         ("position reset --reason x", 2, "set --table, or select an asset with --asset"),
-        (
-            "position reset --reason x --table lake/a",
-            2,
-            "set --bootstrap-servers, or select an asset with --asset",
-        ),
+        ("position reset --reason x --table lake/a", 2, "set --bootstrap-servers, or select an asset with --asset"),
         ("position reset --reason x --to earliest", 2, "No such option '--to'. Did you mean '--topic'?"),
         ("ingest --asset stream -f defs.py --replay 1 --into lake/b", 2, "No such command 'ingest'."),
         # It has no --dry-run, which the message of other commands suggests.
         ("rebuild --asset stream -f defs.py --staging lake/b", 2, "not a terminal: pass --yes to confirm\n"),
-        (
-            "plan --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
-            2,
-            "a range of time needs --asset, --from and --to",
-        ),
+        ("plan --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z", 2, "a range of time needs --asset, --from"),
         ("plan --asset stream --from 2026-01-01T00:00:00Z", 2, "a range of time needs --asset, --from and --to"),
         ("plan --asset stream --time-column t", 2, "a range of time needs --asset, --from and --to"),
         (
@@ -513,32 +191,9 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "Invalid value for '--from': the timestamp 2026-01-01T00:00:00 has no UTC offset; write one, s",
         ),
         (
-            "plan --asset stream -f defs.py --from soon --to 2026-01-02T00:00:00Z",
-            2,
-            "Invalid value for '--from': invalid timestamp 'soon'; write ISO 8601, such as 2026-01-31T00:00:00Z",
-        ),
-        (
-            "plan --asset stream -f defs.py --from 2026-01-03T00:00:00Z --to 2026-01-02T00:00:00Z",
-            2,
-            "the window 2026-01-03T00:00:00Z/2026-01-02T00:00:00Z ends at 2026-01-02T00:00:00Z, which is",
-        ),
-        (
             "plan --asset stream -f defs.py --from 1969-01-03T00:00:00Z --to 2026-01-02T00:00:00Z",
             2,
             "Invalid value for '--from': the timestamp -31363200000 is before 1970, which Kafka can't l",
-        ),
-        (
-            "plan --asset nope -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
-            1,
-            "defs.py has no asset nope; Kafka Delta assets: daily, stream",
-        ),
-        (
-            "plan --asset other -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
-            1,
-            (
-                "other in defs.py was not created by kafka_delta_asset or build_kafka_delta_asset; Kafka Delta assets: "
-                "daily"
-            ),
         ),
         (
             "plan --asset daily -f defs.py --from 2025-01-01T00:00:00Z --to 2025-01-02T00:00:00Z",
@@ -556,11 +211,6 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "--time-column is for a stream, but daily has partitions; its Windows set the window",
         ),
         (
-            "plan --asset stream -f env.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
-            1,
-            "the resource 'kafka' needs NOT_SET in the environment",
-        ),
-        (
             "plan --asset stream -f broken.py --from soon --to 2026-01-02T00:00:00Z",
             2,
             "Invalid value for '--from': invalid timestamp 'soon'",
@@ -574,26 +224,14 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ("broker nope", 2, "No such command 'nope'."),
         ("spark start --conf fs.s3a.secret.key=hunter2", 2, "write --conf as spark.NAME=VALUE"),
-        (
-            "plan --topic a --max-drift nan --bootstrap-servers 127.0.0.1:1",
-            2,
-            "Invalid value for '--max-drift': invalid number of seconds",
-        ),
+        ("plan --topic a --max-drift nan @", 2, "Invalid value for '--max-drift': invalid number of seconds"),
         ("plan --asset stream -f textres.py", 1, "the resource 'kafka': expected KafkaResource, got str"),
+        ("position show --table lake/a --spark-master lokal", 2, "Invalid value for '--spark-master': invalid Spark"),
+        ("position set --table a/b --reason '' --to earliest @", 2, "--reason is empty"),
+        (f"position set --table a/b --reason x --to earliest @", 2, "not a terminal: pass"),
+        ("position reset --table a/b --reason x @", 2, "not a terminal"),
         (
-            "position show --table lake/a --spark-master lokal",
-            2,
-            "Invalid value for '--spark-master': invalid Spark master 'lokal'",
-        ),
-        (f"position set --table a/b --reason '' --to earliest {_WHERE}", 2, "--reason is empty"),
-        (
-            f"position set --table a/b --reason x --to earliest {_WHERE}",
-            2,
-            "not a terminal: pass",
-        ),
-        (f"position reset --table a/b --reason x {_WHERE}", 2, "not a terminal"),
-        (
-            f"position set --table a/b --reason x --to earliest --topic 'a b' {_WHERE}",
+            f"position set --table a/b --reason x --to earliest --topic 'a b' @",
             2,
             "Invalid value for '--topic': invalid KafkaSource: invalid topic name 'a b'",
         ),
@@ -601,7 +239,7 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_command_ends_with_one_line_that_says_what_to_write(command, code, message):
-    finished = CliRunner().invoke(main, shlex.split(command))
+    finished = CliRunner().invoke(main, shlex.split(command.replace(" @", f" {_WHERE}")))
     assert (type(finished.exception), finished.exit_code) == (SystemExit, code), finished.exception
     assert f"Error: {message}" in finished.output
     assert "hunter2" not in finished.output

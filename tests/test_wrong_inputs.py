@@ -32,7 +32,6 @@ from dagster_kafka_flip import (
     KafkaConnection,
     KafkaDeltaComponent,
     KafkaDeltaTable,
-    KafkaFlipError,
     KafkaPartitionSplit,
     KafkaResource,
     KafkaResourcesComponent,
@@ -57,7 +56,7 @@ from dagster_kafka_flip import (
     matching_topics,
     rewrite_windows,
 )
-from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError, TopicNotFoundError
+from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
 
 _DAILY = DailyPartitionsDefinition("2026-01-01")
 
@@ -142,18 +141,13 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (_asset, {"columns": KafkaColumns}, "columns: expected KafkaColumns, got the class KafkaColumns itself"),
         (_asset, {"table": 5}, "table: expected str or PathLike or DeltaTarget, got int"),
         (_asset, {"table": None}, "table: expected str or PathLike or DeltaTarget, got None"),
-        (_asset, {"table": ""}, "invalid DeltaTarget: table: empty"),
         (_ingest, {"table": ["lake/orders"]}, "table: expected str or PathLike or DeltaTarget, got list"),
         (_rewrite, {"table": 5}, "table: expected str or PathLike or DeltaTarget, got int"),
         (_target, {"cluster_by": "customer"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
         (_target, {"partition_by": "day"}, "invalid DeltaTarget: " + _LIST.format("partition_by")),
         (_target, {"properties": "x"}, "invalid DeltaTarget: properties: expected a mapping of names to values"),
-        (_target, {"stream": "a b"}, "invalid DeltaTarget: invalid stream id 'a b'"),
         (_asset, {"verify_after": 3600}, _TIMEDELTA.format("int")),
-        (_asset, {"verify_after": "1h"}, _TIMEDELTA.format("str")),
         (_asset, {"verify_after": timedelta(-1)}, "verify_after: -1 day, 0:00:00 is negative"),
-        (_several, {"verify_after": 3600}, _TIMEDELTA.format("int")),
-        (_ingest, {"verify_after": 3600}, _TIMEDELTA.format("int")),
         (Limits, {"max_records_per_batch": 0}, _POSITIVE.format("max_records_per_batch")),
         (Limits, {"max_bytes_per_batch": -1}, _POSITIVE.format("max_bytes_per_batch")),
         (Limits, {"max_batches": 0}, _POSITIVE.format("max_batches")),
@@ -166,23 +160,13 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (_asset, {"dead_letter": True}, "dead_letter: expected DeadLetters or str or PathLike, got bool"),
         (_asset, {"dead_letter": ""}, "invalid DeadLetters: table: empty"),
         (_asset, {"dead_letter": "lake/orders"}, "the dead-letter table is the stream's own table"),
-        (
-            _asset,
-            {"tolerate": "RetentionOvertookPositionError"},
-            "tolerate: expected list, got str; for ",
-        ),
-        (
-            _asset,
-            {"tolerate": RetentionOvertookPositionError},
-            "tolerate: expected list, got the class ",
-        ),
+        (_asset, {"tolerate": "RetentionOvertookPositionError"}, "tolerate: expected list, got str; for "),
+        (_asset, {"tolerate": RetentionOvertookPositionError}, "tolerate: expected list, got the class "),
         (_asset, {"tolerate": [ValueError]}, "tolerate: ValueError can't be tolerated; allowed: "),
-        (_asset, {"partitions_def": "daily"}, "partitions_def: expected PartitionsDefinition, got str"),
         (_asset, {"partitions_def": _DAILY, "windows": "exact"}, "windows: expected Windows, got str"),
         (_asset, {"windows": Windows()}, "windows and topics_of are for an asset with partitions"),
         (_rewrite, {"rules": "exact"}, "rules: expected Windows, got str"),
         (_asset, {"name": None}, "build_kafka_delta_asset needs a name or a key"),
-        (_several, {"tables": []}, "both has no table"),
         (_several, {"tables": ["lake/orders"]}, "tables: expected KafkaDeltaTable, got str"),
         (build_kafka_delta_assets, {"source": "orders", "table": "lake/{topic}"}, f"source: {_SOURCE}"),
         (
@@ -190,11 +174,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
             {"schema": None},
             "JsonFormat needs a schema, or a registry: JsonFormat(registry=SchemaRegistry(url=...))",
         ),
-        (
-            JsonFormat,
-            {"schema": {"id": "INT"}},
-            "the JsonFormat's JSON Schema: its values can't be columns: it is not an ",
-        ),
+        (JsonFormat, {"schema": {"id": "INT"}}, "the JsonFormat's JSON Schema: its values can't be columns: it is not"),
         (JsonFormat, {"schema": " "}, "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"),
         (JsonFormat, {"schema": "id strin"}, "schema: id: 'strin' is not a Spark type; did you mean STRING?"),
         (JsonFormat, {"schema": "id INT", "on_error": "skip"}, "invalid JsonFormat: on_error: must be 'fail' "),
@@ -202,18 +182,12 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (_source, {"topics": ()}, "invalid KafkaSource: "),
         (_source, {"topics": (), "topic_pattern": "("}, "the topic pattern '(' is not a valid regular expression"),
         (_source, {"start": "earliest"}, "invalid KafkaSource: start: unknown field"),
-        (
-            _source,
-            {"starting_offsets": "earliest"},
-            "invalid KafkaSource: starting_offsets: expected OffsetsInitializer",
-        ),
+        (_source, {"starting_offsets": "earliest"}, "invalid KafkaSource: starting_offsets: expected"),
         (Limits, {"max_records": 5}, "invalid Limits: max_records: unknown field"),
         (DeltaTarget, {}, "invalid DeltaTarget: table: missing"),
         (DeltaTarget, {"table": "lake/x", "format": "delta"}, "invalid DeltaTarget: format: unknown field"),
-        (DeltaTarget, {"table": "lake/x", "cluster_by": "a"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
         (_source, {"max_drift": 5}, "invalid KafkaSource: max_drift: expected a timedelta, such as timedelta(hours=1)"),
         (_source, {"max_drift": True}, "invalid KafkaSource: max_drift: expected a timedelta, such as "),
-        (_source, {"max_drift": "PT1H"}, "invalid KafkaSource: max_drift: expected a timedelta, such as "),
         (Windows, {"max_lateness": 3600}, "invalid Windows: max_lateness: expected a timedelta, such as "),
         (Windows, {"event_time": ""}, "invalid Windows: event_time: empty"),
         (Windows, {"repair": True, "time_column": ""}, "invalid Windows: time_column: empty"),
@@ -221,11 +195,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (DeadLetters, {"table": "lake/x", "max_share": True}, "max_share: expected a number"),
         (_asset, {"table": "http://host/orders"}, "the table begins with http:, a web address, which Spark "),
         (_asset, {"table": "HTTPS://account.blob.core.windows.net/x"}, "such as s3a://bucket/orders or abfss://"),
-        (
-            _asset,
-            {"table": "ftp://host/orders"},
-            "the table begins with ftp:, a web address, which Spark can't ",
-        ),
+        (_asset, {"table": "ftp://host/orders"}, "the table begins with ftp:, a web address, which Spark can't "),
         (_ingest, {"table": "delta.`http://host/orders`"}, "the table begins with http:, a web address"),
         (_asset, {"dead_letter": "https://host/orders"}, "the table begins with https:, a web address"),
         (_asset, {"table": "s3a://id:a-password@bucket/orders"}, "the table's URI has a password"),
@@ -235,10 +205,8 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),
         (KafkaClusterConfig, {"bootstrap_servers": "a:1", "read_timeout": True}, "read_timeout: expected a number"),
         (Windows, {"max_lateness": "soon"}, "invalid Windows: max_lateness: "),
-        (KafkaConnection, {"bootstrap_servers": "localhost"}, "invalid bootstrap server 'localhost'"),
         (KafkaConnection, {"bootstrap_servers": "localhost:99999"}, "invalid bootstrap server 'localhost:99999'"),
         (KafkaConnection, {"bootstrap_servers": "a:0"}, "invalid bootstrap server 'a:0'"),
-        (KafkaConnection, {"bootstrap_servers": "http://a:1/x"}, "invalid bootstrap server 'http://a:1/x'"),
         (KafkaConnection, {"bootstrap_servers": "http://a:9092"}, "invalid bootstrap server 'http://a:9092'"),
         (KafkaConnection, {"bootstrap_servers": "a:1;b:2"}, "invalid bootstrap server 'a:1;b:2'"),
         (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": float("inf")}, "request_timeout: must be"),
@@ -246,24 +214,12 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (LocalBroker, {"data_dir": None}, "data_dir: expected str or Path, got None; for example data_dir="),
         (LocalBroker, {"data_dir": "x", "port": "9092"}, "port: expected int, got str; for example port=9092"),
         (LocalBroker, {"data_dir": "x", "timeout": -1}, "timeout: invalid value -1; use a number of seconds"),
-        (_asset, {"tolerate": TopicNotFoundError}, "tolerate: expected list, got the class TopicNotFoundError itself"),
         (KafkaConnection, {"bootstrap_servers": ["a:1"]}, "bootstrap_servers: expected a string"),
-        (KafkaResource, {"bootstrap_servers": "localhost"}, "invalid bootstrap server 'localhost'"),
         (KafkaResource, {"bootstrap_servers": "a:1", "security_protocol": "ssl"}, "security_protocol: must be"),
-        (KafkaResource, {"bootstrap_servers": "a:1", "sasl_username": "ann"}, "SASL credentials are given, but"),
         (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": 0}, "request_timeout: must be greater"),
         (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "SparkResource: master and remote are both set"),
         (SparkResource, {"master": "lokal"}, "SparkResource: invalid Spark master 'lokal'; write local[*]"),
         (SparkResource, {"remote": "x:15002"}, "SparkResource: remote is not a Spark Connect address"),
-        (OffsetsInitializer.timestamp, {"timestamp": 1_763_800_000}, "looks like seconds since the epoch"),
-        (
-            OffsetsInitializer.timestamp,
-            {"timestamp": "2026/11/20"},
-            "invalid timestamp '2026/11/20'; write ISO 8601, such as ",
-        ),
-        (OffsetsInitializer.timestamp, {"timestamp": datetime(2026, 1, 1)}, "has no UTC offset; write one"),  # noqa: DTZ001
-        (OffsetsInitializer.timestamp, {"timestamp": -1}, "-1"),
-        (OffsetsInitializer.parse, {"text": "yesterday"}, "yesterday"),
     ],
 )
 def test_a_wrong_input_is_reported_where_it_is_defined(make, options, message):
@@ -329,20 +285,9 @@ def test_an_address_without_a_secret_is_a_table(table):
             "build_kafka_delta_asset: unknown option tabel; did you mean table?",
         ),
         (lambda: _target(stream=5), "invalid DeltaTarget: stream: expected a string"),
-        (
-            lambda: _target(stream=""),
-            "invalid DeltaTarget: invalid stream id '': use 1 to 100 letters, digits, '.', '_' and '",
-        ),
         (lambda: _target(partition_by=["day", 5]), "invalid DeltaTarget: partition_by.1: expected a string"),
         (lambda: _target(partition_by=5), 'invalid DeltaTarget: partition_by: expected a list, such as ["..."]'),
-        (
-            lambda: _asset(table=_target(cluster_by=["customer", "customer"])),
-            "invalid DeltaTarget: cluster_by: duplicate column 'customer'",
-        ),
-        (
-            lambda: _target(cluster_by=["a"], partition_by=["b"]),
-            "invalid DeltaTarget: a Delta table can have partition columns or clustering columns, not both",
-        ),
+        (lambda: _asset(table=_target(cluster_by=["customer", "customer"])), "cluster_by: duplicate column 'customer'"),
         (lambda: _asset(table=_target(cluster_by=["nope"])), "cluster_by: the rows of"),
         (lambda: _asset(table=_target(partition_by=["nope"])), "partition_by: the rows of"),
         (lambda: _asset(table=_target(cluster_by=[""])), "invalid DeltaTarget: cluster_by: empty column name"),
@@ -353,10 +298,7 @@ def test_an_address_without_a_secret_is_a_table(table):
             ),
             "invalid DeltaTarget: cluster_by: 5 columns; Delta's limit is 4",
         ),
-        (
-            lambda: _target(properties={"delta.appendOnly": True}),
-            "invalid DeltaTarget: properties.delta.appendOnly: expected a string",
-        ),
+        (lambda: _target(properties={"delta.appendOnly": True}), "invalid DeltaTarget: properties.delta.appendOnly"),
         (
             lambda: _target(mode=Upsert(key=["a"]), properties={"delta.appendOnly": "true"}),
             "invalid DeltaTarget: properties.delta.appendOnly: a table with a key replaces and deletes rows",
@@ -365,21 +307,9 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _target(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
         (lambda: _target(single_writer=5), "invalid DeltaTarget: single_writer: expected true or false"),
         (lambda: Limits(max_bytes_per_batch="1g"), "invalid Limits: max_bytes_per_batch: expected a whole number"),
-        (lambda: Limits(spread=5), "invalid Limits: spread: must be 'backlog' or 'time'"),
-        (lambda: _asset(on_idle=None), "on_idle: None is not materialize or skip"),
-        (lambda: _asset(on_idle=True), "on_idle: True is not materialize or skip"),
-        (
-            lambda: _asset(verify_after=None),
-            "verify_after: expected timedelta, got None; for example verify_after=timedelta(hours=1)",
-        ),
-        (
-            lambda: _asset(tolerate=None),
-            "tolerate: expected list, got None; for example tolerate=[RetentionOvertookPositionError]",
-        ),
-        (
-            lambda: _asset(tolerate=5),
-            "tolerate: expected list, got int; for example tolerate=[RetentionOvertookPositionError]",
-        ),
+        (lambda: _asset(verify_after=None), "verify_after: expected timedelta, got None"),
+        (lambda: _asset(tolerate=None), "tolerate: expected list, got None"),
+        (lambda: _asset(tolerate=5), "tolerate: expected list, got int"),
         (
             lambda: _asset(tolerate=["RetentionOvertookPositionError"]),
             "tolerate: 'RetentionOvertookPositionError' is a string, but the error's class is expected: ",
@@ -388,14 +318,7 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: _asset(tolerate=[RetentionOvertookPositionError("x", log_start_offsets={})]),
             "tolerate: RetentionOvertookPositionError('x') can't be tolerated; allowed: Clu",
         ),
-        (
-            lambda: _asset(tolerate=[ConfigurationError]),
-            "tolerate: ConfigurationError can't be tolerated; allowed: ClusterChangedError,",
-        ),
-        (
-            lambda: _asset(tolerate=[KafkaFlipError]),
-            "tolerate: KafkaFlipError can't be tolerated; allowed: ClusterChangedError, Con",
-        ),
+        (lambda: _asset(tolerate=[ConfigurationError]), "tolerate: ConfigurationError can't be tolerated; allowed"),
         (
             lambda: _asset(partitions_def=_DAILY, limits=Limits(max_batches=1)),
             "max_batches: not allowed for an asset with partitions, because the partitions select what is read",
@@ -425,32 +348,22 @@ def test_an_address_without_a_secret_is_a_table(table):
             "MultiPartitionsDefinition: not supported; use time partitions (hourly, d",
         ),
         (
-            lambda: _asset(
-                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["nope"]), "b": _DAILY})
-            ),
-            "the source reads orders, not nope",
-        ),
-        (
             lambda: _asset(partitions_def=_DAILY, topics_of={"a": ["orders"]}),
             "topics_of needs time partitions with a static dimension, and there is no static dimension",
         ),
         (
-            lambda: _asset(partitions_def=_DAILY, topics_of=["orders"]),
-            'topics_of: expected Mapping, got list; for example topics_of={"sales": ["orders", "retur',
+            lambda: _asset(
+                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY})
+            ),
+            "the source reads orders, not x",
         ),
+        (lambda: _asset(partitions_def=_DAILY, topics_of=["orders"]), "topics_of: expected Mapping, got list"),
         (
             lambda: _asset(
                 partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY}),
                 topics_of={"x": "orders"},
             ),
             "topics_of['x']: expected list, got str; for example topics_of['x']=[\"orders\"]",
-        ),
-        (
-            lambda: _asset(
-                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY}),
-                topics_of={"y": ["orders"]},
-            ),
-            "topics_of has no topic for the partition key 'x'",
         ),
         (
             lambda: _asset(
@@ -464,280 +377,86 @@ def test_an_address_without_a_secret_is_a_table(table):
             "windows: expected Windows, got the class Windows itself; for example windows=Windows(max",
         ),
         (
-            lambda: _asset(partitions_def=_DAILY, backfill_policy="single"),
-            "backfill_policy: expected BackfillPolicy, got str; for example backfill_policy=BackfillP",
-        ),
-        (
             lambda: _asset(backfill_policy=BackfillPolicy.single_run()),
             "backfill_policy is for an asset with partitions; set partitions_def",
         ),
-        (
-            lambda: _asset(kafka=5),
-            'kafka: expected str, got int; for example kafka="kafka", the key of the KafkaResource in',
-        ),
-        (
-            lambda: _asset(kafka=None),
-            'kafka: expected str, got None; for example kafka="kafka", the key of the KafkaResource i',
-        ),
-        (
-            lambda: _asset(kafka=KafkaResource(bootstrap_servers="a:1")),
-            'kafka: expected str, got KafkaResource; for example kafka="kafka", the key of the KafkaR',
-        ),
-        (
-            lambda: _asset(spark=SparkResource()),
-            'spark: expected str, got SparkResource; for example spark="spark", the key of the SparkR',
-        ),
-        (
-            lambda: _asset(name="with space"),
-            "name: invalid asset name 'with space'; use letters, digits and '_' only, o",
-        ),
-        (lambda: _asset(name=5), 'name: expected str, got int; for example name="orders"'),
-        (
-            lambda: _asset(key=5),
-            'key: expected str or AssetKey or list or tuple, got int; for example key=["lake", "order',
-        ),
+        (lambda: _asset(kafka=5), "kafka: expected str, got int"),
+        (lambda: _asset(kafka=None), "kafka: expected str, got None"),
+        (lambda: _asset(kafka=KafkaResource(bootstrap_servers="a:1")), "kafka: expected str, got KafkaResource"),
+        (lambda: _asset(spark=SparkResource()), "spark: expected str, got SparkResource"),
+        (lambda: _asset(name="with space"), "name: invalid asset name 'with space'; use letters, digits and '_' only"),
         (lambda: _asset(key="a/b"), "key is the whole asset key; remove name and key_prefix, or key"),
-        (
-            lambda: _asset(key_prefix=5),
-            'key_prefix: expected str or list or tuple, got int; for example key_prefix="lake"',
-        ),
-        (lambda: _asset(deps="orders"), 'deps: expected list, got str; for example deps=["lake/customers"]'),
-        (lambda: _asset(deps=5), 'deps: expected list, got int; for example deps=["lake/customers"]'),
-        (
-            lambda: _asset(deps=[5]),
-            "Dagster can't create the asset orders: Param \"asset\" is not one of ['AssetKey', 'AssetSpec",
-        ),
-        (
-            lambda: _asset(description=5),
-            'description: expected str, got int; for example description="Orders, as they are."',
-        ),
-        (
-            lambda: _asset(group_name="with space"),
-            'group_name: Dagster can\'t create the asset orders: "with space" is not a valid asset group',
-        ),
-        (lambda: _asset(group_name=5), 'group_name: expected str, got int; for example group_name="sales"'),
-        (lambda: _asset(owners="me"), 'owners: expected list, got str; for example owners=["team:sales"]'),
-        (
-            lambda: _asset(owners=["nobody"]),
-            "owners: Dagster can't create the asset orders: Invalid owner 'nobody' for asset 'AssetKey(",
-        ),
-        (
-            lambda: _asset(owners=[5]),
-            "Dagster can't create the asset orders: Member of sequence mismatches type. Expected <class",
-        ),
-        (lambda: _asset(tags=["a"]), 'tags: expected Mapping, got list; for example tags={"tier": "1"}'),
-        (
-            lambda: _asset(tags={"a b c": "x"}),
-            "tags: Dagster can't create the asset orders: Found invalid tag keys: ['a b c']. Allowed ch",
-        ),
-        (
-            lambda: _asset(tags={"tier": 1}),
-            "tags: Dagster can't create the asset orders: Tag values must be strings, got type <class '",
-        ),
-        (
-            lambda: _asset(metadata=["a"]),
-            'metadata: expected Mapping, got list; for example metadata={"runbook": "https://..."}',
-        ),
-        (lambda: _asset(kinds="gold"), 'kinds: expected list, got str; for example kinds=["gold"]'),
-        (lambda: _asset(kinds=5), 'kinds: expected list, got int; for example kinds=["gold"]'),
-        (
-            lambda: _asset(automation_condition="eager"),
-            "automation_condition: expected AutomationCondition, got str; for example automation_cond",
-        ),
-        (
-            lambda: _asset(freshness_policy="1h"),
-            "freshness_policy: expected FreshnessPolicy, got str; for example freshness_policy=Freshn",
-        ),
-        (
-            lambda: _asset(op_tags=["a"]),
-            'op_tags: expected Mapping, got list; for example op_tags={"dagster-k8s/config": {}}',
-        ),
-        (
-            lambda: _asset(retry_policy=3),
-            "retry_policy: expected RetryPolicy, got int; for example retry_policy=RetryPolicy(max_re",
-        ),
-        (lambda: _asset(pool=5), 'pool: expected str, got int; for example pool="writers"'),
-        (
-            lambda: _asset(pool="with blank"),
-            'pool: Dagster can\'t create the asset orders: Pool "with blank" is not a valid pool name. I',
-        ),
-        (lambda: _asset(code_version=5), 'code_version: expected str, got int; for example code_version="1"'),
+        (lambda: _asset(deps=[5]), "Dagster can't create the asset orders: Param \"asset\" is not one of ['AssetKey'"),
+        (lambda: _asset(group_name="with space"), '"with space" is not a valid asset group'),
+        (lambda: _asset(owners=["nobody"]), "Invalid owner 'nobody' for asset 'AssetKey("),
+        (lambda: _asset(owners=[5]), "Dagster can't create the asset orders: Member of sequence mismatches type"),
+        (lambda: _asset(tags={"a b c": "x"}), "tags: Dagster can't create the asset orders: Found invalid tag keys"),
+        (lambda: _asset(tags={"tier": 1}), "tags: Dagster can't create the asset orders: Tag values must be strings"),
+        (lambda: _asset(pool="with blank"), "pool: Dagster can't create the asset orders: Pool \"with blank\" is not"),
         (
             lambda: _asset(dead_letter="lake/rejected", value_format=StringFormat(on_error="null")),
             "on_error='null' of the value format keeps rejected records in the stream's own table",
         ),
-        (
-            lambda: _asset(table="lake..orders"),
-            "invalid DeltaTarget: the table 'lake..orders' is neither a path nor a catalog name; writ",
-        ),
-        (
-            lambda: _asset(table=" lake/orders"),
-            "invalid DeltaTarget: the table ' lake/orders' begins or ends with a space; remove it",
-        ),
+        (lambda: _asset(table="lake..orders"), "invalid DeltaTarget: the table 'lake..orders' is neither a path nor a"),
+        (lambda: _asset(table=" lake/orders"), "invalid DeltaTarget: the table ' lake/orders' begins or ends with a"),
         (lambda: _asset(table="\n"), "invalid DeltaTarget: the table '\\n' begins or ends with a space; remove it"),
-        (
-            lambda: _asset(table="s3a:"),
-            "invalid DeltaTarget: the table 's3a:' has a scheme but no path; write it like s3a:",
-        ),
-        (
-            lambda: _asset(table="s3a://lake"),
-            "invalid DeltaTarget: the table 's3a://lake' is a whole store, and not a folder in it; write it like s3a:",
-        ),
-        (
-            lambda: _asset(table="delta.`hdfs://namenode:8020/`"),
-            "invalid DeltaTarget: the table 'delta.`hdfs://namenode:8020/`' is a whole store, and not a folder in it;",
-        ),
-        (
-            lambda: _asset(stream="x"),
-            "kafka_delta_asset: stream is not an option of its own; write table=DeltaTarget(table=..., stream=...)",
-        ),
-        (
-            lambda: _asset(max_records_per_batch=5),
-            "kafka_delta_asset: max_records_per_batch is not an option of its own; write limits=Limits(max_",
-        ),
+        (lambda: _asset(table="s3a:"), "invalid DeltaTarget: the table 's3a:' has a scheme but no path"),
+        (lambda: _asset(table="s3a://lake"), "invalid DeltaTarget: the table 's3a://lake' is a whole store, and not a"),
+        (lambda: _asset(table="delta.`hdfs://namenode:8020/`"), "the table 'delta.`hdfs://namenode:8020/`' is a whole"),
+        (lambda: _asset(stream="x"), "kafka_delta_asset: stream is not an option of its own"),
+        (lambda: _asset(max_records_per_batch=5), "kafka_delta_asset: max_records_per_batch is not an option of its"),
         (
             lambda: _asset(max_record_per_batch=5),
             "kafka_delta_asset: unknown option max_record_per_batch; did you mean limits=Limits(max_records_",
         ),
-        (
-            lambda: _several(spread="time"),
-            "build_kafka_delta_multi_asset: spread is not an option of its own; write limits=Limits(spread=...)",
-        ),
-        (
-            lambda: _asset(limits={"max_batches": 1}),
-            "limits: expected Limits, got dict; for example limits=Limits(max_records_per_batch=1_000_000)",
-        ),
+        (lambda: _several(spread="time"), "build_kafka_delta_multi_asset: spread is not an option of its own"),
+        (lambda: _asset(limits={"max_batches": 1}), "limits: expected Limits, got dict"),
         (lambda: _several(limits=5), "limits: expected Limits, got int"),
-        (
-            lambda: _ingest(max_batches=5),
-            "ingest: max_batches is not an option of its own; write limits=Limits(max_batches=...)",
-        ),
-        (
-            lambda: _rewrite(stream="eu"),
-            "rewrite_windows: stream is not an option of its own; write table=DeltaTarget(table=..., stream=...)",
-        ),
+        (lambda: _ingest(max_batches=5), "ingest: max_batches is not an option of its own"),
+        (lambda: _rewrite(stream="eu"), "rewrite_windows: stream is not an option of its own"),
         (
             lambda: KafkaDeltaTable("a", table="b/c", cluster_by=("d",)),
             "KafkaDeltaTable: cluster_by is not an option of its own; write table=DeltaTarget(table=..., cluster_",
         ),
-        (
-            lambda: _several(group_name="a"),
-            "build_kafka_delta_multi_asset: unknown option group_name; valid names: name, source, tables, limits, ",
-        ),
+        (lambda: _several(group_name="a"), "build_kafka_delta_multi_asset: unknown option group_name"),
         (
             lambda: kafka_topic_asset(_source(), group="a"),
             "kafka_topic_asset: unknown option group; did you mean group_name?",
         ),
-        (
-            lambda: _asset(table=_target(stream="{topic}")),
-            "the stream id '{topic}' is for an asset for each topic: use build_kafka_delta_assets, or ",
-        ),
-        (lambda: _several(tables=None), "both has no table; add at least one KafkaDeltaTable"),
+        (lambda: _asset(table=_target(stream="{topic}")), "the stream id '{topic}' is for an asset for each topic"),
         (
             lambda: _several(tables=KafkaDeltaTable(spec="a", table="b/c")),
             "tables: expected Iterable, got KafkaDeltaTable; for example tables=[KafkaDeltaTable(spec",
         ),
         (
-            lambda: _several(tables=[KafkaDeltaTable(spec="a", table="b/c"), KafkaDeltaTable(spec="a", table="b/d")]),
-            "both has two tables for the asset a",
-        ),
-        (
-            lambda: _several(tables=[KafkaDeltaTable(spec="a", table="b/c"), KafkaDeltaTable(spec="b", table="b/c")]),
-            "both: the assets a and b both write to",
-        ),
-        (
             lambda: _several(tables=[KafkaDeltaTable(spec="a", table="b/c", value_format="json")]),
             'value_format: expected Format, got str; for example value_format=JsonFormat("id BIGINT, ',
         ),
-        (
-            lambda: _several(tables=[KafkaDeltaTable(spec=5, table="b/c")]),
-            'spec: expected str or AssetSpec, got int; for example spec="lake/orders", or AssetSpec("',
-        ),
+        (lambda: _several(tables=[KafkaDeltaTable(spec=5, table="b/c")]), "spec: expected str or AssetSpec, got int"),
         (
             lambda: _several(tables=[KafkaDeltaTable(spec=AssetKey("a"), table="b/c")]),
             'spec: expected str or AssetSpec, got AssetKey; for example spec="lake/orders", or AssetS',
         ),
-        (
-            lambda: _several(tables=[KafkaDeltaTable(spec="", table="b/c")]),
-            'Dagster can\'t create the asset both: "" is not a valid name in Dagster. Names must be in r',
-        ),
-        (
-            lambda: KafkaDeltaTable(spec="a", tabel="b/c"),
-            "KafkaDeltaTable: unknown option tabel; did you mean table?",
-        ),
+        (lambda: _several(tables=[KafkaDeltaTable(spec="", table="b/c")]), '"" is not a valid name in Dagster. Names'),
+        (lambda: KafkaDeltaTable(spec="a", tabel="b/c"), "KafkaDeltaTable: unknown option tabel; did you mean table?"),
         (lambda: _several(name=None), 'name: expected str, got None; for example name="orders"'),
-        (
-            lambda: _several(name="a b"),
-            "name: invalid asset name 'a b'; use letters, digits and '_' only, or set ",
-        ),
-        (lambda: Limits(max_batches=0), "invalid Limits: max_batches: must be greater than or equal to 1"),
+        (lambda: _several(name="a b"), "name: invalid asset name 'a b'; use letters, digits and '_' only, or set "),
         (lambda: _several(on_idle="x"), "on_idle: 'x' is not materialize or skip"),
         (
             lambda: _several(tables=[KafkaDeltaTable(spec=AssetSpec("a", partitions_def=_DAILY), table="b/c")]),
             "spec: the asset a has partitions; several tables of one read must be streams",
         ),
-        (
-            lambda: _checks(key="nope"),
-            "kafka_delta_checks: the definition has no asset nope; set key= to one of orders",
-        ),
-        (lambda: _checks(max_lag=-1), "max_lag=-1: must be at least 0, or None"),
         (lambda: _checks(max_lag="many"), "max_lag: expected int, got str; for example max_lag=1000"),
         (lambda: _checks(max_lag=1.5), "max_lag: expected int, got float; for example max_lag=1000"),
-        (
-            lambda: _checks(max_delay=3600),
-            "max_delay: expected timedelta, got int; for example max_delay=timedelta(hours=1)",
-        ),
-        (
-            lambda: _checks(max_delay="1h"),
-            "max_delay: expected timedelta, got str; for example max_delay=timedelta(hours=1)",
-        ),
-        (
-            lambda: _checks(max_delay=timedelta(-1)),
-            "max_delay=-1 day, 0:00:00: must be greater than 0",
-        ),
-        (lambda: _checks(max_rejected=-1), "max_rejected=-1: must be at least 0, or None"),
-        (
-            lambda: _checks(max_rejected=5),
-            "max_rejected: an undecodable record fails a run of the asset orders, so there",
-        ),
-        (
-            lambda: _checks(rejected_within=5),
-            "rejected_within: expected timedelta, got int; for example rejected_within=timedelta(hour",
-        ),
-        (
-            lambda: _checks(rejected_within=timedelta(0)),
-            "rejected_within=0:00:00: must be greater than 0",
-        ),
-        (lambda: _checks(duplicate_commits=0), "duplicate_commits=0: must be at least 1, or None"),
-        (
-            lambda: _checks(duplicate_commits="x"),
-            "duplicate_commits: expected int, got str; for example duplicate_commits=1000",
-        ),
-        (
-            lambda: _checks(gaps=False, duplicates=False, identity=False, schema=False),
-            "kafka_delta_checks(orders): every check is disabled; remove the call",
-        ),
+        (lambda: _checks(max_delay=3600), "max_delay: expected timedelta, got int"),
+        (lambda: _checks(max_delay="1h"), "max_delay: expected timedelta, got str"),
+        (lambda: _checks(rejected_within=5), "rejected_within: expected timedelta, got int"),
+        (lambda: _checks(rejected_within=timedelta(0)), "rejected_within=0:00:00: must be greater than 0"),
+        (lambda: _checks(duplicate_commits="x"), "duplicate_commits: expected int, got str"),
         (
             lambda: _checks(max_lagg=5),
             "kafka_delta_checks: unknown option max_lagg; did you mean max_lag or max_delay?",
         ),
-        (
-            lambda: kafka_delta_checks("orders"),
-            "kafka_delta_checks: 'orders' is not a Kafka Delta asset; pass the ",
-        ),
-        (
-            lambda: kafka_delta_checks([_asset()]),
-            "kafka_delta_checks: [<dagster._core.definitions.assets.definition.assets_definition.Asse",
-        ),
-        (
-            lambda: kafka_delta_checks(kafka_topic_asset(_source())),
-            "kafka_delta_checks: kafka/orders is not a Kafka Delta asset; pass the ",
-        ),
-        (
-            lambda: kafka_delta_checks(AssetSpec("a")),
-            "kafka_delta_checks: AssetSpec(key=AssetKey(['a']), deps=[], description=None, metadata={",
-        ),
-        (lambda: kafka_delta_checks(_asset), "kafka_delta_checks: <function "),
         (
             lambda: _by_topic(source=_source(topics=("a.b", "a_b"))),
             "the topics a.b and a_b would have the same asset a_b; put {topic} into name or key",
@@ -758,405 +477,125 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: _by_topic(source=KafkaSource(topic_pattern="a.*"), connection=5),
             "connection: expected KafkaConnection or KafkaResource, got int; for example connection=K",
         ),
-        (
-            lambda: _by_topic(nonsense=5),
-            "kafka_delta_asset: unknown option nonsense; valid names: source, table, value_format, ",
-        ),
-        (
-            lambda: matching_topics("orders", None),
-            'source: expected KafkaSource, got str; for example source=KafkaSource(topics=("orders",)',
-        ),
-        (
-            lambda: kafka_topic_asset(None),
-            'source: expected KafkaSource, got None; for example source=KafkaSource(topics=("orders",',
-        ),
+        (lambda: _by_topic(nonsense=5), "kafka_delta_asset: unknown option nonsense"),
+        (lambda: matching_topics("orders", None), "source: expected KafkaSource, got str"),
+        (lambda: kafka_topic_asset(None), "source: expected KafkaSource, got None"),
         (
             lambda: kafka_topic_asset(_source(), group_name="a b"),
             'group_name: Dagster can\'t create the asset kafka/orders: "a b" is not a valid asset group ',
         ),
-        (
-            lambda: kafka_topic_asset([_source()]),
-            'source: expected KafkaSource, got list; for example source=KafkaSource(topics=("orders",',
-        ),
-        (
-            lambda: _source(topics=("or ders",)),
-            "invalid KafkaSource: invalid topic name 'or ders': Kafka allows 1 to 249 letters, d",
-        ),
-        (
-            lambda: _source(isolation_level="committed"),
-            "invalid KafkaSource: isolation_level: must be 'read_committed' or 'read_uncommitted'",
-        ),
-        (
-            lambda: _source(commit_offsets=True),
-            "invalid KafkaSource: committing offsets needs a group id: set ",
-        ),
+        (lambda: kafka_topic_asset([_source()]), "source: expected KafkaSource, got list"),
+        (lambda: _source(commit_offsets=True), "invalid KafkaSource: committing offsets needs a group id: set "),
         (lambda: _source(commit_offsets="x"), "invalid KafkaSource: commit_offsets: expected true or false"),
-        (
-            lambda: _source(max_drift="soon"),
-            "invalid KafkaSource: max_drift: expected a timedelta, such as timedelta(hours=1)",
-        ),
-        (
-            lambda: _source(max_drift=timedelta(0)),
-            "invalid KafkaSource: the maximum drift is 0:00:00; the minimum is 1 millisecond",
-        ),
-        (
-            lambda: _source(topic=("orders",)),
-            "invalid KafkaSource: topic: unknown field; did you mean topics?",
-        ),
+        (lambda: _source(max_drift=timedelta(0)), "invalid KafkaSource: the maximum drift is 0:00:00; the minimum is"),
+        (lambda: _source(topic=("orders",)), "invalid KafkaSource: topic: unknown field; did you mean topics?"),
         (lambda: _source(properties="x"), "invalid KafkaSource: properties: expected a mapping of names to values"),
-        (
-            lambda: _source(properties={"sasl.jaas.config": "hunter2"}),
-            "invalid KafkaSource: the property sasl.jaas.config belongs to the connection: use the conn",
-        ),
         (lambda: _source(connection="localhost:9092"), "invalid KafkaSource: connection: expected KafkaConnection"),
-        (
-            lambda: _source(starting_offsets=OffsetsInitializer.specific_offsets({})),
-            "specific offsets need at least one topic partition",
-        ),
         (lambda: KafkaSource("orders"), "KafkaSource takes keyword arguments only: write KafkaSource"),
-        (
-            lambda: OffsetsInitializer.specific_offsets(None),
-            'offsets: expected Mapping, got None; for example offsets={TopicPartition("orders", 0): 1',
-        ),
-        (
-            lambda: OffsetsInitializer.specific_offsets({"a": 5}),
-            "invalid topic partition 'a'; write TopicPartition(topic, number), such as ('flights', 0)",
-        ),
+        (lambda: OffsetsInitializer.specific_offsets(None), "offsets: expected Mapping, got None"),
+        (lambda: OffsetsInitializer.specific_offsets({"a": 5}), "invalid topic partition 'a'"),
         (
             lambda: OffsetsInitializer.specific_offsets({("a", 0): "x"}),
             "a-0: invalid offset 'x'; expected a whole number",
         ),
-        (lambda: OffsetsInitializer.specific_offsets({("a", 0): -1}), "a-0: the offset -1 is negative"),
-        (
-            lambda: OffsetsInitializer.specific_offsets({"a-0": 5}),
-            "invalid topic partition 'a-0'; write TopicPartition(topic, number), such as ('flights', 0)",
-        ),
-        (
-            lambda: OffsetsInitializer.specific_offsets([("a", 0, 5)]),
-            'offsets: expected Mapping, got list; for example offsets={TopicPartition("orders", 0): 1',
-        ),
-        (
-            lambda: OffsetsInitializer.specific_offsets({("a", 0): 1}, reset="newest"),
-            "invalid reset strategy 'newest'; use none, earliest or latest",
-        ),
-        (
-            lambda: OffsetsInitializer.committed_offsets("never"),
-            "invalid reset strategy 'never'; use none, earliest or latest",
-        ),
+        (lambda: OffsetsInitializer.specific_offsets({"a-0": 5}), "invalid topic partition 'a-0'"),
+        (lambda: OffsetsInitializer.specific_offsets([("a", 0, 5)]), "offsets: expected Mapping, got list"),
         (lambda: OffsetsInitializer.committed_offsets(5), "invalid reset strategy 5; use none, earliest or latest"),
-        (
-            lambda: OffsetsInitializer.timestamp(None),
-            'timestamp: expected datetime, got None; for example timestamp="2026-01-31T00:00:00Z", or',
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp(1.5),
-            'timestamp: expected datetime, got float; for example timestamp="2026-01-31T00:00:00Z", o',
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp(True),
-            'timestamp: expected datetime, got bool; for example timestamp="2026-01-31T00:00:00Z", or',
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp(date(2026, 1, 1)),
-            'timestamp: expected datetime, got date; for example timestamp="2026-01-31T00:00:00Z", or',
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp(timedelta(1)),
-            'timestamp: expected datetime, got timedelta; for example timestamp="2026-01-31T00:00:00Z',
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp(""),
-            "invalid timestamp ''; write ISO 8601, such as 2026-01-31T00:00:00Z",
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp("2026-01-01"),
-            "the timestamp 2026-01-01T00:00:00 has no UTC offset; write one, such as 2026-01-01T00:00",
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp("2026-13-01T00:00:00Z"),
-            "invalid timestamp '2026-13-01T00:00:00Z'; write ISO 8601, such as 2026-01-31T00:00:00Z",
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp(2**70),
-            "the timestamp 1180591620717411303424 is above Kafka's maximum of 9223372036854775807",
-        ),
-        (
-            lambda: OffsetsInitializer.timestamp([]),
-            'timestamp: expected datetime, got list; for example timestamp="2026-01-31T00:00:00Z", or',
-        ),
+        (lambda: OffsetsInitializer.timestamp(None), "timestamp: expected datetime, got None"),
+        (lambda: OffsetsInitializer.timestamp(1.5), "timestamp: expected datetime, got float"),
+        (lambda: OffsetsInitializer.timestamp(True), "timestamp: expected datetime, got bool"),
+        (lambda: OffsetsInitializer.timestamp(date(2026, 1, 1)), "timestamp: expected datetime, got date"),
+        (lambda: OffsetsInitializer.timestamp(timedelta(1)), "timestamp: expected datetime, got timedelta"),
+        (lambda: OffsetsInitializer.timestamp(2**70), "the timestamp 1180591620717411303424 is above Kafka's maximum"),
+        (lambda: OffsetsInitializer.timestamp([]), "timestamp: expected datetime, got list"),
         (lambda: OffsetsInitializer.parse(None), 'offsets: expected str, got None; for example offsets="earliest"'),
         (lambda: OffsetsInitializer.parse(5), 'offsets: expected str, got int; for example offsets="earliest"'),
-        (
-            lambda: OffsetsInitializer.parse(""),
-            "invalid offsets ''; write earliest, latest, committed, committed:earliest, timestamp:20",
-        ),
-        (
-            lambda: OffsetsInitializer.parse("timestamp:"),
-            "invalid offsets 'timestamp:'; write earliest, latest, committed, committed:earliest, ti",
-        ),
-        (
-            lambda: OffsetsInitializer.parse("timestamp:yesterday"),
-            "invalid timestamp 'yesterday'; write ISO 8601, such as 2026-01-31T00:00:00Z",
-        ),
-        (
-            lambda: OffsetsInitializer.parse("timestamp:1763800000"),
-            "timestamp 1763800000 looks like seconds since the epoch, but milliseconds are expected: ",
-        ),
-        (
-            lambda: OffsetsInitializer.parse("offsets:"),
-            "invalid offsets 'offsets:'; write earliest, latest, committed, committed:earliest, time",
-        ),
-        (
-            lambda: OffsetsInitializer.parse("offsets:{"),
-            'invalid offsets \'{\'; write a map such as {"flights": {"0": 17, "1": 23}}',
-        ),
-        (
-            lambda: OffsetsInitializer.parse('offsets:{"a": 5}'),
-            'invalid offsets \'{"a": 5}\'; write a map such as {"flights": {"0": 17, "1": 23}}',
-        ),
-        (
-            lambda: OffsetsInitializer.parse('offsets:{"a": {"x": 5}}'),
-            'invalid offsets \'{"a": {"x": 5}}\'; write a map such as {"flights": {"0": 17, "1": 23}}',
-        ),
-        (lambda: OffsetsInitializer.parse('offsets:{"a": {"0": -5}}'), "a-0: the offset -5 is negative"),
-        (
-            lambda: OffsetsInitializer.parse("committed:never"),
-            "invalid offsets 'committed:never'; write earliest, latest, committed, committed:earlies",
-        ),
-        (
-            lambda: OffsetsInitializer.parse("earliest:5"),
-            "invalid offsets 'earliest:5'; write earliest, latest, committed, committed:earliest, ti",
-        ),
         (OffsetsInitializer, "invalid OffsetsInitializer: kind: missing"),
-        (
-            lambda: OffsetsInitializer(kind="x"),
-            "invalid OffsetsInitializer: kind: must be 'earliest', 'latest', 'timestamp', 'committe",
-        ),
+        (lambda: OffsetsInitializer(kind="x"), "invalid OffsetsInitializer: kind: must be 'earliest', 'latest'"),
         (JsonFormat, "JsonFormat needs a schema, or a registry: JsonFormat(registry=SchemaRegistry(url=...))"),
         (lambda: JsonFormat("id"), "schema: id has no type; add one, such as id STRING"),
         (lambda: JsonFormat("id BIGINT,"), "schema: a field is missing at the end; check for an extra comma"),
         (lambda: JsonFormat("id BIGINT, ID STRING"), "schema: duplicate field ID"),
-        (
-            lambda: JsonFormat("id DECIMAL(50,2)"),
-            "schema: id: invalid DECIMAL(50, 2); precision is 1 to 38",
-        ),
+        (lambda: JsonFormat("id DECIMAL(50,2)"), "schema: id: invalid DECIMAL(50, 2); precision is 1 to 38"),
         (lambda: JsonFormat("BIGINT"), "schema: BIGINT is a single type; write fields, such as 'flight INT'"),
         (lambda: JsonFormat("id ARRAY"), "schema: id: ARRAY needs an element type, such as ARRAY<STRING>"),
         (lambda: JsonFormat("{}"), "the JsonFormat's JSON Schema: its values can't be columns"),
-        (
-            lambda: JsonFormat("id BIGINT", on_err="null"),
-            "JsonFormat: unknown option on_err; did you mean on_error?",
-        ),
+        (lambda: JsonFormat("id BIGINT", on_err="null"), "JsonFormat: unknown option on_err; did you mean on_error?"),
         (lambda: JsonFormat("id BIGINT", on_error=None), "invalid JsonFormat: on_error: must be 'fail' or 'null'"),
         (lambda: StringFormat("utf-8"), "StringFormat takes keyword arguments only: write StringFormat"),
-        (
-            lambda: StringFormat(encoding="latin1"),
-            "invalid StringFormat: encoding: unknown field; valid names: on_error",
-        ),
+        (lambda: StringFormat(encoding="latin1"), "invalid StringFormat: encoding: unknown field"),
         (lambda: RawFormat(on_error="x"), "invalid RawFormat: on_error: must be 'fail' or 'null'"),
         (lambda: KafkaColumns(prefix=5), "invalid KafkaColumns: prefix: expected a string"),
         (lambda: KafkaColumns(fields="offset"), 'invalid KafkaColumns: fields: expected a list, such as ["..."]'),
-        (
-            lambda: KafkaColumns(fields=("ofset",)),
-            "invalid KafkaColumns: fields.0: must be 'key', 'value', 'topic', 'partition', 'offset'",
-        ),
-        (
-            lambda: KafkaColumns(fields=("offset", "offset")),
-            "invalid KafkaColumns: duplicate field: offset, offset",
-        ),
-        (
-            lambda: KafkaColumns(nonsense=5),
-            "invalid KafkaColumns: nonsense: unknown field; valid names: prefix, fields",
-        ),
+        (lambda: KafkaColumns(fields=("ofset",)), "invalid KafkaColumns: fields.0: must be 'key', 'value', 'topic'"),
+        (lambda: KafkaColumns(fields=("offset", "offset")), "invalid KafkaColumns: duplicate field: offset, offset"),
+        (lambda: KafkaColumns(nonsense=5), "invalid KafkaColumns: nonsense: unknown field"),
         (lambda: KafkaColumns("k_"), "KafkaColumns takes keyword arguments only: write KafkaColumns"),
         (DeadLetters, "invalid DeadLetters: table: missing"),
         (lambda: DeadLetters(table=5), "invalid DeadLetters: table: expected a string"),
-        (
-            lambda: DeadLetters(table="a/b", max_share=2),
-            "invalid DeadLetters: max_share: must be less than or equal to 1",
-        ),
-        (
-            lambda: DeadLetters(table="a/b", max_share=-1),
-            "invalid DeadLetters: max_share: must be greater than or equal to 0",
-        ),
-        (
-            lambda: DeadLetters(table="a/b", max_records=-1),
-            "invalid DeadLetters: max_records: must be greater than or equal to 0",
-        ),
-        (
-            lambda: DeadLetters(table="a/b", nonsense=1),
-            "invalid DeadLetters: nonsense: unknown field; valid names: table, stream, max_reco",
-        ),
+        (lambda: DeadLetters(table="a/b", max_share=2), "invalid DeadLetters: max_share: must be less than or equal"),
+        (lambda: DeadLetters(table="a/b", max_share=-1), "invalid DeadLetters: max_share: must be greater than or"),
+        (lambda: DeadLetters(table="a/b", max_records=-1), "invalid DeadLetters: max_records: must be greater than or"),
+        (lambda: DeadLetters(table="a/b", nonsense=1), "invalid DeadLetters: nonsense: unknown field"),
         (lambda: DeadLetters("a/b"), "DeadLetters takes keyword arguments only: write DeadLetters"),
         (lambda: DeltaTarget("a/b"), "DeltaTarget takes keyword arguments only: write DeltaTarget"),
         (lambda: Append("a"), "Append takes keyword arguments only: write Append()"),
         (lambda: Limits(5), "Limits takes keyword arguments only: write Limits"),
-        (
-            lambda: Windows(max_lateness=timedelta(seconds=-1)),
-            "invalid Windows: the maximum lateness is -1 day, 23:59:59; it must not be negative",
-        ),
-        (
-            lambda: Windows(max_lateness=timedelta(-1)),
-            "invalid Windows: the maximum lateness is -1 day, 0:00:00; it must not be negative",
-        ),
         (lambda: Windows(column=""), "invalid Windows: column: empty"),
         (lambda: Windows(column=5), "invalid Windows: column: expected a string"),
-        (
-            lambda: Windows(nonsense=1),
-            "invalid Windows: nonsense: unknown field; valid names: max_lateness, event_time, c",
-        ),
+        (lambda: Windows(nonsense=1), "invalid Windows: nonsense: unknown field"),
         (lambda: Windows("exact"), "Windows takes keyword arguments only: write Windows"),
-        (lambda: Windows(mode="offset"), "invalid Windows: mode: every window is exact, so leave it out. Ins"),
         (lambda: Windows(repair=True, time_column=5), "invalid Windows: time_column: expected a string"),
-        (lambda: TopicPartition.parse("a"), "invalid topic partition 'a'; write topic-number, such as flights-0"),
         (lambda: TopicPartition.parse(5), "expected a string such as 'flights-0' for a topic partition, got int"),
         (KafkaConnection, "invalid KafkaConnection: bootstrap_servers: missing"),
-        (
-            lambda: KafkaConnection("a:1"),
-            "KafkaConnection takes keyword arguments only: write KafkaConnection",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers=""),
-            "invalid KafkaConnection: invalid bootstrap server '': expected comma-separated host:port",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers=None),
-            "invalid KafkaConnection: bootstrap_servers: expected a string",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:b"),
-            "invalid KafkaConnection: invalid bootstrap server 'a:b': expected comma-separated host:port",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1,b"),
-            "invalid KafkaConnection: invalid bootstrap server 'b': expected comma-separated host:port",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", nonsense=1),
-            "invalid KafkaConnection: nonsense: unknown field; valid names: bootstrap_servers, ",
-        ),
+        (lambda: KafkaConnection("a:1"), "KafkaConnection takes keyword arguments only: write KafkaConnection"),
+        (lambda: KafkaConnection(bootstrap_servers=None), "invalid KafkaConnection: bootstrap_servers: expected a"),
+        (lambda: KafkaConnection(bootstrap_servers="a:1", nonsense=1), "nonsense: unknown field"),
         (
             lambda: KafkaConnection(bootstrap_servers="a:1", sasl_mechanism="X", security_protocol="SASL_SSL"),
             "invalid KafkaConnection: sasl_mechanism: must be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-",
         ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", security_protocol="SASL_SSL"),
-            "SASL_SSL needs sasl_mechanism, and for PLAIN and SCRAM a username and a password",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", security_protocol="SASL_SSL", sasl_mechanism="PLAIN"),
-            "SASL_SSL needs sasl_mechanism, sasl_username and sasl_password",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", ssl_key_location="/nope.pem", security_protocol="SSL"),
-            "a client certificate needs both ssl_certificate_location and ssl_key_location",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", request_timeout="x"),
-            "invalid KafkaConnection: request_timeout: expected a number",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", properties={"sasl.password": "hunter2"}),
-            "invalid KafkaConnection: the property sasl.password has its own field: use sasl_pas",
-        ),
-        (
-            lambda: KafkaConnection(bootstrap_servers="a:1", properties={"fetch.min.bytes": 5}),
-            "invalid KafkaConnection: properties.fetch.min.bytes: expected a string",
-        ),
-        (
-            KafkaResource,
-            "KafkaResource: missing bootstrap_servers; set the cluster's addresses, or `clus",
-        ),
-        (
-            lambda: KafkaResource(bootstrap_server="a:1"),
-            "invalid KafkaResource: bootstrap_server: unknown field; did you mean bootstrap_",
-        ),
-        (
-            lambda: KafkaResource(nonsense=1),
-            "invalid KafkaResource: nonsense: unknown field; valid names: bootstrap_servers, se",
-        ),
+        (lambda: KafkaConnection(bootstrap_servers="a:1", request_timeout="x"), "request_timeout: expected a number"),
+        (KafkaResource, "KafkaResource: missing bootstrap_servers; set the cluster's addresses, or `clus"),
+        (lambda: KafkaResource(bootstrap_server="a:1"), "bootstrap_server: unknown field; did you mean bootstrap_"),
+        (lambda: KafkaResource(nonsense=1), "invalid KafkaResource: nonsense: unknown field"),
         (lambda: KafkaResource(bootstrap_servers=5), "invalid KafkaResource: bootstrap_servers: expected a string"),
-        (
-            lambda: KafkaResource("a:1"),
-            "KafkaResource takes keyword arguments only: write KafkaResource",
-        ),
+        (lambda: KafkaResource("a:1"), "KafkaResource takes keyword arguments only: write KafkaResource"),
         (
             lambda: KafkaResource(bootstrap_servers="a:1", sasl_pasword="hunter2"),
             "invalid KafkaResource: sasl_pasword: unknown field; did you mean sasl_password ",
         ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", request_timeout="x"),
-            "invalid KafkaResource: request_timeout: expected a number",
-        ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", request_timeout=-1),
-            "invalid KafkaConnection: request_timeout: must be greater than 0",
-        ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", properties="x"),
-            "invalid KafkaResource: properties: expected a mapping of names to values",
-        ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", properties={"a.b": 5}),
-            "invalid KafkaResource: properties.a.b: expected a string",
-        ),
+        (lambda: KafkaResource(bootstrap_servers="a:1", request_timeout="x"), "invalid KafkaResource: request_timeout"),
+        (lambda: KafkaResource(bootstrap_servers="a:1", request_timeout=-1), "request_timeout: must be greater than 0"),
+        (lambda: KafkaResource(bootstrap_servers="a:1", properties="x"), "properties: expected a mapping of names to"),
+        (lambda: KafkaResource(bootstrap_servers="a:1", properties={"a.b": 5}), "properties.a.b: expected a string"),
         (
             lambda: KafkaResource(bootstrap_servers="a:1", properties={"ssl.cipher.suites": "a"}),
             "invalid KafkaConnection: the property ssl.cipher.suites does not translate for librdkaf",
         ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", clusters=["x"]),
-            "invalid KafkaResource: clusters: expected a mapping of names to values",
-        ),
+        (lambda: KafkaResource(bootstrap_servers="a:1", clusters=["x"]), "clusters: expected a mapping of names to"),
         (
             lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": "b:1"}),
             "invalid KafkaResource: clusters.eu: expected KafkaClusterConfig",
         ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": {}}),
-            "invalid KafkaClusterConfig: bootstrap_servers: expected a string",
-        ),
+        (lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": {}}), "bootstrap_servers: expected a string"),
         (
             lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": {"nonsense": 1}}),
             "invalid KafkaClusterConfig: bootstrap_servers: expected a string; nonsense: unknown field",
         ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", sasl_password=5),
-            "invalid KafkaResource: sasl_password: expected a string",
-        ),
-        (
-            lambda: KafkaClusterConfig(bootstrap_server="a:1"),
-            "invalid KafkaClusterConfig: bootstrap_servers: expected a string; bootstrap_server: unknown",
-        ),
-        (
-            lambda: KafkaClusterConfig(bootstrap_servers="a"),
-            "invalid KafkaConnection: invalid bootstrap server 'a': expected comma-separated host:port",
-        ),
-        (
-            lambda: SparkResource(nonsense=1),
-            "invalid SparkResource: nonsense: unknown field; valid names: master, remote, confi",
-        ),
-        (
-            lambda: SparkResource(masster="local"),
-            "invalid SparkResource: masster: unknown field; did you mean master?",
-        ),
+        (lambda: KafkaResource(bootstrap_servers="a:1", sasl_password=5), "sasl_password: expected a string"),
+        (lambda: KafkaClusterConfig(bootstrap_server="a:1"), "bootstrap_servers: expected a string; bootstrap_server"),
+        (lambda: KafkaClusterConfig(bootstrap_servers="a"), "invalid KafkaConnection: invalid bootstrap server 'a'"),
+        (lambda: SparkResource(nonsense=1), "invalid SparkResource: nonsense: unknown field"),
+        (lambda: SparkResource(masster="local"), "invalid SparkResource: masster: unknown field; did you mean master?"),
         (lambda: SparkResource(master=5), "invalid SparkResource: master: expected a string"),
         (lambda: SparkResource("local"), "SparkResource takes keyword arguments only: write SparkResource"),
-        (
-            lambda: SparkResource(master=""),
-            "SparkResource: invalid Spark master ''; write local[*], local[4], spark://host:7",
-        ),
+        (lambda: SparkResource(master=""), "SparkResource: invalid Spark master ''"),
         (lambda: SparkResource(remote=5), "invalid SparkResource: remote: expected a string"),
         (lambda: SparkResource(config="x"), "invalid SparkResource: config: expected a mapping of names to values"),
         (lambda: SparkResource(config={"a": 5}), "invalid SparkResource: config.a: expected a string"),
-        (
-            lambda: SparkResource(config={"spark.ui.enabled": False}),
-            "invalid SparkResource: config.spark.ui.enabled: expected a string",
-        ),
-        (
-            lambda: SparkResource(packages="org:a:1"),
-            'invalid SparkResource: packages: expected a list, such as ["..."]',
-        ),
+        (lambda: SparkResource(config={"spark.ui.enabled": False}), "invalid SparkResource: config.spark.ui.enabled"),
+        (lambda: SparkResource(packages="org:a:1"), "invalid SparkResource: packages: expected a list, such"),
         (
             lambda: SparkResource(packages=["hadoop-aws"]),
             "SparkResource: packages: invalid Maven coordinate 'hadoop-aws'; write group:name:ve",
@@ -1167,64 +606,19 @@ def test_an_address_without_a_secret_is_a_table(table):
         ),
         (lambda: SparkResource(packages=[5]), "invalid SparkResource: packages.0: expected a string"),
         (lambda: SparkResource(app_name=None), "invalid SparkResource: app_name: expected a string"),
-        (
-            lambda: _ingest(source=_source()),
-            "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers on the",
-        ),
-        (
-            lambda: _ingest(connection="a:1"),
-            "connection: expected KafkaConnection, got str; for example connection=KafkaConnection(bo",
-        ),
-        (
-            lambda: _ingest(spark=5),
-            "spark: expected function, got int; for example spark=lambda: session",
-        ),
-        (
-            lambda: _ingest(limits=5),
-            "limits: expected Limits, got int; for example limits=Limits(max_records_per_batch=1_000_",
-        ),
-        (
-            lambda: _ingest(known=5),
-            "known: expected KnownPosition, got int; for example known=the `known` of an earlier run'",
-        ),
-        (
-            lambda: _rewrite(windows=None),
-            'windows: expected Iterable, got None; for example windows=[Window.between("2026-01-31T00',
-        ),
-        (
-            lambda: _rewrite(windows="2026-01-01"),
-            'windows: expected Window, got str; for example windows=Window.between("2026-01-31T00:00:',
-        ),
-        (
-            lambda: _rewrite(windows=[5]),
-            'windows: expected Window, got int; for example windows=Window.between("2026-01-31T00:00:',
-        ),
-        (
-            lambda: _rewrite(windows=[("2026-01-01", "2026-01-02")]),
-            'windows: expected Window, got tuple; for example windows=Window.between("2026-01-31T00:0',
-        ),
-        (
-            lambda: Window.between("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"),
-            "the window 2026-01-02T00:00:00Z/2026-01-01T00:00:00Z ends at 2026-01-01T00:00:00Z, which",
-        ),
-        (
-            lambda: Window.between("2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z"),
-            "the window 2026-01-02T00:00:00Z/2026-01-02T00:00:00Z ends at 2026-01-02T00:00:00Z, which",
-        ),
-        (lambda: Window.between("x", "y"), "invalid timestamp 'x'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
+        (lambda: _ingest(source=_source()), "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers"),
+        (lambda: _ingest(connection="a:1"), "connection: expected KafkaConnection, got str"),
+        (lambda: _ingest(spark=5), "spark: expected function, got int; for example spark=lambda: session"),
+        (lambda: _ingest(limits=5), "limits: expected Limits, got int"),
+        (lambda: _ingest(known=5), "known: expected KnownPosition, got int"),
+        (lambda: _rewrite(windows=None), "windows: expected Iterable, got None"),
+        (lambda: _rewrite(windows="2026-01-01"), "windows: expected Window, got str"),
+        (lambda: _rewrite(windows=[5]), "windows: expected Window, got int"),
+        (lambda: _rewrite(windows=[("2026-01-01", "2026-01-02")]), "windows: expected Window, got tuple"),
         (lambda: KafkaDeltaComponent(table="x/y"), "invalid KafkaDeltaComponent: source: missing"),
-        (
-            lambda: KafkaDeltaComponent(source=_source(), table="lake/x", nonsense=5),
-            "invalid KafkaDeltaComponent: nonsense: unknown field; valid names: source, table, ",
-        ),
-        (
-            lambda: KafkaResourcesComponent(nonsense=5),
-            "invalid KafkaResourcesComponent: nonsense: unknown field; valid names: kafka, spar",
-        ),
-        (
-            lambda: kafka_delta_asset(source=_source(), table="lake/x")(5),
-            "transform: expected function, got int; for example transform=a function of `records`",
-        ),
+        (lambda: KafkaDeltaComponent(source=_source(), table="lake/x", nonsense=5), "nonsense: unknown field"),
+        (lambda: KafkaResourcesComponent(nonsense=5), "invalid KafkaResourcesComponent: nonsense: unknown field"),
+        (lambda: kafka_delta_asset(source=_source(), table="lake/x")(5), "transform: expected function, got int"),
         (
             lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda rows: rows),
             "<lambda>() must take an argument `records`, the DataFrame of the run's records; its",
@@ -1241,48 +635,14 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda records: records),
             "name: invalid asset name '<lambda>'; use letters, digits and '_' only, or ",
         ),
-        (
-            lambda: _builder().build(),
-            "invalid KafkaSource: exactly one of topics, a topic pattern or a set of partitions",
-        ),
         (lambda: _builder().set_topics(["a", "b"]).build(), "invalid KafkaSource: topics.0: expected a string"),
-        (
-            lambda: _builder().set_topics("a b").build(),
-            "invalid KafkaSource: invalid topic name 'a b': Kafka allows 1 to 249 letters, digit",
-        ),
-        (
-            lambda: _builder().set_topics("").build(),
-            "invalid KafkaSource: invalid topic name '': Kafka allows 1 to 249 letters, digits, ",
-        ),
-        (
-            lambda: _builder().set_topics("x" * 250).build(),
-            (
-                "invalid KafkaSource: invalid topic name "
-                "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-            ),
-        ),
-        (
-            lambda: _builder().set_topic_pattern("[").build(),
-            "invalid KafkaSource: the topic pattern '[' is not a valid regular expression: unterminated charac",
-        ),
         (lambda: _builder().set_topic_pattern("").build(), "invalid KafkaSource: topic_pattern: empty"),
         (lambda: _builder().set_topic_pattern(5).build(), "invalid KafkaSource: topic_pattern: expected a string"),
         (
             lambda: _builder().set_partitions("a-0").build(),
             "set_partitions: expected list or tuple or set or frozenset, got str; for example set_par",
         ),
-        (
-            lambda: _builder().set_partitions(("a", 0)).build(),
-            "invalid KafkaSource: partitions.0: must be a tuple, list, dictionary or an instance of",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
-            "invalid KafkaSource: committed offsets need a group id: se",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_bounded(OffsetsInitializer.earliest()).build(),
-            "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
-        ),
+        (lambda: _builder().set_partitions(("a", 0)).build(), "partitions.0: must be a tuple, list, dictionary or an"),
         (
             lambda: _builder().set_topics("a").set_bounded("latest").build(),
             "invalid KafkaSource: stopping_offsets: expected OffsetsInitializer",
@@ -1291,63 +651,19 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: _builder().set_topics("a").set_unbounded(OffsetsInitializer.latest()).build(),
             "KafkaSource.builder() has no set_unbounded; every run is bounded; use set_bounded",
         ),
-        (
-            lambda: (
-                _builder()
-                .set_topics("a")
-                .set_starting_offsets(OffsetsInitializer.timestamp(2000))
-                .set_bounded(OffsetsInitializer.timestamp(1000))
-                .build()
-            ),
-            "invalid KafkaSource: the start timestamp:1970-01-01T00:00:02Z is after the stop timestamp:1000: not",
-        ),
-        (
-            lambda: (
-                _builder()
-                .set_topics("a")
-                .set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 0): 1}))
-                .build()
-            ),
-            "invalid KafkaSource: the offsets name b-0, but the source reads a",
-        ),
-        (lambda: _builder().set_topics("a").set_group_id("").build(), "invalid KafkaSource: group_id: empty"),
-        (
-            lambda: _builder().set_topics("a").set_group_id(5).build(),
-            "invalid KafkaSource: group_id: expected a string",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_property("auto.offset.reset", "latest").build(),
-            "invalid KafkaSource: the property auto.offset.reset belongs to the source: use starting_",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_property("fetch.min.bytes", 5).build(),
-            "invalid KafkaSource: properties.fetch.min.bytes: expected a string",
-        ),
+        (lambda: _builder().set_topics("a").set_group_id(5).build(), "invalid KafkaSource: group_id: expected a"),
         (
             lambda: _builder().set_topics("a").set_properties({"bootstrap.servers": "a:1"}).build(),
             "invalid KafkaSource: the property bootstrap.servers belongs to the source: use the connection",
         ),
-        (
-            lambda: _builder().set_topics("a").set_properties("a=b").build(),
-            'properties: expected Mapping, got str; for example properties={"fetch.min.bytes": "1"}',
-        ),
-        (
-            lambda: _builder().set_topics("a").set_properties({"x": 5}).build(),
-            "invalid KafkaSource: properties.x: expected a string",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_bootstrap_servers("x").build(),
-            "invalid KafkaConnection: invalid bootstrap server 'x': expected comma-separated host:port",
-        ),
+        (lambda: _builder().set_topics("a").set_properties("a=b").build(), "properties: expected Mapping, got str"),
+        (lambda: _builder().set_topics("a").set_properties({"x": 5}).build(), "properties.x: expected a string"),
         (
             lambda: _builder().set_topics("a").set_cluster("a b").build(),
             "invalid KafkaSource: invalid cluster name 'a b': use letters, digits, '.', '_' and '-",
         ),
         (lambda: _builder().set_topics("a").set_cluster(5).build(), "invalid KafkaSource: cluster: expected a string"),
-        (
-            lambda: _builder().set_topics("a").set_max_drift(5).build(),
-            "KafkaSource.builder() has no set_max_drift; valid names: set_bootstrap_servers, set_bounded",
-        ),
+        (lambda: _builder().set_topics("a").set_max_drift(5).build(), "KafkaSource.builder() has no set_max_drift"),
         (lambda: _builder().set_topics("a").set_client_rack("").build(), "invalid KafkaSource: client_rack: empty"),
         (
             lambda: _builder().set_topics("a").set_deserializer("json").build(),
@@ -1375,7 +691,9 @@ def test_an_address_without_a_secret_is_a_table(table):
 def test_each_wrong_call_is_an_error_of_configuration_that_names_the_option(make, message):
     with pytest.raises(ConfigurationError) as error:
         make()
-    assert str(error.value).startswith(message)
+    assert message in str(error.value)
+    # Who gives a value of a wrong type is shown a right one.
+    assert ", got " not in message or "; for example " in str(error.value)
 
 
 @pytest.mark.parametrize("address", ["a:1", "a_b.c-d:9092", "[::1]:9092", "PLAINTEXT://a:1", "a:1, b:2"])
@@ -1432,10 +750,7 @@ def test_a_path_is_a_table(tmp_path: Path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: kafka_delta_asset(source=_source()),
-            r"kafka_delta_asset\(\) missing 1 required .*'table'",
-        ),
+        (lambda: kafka_delta_asset(source=_source()), r"kafka_delta_asset\(\) missing 1 required .*'table'"),
         (lambda: kafka_delta_asset(lambda records: records), r"takes 0 positional arguments but 1"),
         (lambda: JsonFormat("id BIGINT", schema="id BIGINT"), r"got multiple values for argument 'schema'"),
     ],

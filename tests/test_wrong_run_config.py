@@ -72,14 +72,8 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({"start": "earlest"}, "start: invalid offsets 'earlest'; write earliest, latest, committed, "),
         ({"start": "group"}, "start: invalid offsets 'group'; write earliest, latest, committed, "),
         ({"start": "1763800000"}, "start: invalid offsets '1763800000'; write earliest, latest, committed, "),
-        (
-            {"start": "timestamp:1763800000"},
-            "start: timestamp 1763800000 looks like seconds since the epoch, but milliseconds are expected: write",
-        ),
-        (
-            {"start": "timestamp:2026/11/20"},
-            "start: invalid timestamp '2026/11/20'; write ISO 8601, such as 2026-01-31T00:00:00Z",
-        ),
+        ({"start": "timestamp:1763800000"}, "start: timestamp 1763800000 looks like seconds since the epoch, but"),
+        ({"start": "timestamp:2026/11/20"}, "start: invalid timestamp '2026/11/20'"),
         ({"start": "timestamp:2026-11-20"}, "start: the timestamp 2026-11-20T00:00:00 has no UTC offset; write one"),
         ({"start": "timestamp:"}, "start: invalid offsets 'timestamp:'"),
         ({"start": "timestamp:-5"}, "start: the timestamp -5 is before 1970"),
@@ -89,19 +83,13 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({"start": 'offsets:{"orders": 5}'}, "start: invalid offsets '{\"orders\": 5}'; write a map such as {"),
         ({"start": 'offsets:{"orders": {"0": 1.5}}'}, "; write a map such as {"),
         ({"start": 'offsets:{"orders": {"0": -1}}'}, "start: orders-0: the offset -1 is negative"),
-        (
-            {"start": 'offsets:{"payments": {"0": 1}}'},
-            "start: the offsets name payments-0, but the source reads orders",
-        ),
+        ({"start": 'offsets:{"payments": {"0": 1}}'}, "start: the offsets name payments-0, but the source reads"),
         ({"start": "committed"}, "start: committed offsets need a group id: set "),
         ({"start": "committed:never"}, "start: invalid offsets 'committed:never'"),
         ({"stop": "earliest"}, "stop: earliest is not a valid stop: nothing would ever be read"),
         ({"stop": "timestamp:2026/11/20"}, "stop: invalid timestamp '2026/11/20'"),
         ({"stop": "committed"}, "stop: committed offsets need a group id: set "),
-        (
-            {"start": _DAY_AFTER, "stop": _NEW_YEAR},
-            "start: the start timestamp:1767312000000 is after the stop timestamp:1767225600000: nothing would ",
-        ),
+        ({"start": _DAY_AFTER, "stop": _NEW_YEAR}, "start: the start timestamp:1767312000000 is after the stop"),
         (
             {"start": 'offsets:{"orders": {"0": 9}}', "stop": 'offsets:{"orders": {"0": 5}}'},
             "start: orders-0: the start offset 9 is after the stop offset 5: nothing would ever be read",
@@ -114,10 +102,7 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({"mode": "replce"}, "mode: 'replce' is not append or replace"),
         ({"mode": "replace"}, "mode: replace needs start and stop as timestamps, such as timestamp:2026-01-31T"),
         ({**_REPLACE, "start": "earliest"}, "mode: replace needs start and stop as timestamps"),
-        (
-            {**_REPLACE, "stop": _NEW_YEAR},
-            "ends at 2026-01-01T00:00:00Z, which is not after its start, 2026-01-01T00:00:00Z",
-        ),
+        ({**_REPLACE, "stop": _NEW_YEAR}, "ends at 2026-01-01T00:00:00Z, which is not after its start"),
         (
             {**_REPLACE, "max_batches": 5, "max_bytes_per_batch": 5},
             (

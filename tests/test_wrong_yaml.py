@@ -58,23 +58,14 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
         ("tabel: x", "attributes.tabel: unknown attribute; did you mean table?"),
         ("stream: landed", "attributes.stream: not an attribute of its own; write it below table"),
         ("max_batches: 5", "attributes.max_batches: not an attribute of its own; write it below limits"),
-        (
-            "value_format: orc",
-            "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro, protobuf, ",
-        ),
+        ("value_format: orc", "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv"),
         ("value_format: {type: json}", "attributes.value_format: JsonFormat needs a schema, or a registry"),
         (
             "value_format: {type: json, schema: 'id strin'}",
             "attributes.value_format: schema: id: 'strin' is not a Spark type; did you mean STRING?",
         ),
-        (
-            "value_format: {type: json, schema: ''}",
-            "attributes.value_format: a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'",
-        ),
-        (
-            "value_format: {type: json, schema: {id: INT}}",
-            "attributes.value_format: the JsonFormat's JSON Schema: its values can't be columns",
-        ),
+        ("value_format: {type: json, schema: ''}", "attributes.value_format: a JsonFormat needs a schema, such"),
+        ("value_format: {type: json, schema: {id: INT}}", "attributes.value_format: the JsonFormat's JSON Schema: its"),
         (
             "value_format: {type: json, schema: 'id INT', on_eror: fail}",
             "attributes.value_format.on_eror: unknown attribute; did you mean on_error?",
@@ -84,121 +75,60 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
             "attributes.value_format.on_error: expected 'fail' or 'null'",
         ),
         ("value_format: {schema: 'id INT'}", "attributes.value_format: type: missing"),
-        (
-            "value_format: {type: string, encoding: latin1}",
-            "attributes.value_format.encoding: unknown attribute; valid names: allow_comments, database, delimiter, ",
-        ),
+        ("value_format: {type: string, encoding: latin1}", "attributes.value_format.encoding: unknown attribute"),
         ("value_format: [json]", "attributes.value_format: expected a mapping, got a list"),
         ("key_format: 5", "attributes.key_format: expected a mapping, got a number"),
         ("columns: [key]", "attributes.columns: expected a mapping, got a list"),
         ("columns: {prefx: k}", "attributes.columns.prefx: unknown attribute; did you mean prefix?"),
-        (
-            "columns: {fields: [ofset]}",
-            "attributes.columns.fields.0: expected 'key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'times",
-        ),
+        ("columns: {fields: [ofset]}", "attributes.columns.fields.0: expected 'key', 'value', 'topic', 'partition'"),
         ("columns: {fields: offset}", "attributes.columns.fields: expected a list, got a string"),
         ("dead_letter: 5", "attributes.dead_letter: expected a mapping, got a number"),
         ("dead_letter: {}", "attributes.dead_letter.table: missing"),
-        (
-            "dead_letter: {table: x, max_share: 2}",
-            "attributes.dead_letter: invalid DeadLetters: max_share: must be less than or equal to 1",
-        ),
+        ("dead_letter: {table: x, max_share: 2}", "attributes.dead_letter: invalid DeadLetters: max_share: must be"),
         ("limits: 5", "attributes.limits: expected a mapping, got a number"),
         (
             "limits: {max_records: 5}",
             "attributes.limits.max_records: unknown attribute; did you mean max_records_per_batch?",
         ),
-        (
-            "limits: {max_records_per_batch: 0}",
-            "attributes.limits: invalid Limits: max_records_per_batch: must be greater than or equal ",
-        ),
-        (
-            "limits: {max_records_per_batch: many}",
-            "attributes.limits.max_records_per_batch: expected a whole number, got a string",
-        ),
-        (
-            "limits: {max_records_per_batch: 1.5}",
-            "attributes.limits.max_records_per_batch: expected a whole number, got a number",
-        ),
-        (
-            "limits: {max_bytes_per_batch: 1GB}",
-            "attributes.limits.max_bytes_per_batch: expected a whole number, got a string",
-        ),
-        (
-            "limits: {max_batches: -1}",
-            "attributes.limits: invalid Limits: max_batches: must be greater than or equal to 1",
-        ),
-        ("limits: {max_batches: [1]}", "attributes.limits.max_batches: expected a whole number, got a list"),
+        ("limits: {max_records_per_batch: 0}", "attributes.limits: invalid Limits: max_records_per_batch: must be"),
+        ("limits: {max_records_per_batch: many}", "attributes.limits.max_records_per_batch: expected a whole number"),
+        ("limits: {max_batches: -1}", "attributes.limits: invalid Limits: max_batches: must be greater than or equal"),
         ("limits: {spread: evenly}", "attributes.limits.spread: expected 'backlog' or 'time'"),
-        ("limits: {spread: 5}", "attributes.limits.spread: expected 'backlog' or 'time'"),
         ("on_idle: sleep", "attributes.on_idle: on_idle: 'sleep' is not materialize or skip"),
         ("on_idle: true", "attributes.on_idle: expected 'materialize' or 'skip'"),
-        (
-            "verify_after: soon",
-            "attributes.verify_after: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or seconds",
-        ),
+        ("verify_after: soon", "attributes.verify_after: invalid duration 'soon'"),
         # pydantic would take `true` for 1: a second, and a batch of one record.
         ("verify_after: true", "attributes.verify_after: expected a number, got true or false"),
         ("limits: {max_records_per_batch: true}", "attributes.limits.max_records_per_batch: expected a number, got"),
         ("checks: {max_lag: true}", "attributes.checks.max_lag: expected a number, got true or false"),
         ("retry_policy: {max_retries: true}", "attributes.retry_policy.max_retries: expected a number, got true or"),
         ("verify_after: -5", "attributes.verify_after: verify_after: -1 day, 23:59:55 is negative"),
-        ("verify_after: [5]", "attributes.verify_after: expected a number, got a list"),
-        ("verify_after: {hours: 1}", "attributes.verify_after: expected a number, got a mapping"),
-        (
-            "verify_after: 99999999999999",
-            "attributes.verify_after: invalid duration 99999999999999.0; write PT1H (ISO 8601), 01:00:00, or sec",
-        ),
+        ("verify_after: 99999999999999", "attributes.verify_after: invalid duration 99999999999999.0"),
         (
             "tolerate: FooError",
             "attributes.tolerate: tolerate: unknown error 'FooError'; did you mean ForeignRowsError?",
         ),
-        (
-            "tolerate: [KafkaFlipError]",
-            "attributes.tolerate: tolerate: KafkaFlipError can't be tolerated; allowed: ClusterChangedError,",
-        ),
+        ("tolerate: [KafkaFlipError]", "attributes.tolerate: tolerate: KafkaFlipError can't be tolerated; allowed"),
         ("tolerate: {a: b}", "attributes.tolerate: expected a list, got a mapping"),
         ("tolerate: [5]", "attributes.tolerate.0: expected a string, got a number"),
-        (
-            "tolerate: [TableError]",
-            "attributes.tolerate: tolerate: TableError can't be tolerated; allowed: ClusterChangedError, Con",
-        ),
-        (
-            "partitions_def: daily",
-            (
-                "attributes.partitions_def: invalid PartitionsDefinition 'daily'; write {{ "
-                "dg.DailyPartitionsDefinition(star"
-            ),
-        ),
+        ("partitions_def: daily", "attributes.partitions_def: invalid PartitionsDefinition 'daily'"),
         ("partitions_def: {type: daily}", "attributes.partitions_def.start_date: missing"),
         (
             "partitions_def: {type: yearly, start_date: '2026-01-01'}",
             "attributes.partitions_def.type: expected 'hourly', 'daily', 'weekly', 'monthly', 'time_window', 'static',",
         ),
-        (
-            "partitions_def: {type: daily, start_date: 'soon'}",
-            "attributes.partitions_def: time data 'soon' does not match format '%Y-%m-%d%z'",
-        ),
+        ("partitions_def: {type: daily, start_date: 'soon'}", "attributes.partitions_def: time data 'soon' does not"),
         (
             "partitions_def: {type: daily, start_date: '2026-01-01', timezone: Mars/One}",
             "attributes.partitions_def: 'No time zone found with key Mars/One'",
         ),
-        (
-            "partitions_def: {type: static, partition_keys: [a]}",
-            "attributes.source.topics: StaticPartitionsDefinition: not supported; use time partitions ",
-        ),
+        ("partitions_def: {type: static, partition_keys: [a]}", "attributes.source.topics: StaticPartitionsDefinition"),
         (
             "partitions_def: {type: daily, start_date: '2026-01-01', strt: x}",
             "attributes.partitions_def.strt: unknown attribute; valid names: cron_schedule, day_offset, dimensio",
         ),
-        (
-            "partitions_def: {type: multi, dimensions: {}}",
-            "attributes.partitions_def.dimensions: Dagster currently only supports multi-partitions definitions with 2",
-        ),
-        (
-            "partitions_def: {type: multi, dimensions: [a]}",
-            "attributes.partitions_def.dimensions: expected a mapping, got a list",
-        ),
+        ("partitions_def: {type: multi, dimensions: {}}", "attributes.partitions_def.dimensions: Dagster currently"),
+        ("partitions_def: {type: multi, dimensions: [a]}", "attributes.partitions_def.dimensions: expected a mapping"),
         (
             "partitions_def: {type: multi, dimensions: {a: {type: daily, start_date: '2026-01-01'}, b: {type: static, partition_keys: [nope]}}}",  # noqa: E501
             "attributes.source: the source reads flights, not nope",
@@ -207,161 +137,67 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
             "partitions_def: {type: time_window, start_date: '2026-01-01', fmt: '%Y-%m-%d', cron_schedule: 'nope'}",
             "attributes.partitions_def: Found invalid cron schedule 'nope' for a TimeWindowPartitionsDefinition.",
         ),
-        (
-            "partitions_def: '{{ 5 }}'",
-            (
-                "attributes.partitions_def: invalid PartitionsDefinition 5; write {{ "
-                "dg.DailyPartitionsDefinition(start_date"
-            ),
-        ),
-        (
-            "backfill_policy: single_run",
-            (
-                "attributes.backfill_policy: invalid BackfillPolicy 'single_run'; write type: single_run, or "
-                "multi_run, "
-                "belo"
-            ),
-        ),
+        ("partitions_def: '{{ 5 }}'", "attributes.partitions_def: invalid PartitionsDefinition 5"),
+        ("backfill_policy: single_run", "attributes.backfill_policy: invalid BackfillPolicy 'single_run'"),
         ("backfill_policy: {type: single}", "attributes.backfill_policy.type: expected 'single_run', 'multi_run'"),
-        (
-            "backfill_policy: {type: multi_run}",
-            "attributes.backfill_policy: backfill_policy is for an asset with partitions; set partitions_def",
-        ),
+        ("backfill_policy: {type: multi_run}", "attributes.backfill_policy: backfill_policy is for an asset with"),
         ("windows: exact", "attributes.windows: invalid Windows 'exact'; write its fields as a mapping"),
         ("windows: {mode: offset}", "attributes.windows: mode: every window is exact, so leave it out. Ins"),
         (
             "windows: {max_latenes: PT1H}",
             "attributes.windows.max_latenes: unknown attribute; did you mean max_lateness?",
         ),
-        (
-            "windows: {max_lateness: soon}",
-            "attributes.windows.max_lateness: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or sec",
-        ),
-        (
-            "topics_of: {a: [b]}",
-            "attributes.topics_of: windows and topics_of are for an asset with partitions; set partitions_def",
-        ),
+        ("windows: {max_lateness: soon}", "attributes.windows.max_lateness: invalid duration 'soon'"),
+        ("topics_of: {a: [b]}", "attributes.topics_of: windows and topics_of are for an asset with partitions; set"),
         ("topics_of: [a]", "attributes.topics_of: expected a mapping, got a list"),
         ("kafka: [a]", "attributes.kafka: expected a string, got a list"),
         ("kafka: {bootstrap_servers: a}", "attributes.kafka: expected a string, got a mapping"),
-        (
-            "name: 'a b'",
-            "attributes.name: name: invalid asset name 'a b'; use letters, digits and '_' only, or set ",
-        ),
+        ("name: 'a b'", "attributes.name: name: invalid asset name 'a b'; use letters, digits and '_' only, or set "),
         ("name: [a]", "attributes.name: expected a string, got a list"),
         ("key: [a, 5]", "attributes.key.1: expected a string, got a number"),
-        ("key: {a: b}", "attributes.key: expected a list, got a mapping"),
         ("key: 5", "attributes.key: expected a list, got a number"),
         ("key_prefix: 5", "attributes.key_prefix: expected a list, got a number"),
-        ("key_prefix: {a: b}", "attributes.key_prefix: expected a list, got a mapping"),
         ("deps: 5", "attributes.deps: expected a list, got a number"),
-        ("deps: {a: b}", "attributes.deps: expected a list, got a mapping"),
         ("deps: [5]", "attributes.deps.0: expected a string, got a number"),
-        ("deps: [[a, b]]", "attributes.deps.0: expected a string, got a list"),
         ("description: [a]", "attributes.description: expected a string, got a list"),
-        (
-            "group_name: 'a b'",
-            'attributes.group_name: group_name: Dagster can\'t create the asset landed: "a b" is not a valid asset',
-        ),
-        (
-            "owners: me",
-            (
-                "attributes.owners: owners: Dagster can't create the asset landed: Invalid owner 'me' for asset "
-                "'AssetKey(['"
-            ),
-        ),
-        (
-            "owners: [nobody]",
-            (
-                "attributes.owners: owners: Dagster can't create the asset landed: Invalid owner 'nobody' for asset "
-                "'AssetKe"
-            ),
-        ),
-        ("owners: {a: b}", "attributes.owners: expected a list, got a mapping"),
+        ("group_name: 'a b'", "attributes.group_name: group_name: Dagster can't create the asset landed: \"a b\" is"),
+        ("owners: [nobody]", "attributes.owners: owners: Dagster can't create the asset landed: Invalid"),
         ("owners: 5", "attributes.owners: expected a list, got a number"),
         ("tags: [a]", "attributes.tags: expected a mapping, got a list"),
-        (
-            "tags: {'a b c': x}",
-            (
-                "attributes.tags: tags: Dagster can't create the asset landed: Found invalid tag keys: ['a b c']. "
-                "Allowed "
-                "ch"
-            ),
-        ),
+        ("tags: {'a b c': x}", "attributes.tags: tags: Dagster can't create the asset landed: Found invalid tag keys"),
         ("tags: {a: [b]}", "attributes.tags.a: expected a string, got a list"),
         ("metadata: [a]", "attributes.metadata: expected a mapping, got a list"),
         ("kinds: 5", "attributes.kinds: expected a list, got a number"),
-        ("kinds: {a: b}", "attributes.kinds: expected a list, got a mapping"),
-        (
-            "automation_condition: eager",
-            "attributes.automation_condition: invalid AutomationCondition 'eager'; write ",
-        ),
+        ("automation_condition: eager", "attributes.automation_condition: invalid AutomationCondition 'eager'; write "),
         ("automation_condition: 5", "attributes.automation_condition: expected a string, got a number"),
-        (
-            "freshness_policy: PT1H",
-            "attributes.freshness_policy: invalid FreshnessPolicy 'PT1H'; write ",
-        ),
+        ("freshness_policy: PT1H", "attributes.freshness_policy: invalid FreshnessPolicy 'PT1H'; write "),
         ("op_tags: [a]", "attributes.op_tags: expected a mapping, got a list"),
         ("retry_policy: 3", "attributes.retry_policy: expected a mapping, got a number"),
         (
             "retry_policy: {max_retrys: 3}",
             "attributes.retry_policy.max_retrys: unknown attribute; did you mean max_retries?",
         ),
-        (
-            "retry_policy: {max_retries: many}",
-            "attributes.retry_policy.max_retries: expected a whole number, got a string",
-        ),
+        ("retry_policy: {max_retries: many}", "attributes.retry_policy.max_retries: expected a whole number, got a"),
         ("retry_policy: {backoff: slow}", "attributes.retry_policy.backoff: expected 'linear' or 'exponential'"),
-        (
-            "pool: 'a b'",
-            'attributes.pool: pool: Dagster can\'t create the asset landed: Pool "a b" is not a valid pool name',
-        ),
+        ("pool: 'a b'", "attributes.pool: pool: Dagster can't create the asset landed: Pool \"a b\" is not a valid"),
         ("pool: [a]", "attributes.pool: expected a string, got a list"),
         ("code_version: [1]", "attributes.code_version: expected a string, got a list"),
         ("checks: true", "attributes.checks: expected a mapping, got true or false"),
-        (
-            "checks: {max_lagg: 5}",
-            "attributes.checks.max_lagg: unknown attribute; did you mean max_lag or max_delay?",
-        ),
+        ("checks: {max_lagg: 5}", "attributes.checks.max_lagg: unknown attribute; did you mean max_lag or max_delay?"),
         ("checks: {max_lag: many}", "attributes.checks.max_lag: expected a whole number, got a string"),
-        (
-            "checks: {max_delay: soon}",
-            "attributes.checks.max_delay: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or seconds",
-        ),
-        (
-            "checks: {max_delay: -5}",
-            "attributes.checks.max_delay: max_delay=-1 day, 23:59:55: must be greater than 0",
-        ),
-        (
-            "checks: {max_rejected: 5}",
-            "attributes.checks.max_rejected: max_rejected: an undecodable record fails a run of the asset land",
-        ),
+        ("checks: {max_delay: soon}", "attributes.checks.max_delay: invalid duration 'soon'"),
+        ("checks: {max_delay: -5}", "attributes.checks.max_delay: max_delay=-1 day, 23:59:55: must be greater than 0"),
+        ("checks: {max_rejected: 5}", "attributes.checks.max_rejected: max_rejected: an undecodable record fails a"),
         ("checks: {gaps: 5}", "attributes.checks.gaps: expected true or false, got a number"),
-        (
-            "observe_topics: maybe",
-            "attributes.observe_topics: expected true, false, or options of the topics' assets, got 'maybe'",
-        ),
+        ("observe_topics: maybe", "attributes.observe_topics: expected true, false, or options of the topics' assets"),
         ("connection: 'a:1'", "attributes.connection: invalid KafkaResource; write its fields as a mapping"),
-        (
-            "connection: {bootstrap_servers: a}",
-            (
-                "attributes.connection: invalid KafkaConnection: invalid bootstrap server 'a': expected "
-                "comma-separated "
-                "host:port"
-            ),
-        ),
+        ("connection: {bootstrap_servers: a}", "attributes.connection: invalid KafkaConnection: invalid bootstrap"),
         (
             "connection: {bootstrap_server: 'a:1'}",
             "attributes.connection.bootstrap_server: unknown attribute; did you mean bootstrap_servers?",
         ),
-        (
-            "limits: {max_batches: '{{ env.NOT_SET }}'}",
-            "attributes.limits.max_batches: the environment variable NOT_SET is not set; set it, or write a default",
-        ),
-        (
-            "limits: {max_batches: '{{ \"a\" }}'}",
-            "attributes.limits: invalid Limits: max_batches: expected a whole number",
-        ),
+        ("limits: {max_batches: '{{ env.NOT_SET }}'}", "attributes.limits.max_batches: the environment variable"),
+        ("limits: {max_batches: '{{ \"a\" }}'}", "attributes.limits: invalid Limits: max_batches: expected a whole"),
     ],
 )
 def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message):
@@ -375,23 +211,16 @@ def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message
     [
         ("[a]", "attributes.table: expected a string or a mapping, got a list"),
         ("{}", "attributes.table.table: missing"),
-        ("{stream: a}", "attributes.table.table: missing"),
         ("{table: t, clusterby: [a]}", "attributes.table.clusterby: unknown attribute; did you mean cluster_by?"),
-        (
-            "{table: t, stream: 'a b'}",
-            "attributes.table: invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 letters, digits, '.', '_' ",
-        ),
+        ("{table: t, stream: 'a b'}", "attributes.table: invalid DeltaTarget: invalid stream id 'a b': use 1 to 100"),
         ("{table: t, stream: [a]}", "attributes.table.stream: expected a string, got a list"),
         ("{table: t, partition_by: day}", "attributes.table.partition_by: expected a list, got a string"),
-        ("{table: t, partition_by: {a: b}}", "attributes.table.partition_by: expected a list, got a mapping"),
         ("{table: t, partition_by: [5]}", "attributes.table.partition_by.0: expected a string, got a number"),
         ("{table: t, cluster_by: 5}", "attributes.table.cluster_by: expected a list, got a number"),
         ("{table: t, cluster_by: [nope]}", "attributes.table.cluster_by: cluster_by"),
         ("{table: t, properties: [a]}", "attributes.table.properties: expected a mapping, got a list"),
         ("{table: t, properties: {a: [b]}}", "attributes.table.properties.a: expected a string, got a list"),
-        ("{table: t, properties: text}", "attributes.table.properties: expected a mapping, got a string"),
         ("{table: t, schema_evolution: maybe}", "attributes.table.schema_evolution: expected true or false"),
-        ("{table: t, schema_evolution: 5}", "attributes.table.schema_evolution: expected true or false, got a number"),
         ("{table: t, single_writer: {}}", "attributes.table.single_writer: expected true or false, got a mapping"),
     ],
 )
@@ -404,26 +233,9 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
     ("attributes", "line", "message"),
     [
         ("", 2, "attributes.source: missing"),
-        (
-            "  source: flights\n  table: t\n",
-            3,
-            "attributes.source: invalid source 'flights'; set topics, topic_pattern or partitions below it",
-        ),
-        (
-            "  source: [flights]\n  table: t\n",
-            3,
-            "attributes.source: expected a mapping, got a list",
-        ),
-        (
-            "  source: {topic: [a]}\n  table: t\n",
-            3,
-            "attributes.source.topic: unknown attribute; did you mean topics?",
-        ),
-        (
-            "  source: {topics: {a: b}}\n  table: t\n",
-            3,
-            "attributes.source.topics: expected a list, got a mapping",
-        ),
+        ("  source: flights\n  table: t\n", 3, "attributes.source: invalid source 'flights'; set topics"),
+        ("  source: [flights]\n  table: t\n", 3, "attributes.source: expected a mapping, got a list"),
+        ("  source: {topic: [a]}\n  table: t\n", 3, "attributes.source.topic: unknown attribute; did you mean topics?"),
         (
             "  source: {options: {topic: a, scan.startup.mod: timestamp}}\n  table: t\n",
             3,
@@ -435,47 +247,10 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
             "attributes.source: options replaces all other fields of a source: set it or topics, not both",
         ),
         ("  source: {topics: [5]}\n  table: t\n", 3, "attributes.source.topics.0: expected a string, got a number"),
-        ("  source: {topics: 5}\n  table: t\n", 3, "attributes.source.topics: expected a list, got a number"),
-        (
-            "  source: {topics: [null]}\n  table: t\n",
-            3,
-            "attributes.source.topics.0: empty; write a value, or remove",
-        ),
-        (
-            "  source: {topics: []}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: a source needs at least one topic",
-        ),
-        (
-            "  source: {topics: ['a b']}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: invalid topic name 'a b': Kafka allows 1 to 249 letters, dig",
-        ),
-        (
-            "  source: {topic_pattern: '['}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: the topic pattern '[' is not a valid regular expression",
-        ),
-        (
-            "  source: {partitions: [a-0]}\n  table: t\n",
-            3,
-            "attributes.source.partitions: expected a mapping, got a list",
-        ),
-        (
-            "  source: {partitions: {a: 0}}\n  table: t\n",
-            3,
-            "attributes.source.partitions.a: expected a list, got a number",
-        ),
-        (
-            "  source: {partitions: {a: [x]}}\n  table: t\n",
-            3,
-            "attributes.source.partitions.a.0: expected a whole number, got a string",
-        ),
-        (
-            "  source: {partitions: {a: [-1]}}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: a: invalid partition -1; partition numbers start at 0",
-        ),
+        ("  source: {topics: []}\n  table: t\n", 3, "attributes.source: invalid KafkaSource: a source needs at least"),
+        ("  source: {partitions: [a-0]}\n  table: t\n", 3, "attributes.source.partitions: expected a mapping, got a"),
+        ("  source: {partitions: {a: 0}}\n  table: t\n", 3, "attributes.source.partitions.a: expected a list, got a"),
+        ("  source: {partitions: {a: [x]}}\n  table: t\n", 3, "attributes.source.partitions.a.0: expected a whole"),
         (
             "  source: {topics: [a], starting_offsets: {a: 5}}\n  table: t\n",
             3,
@@ -487,26 +262,6 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
             "attributes.source.starting_offsets: expected a string, got a number",
         ),
         (
-            "  source: {topics: [a], starting_offsets: committed}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: committed offsets need a group id: ",
-        ),
-        (
-            "  source: {topics: [a], starting_offsets: 'timestamp:2026-01-01'}\n  table: t\n",
-            3,
-            "attributes.source.starting_offsets: the timestamp 2026-01-01T00:00:00 has no UTC offset; write one, such ",
-        ),
-        (
-            "  source: {topics: [a], starting_offsets: 'offsets:{'}\n  table: t\n",
-            3,
-            "attributes.source.starting_offsets: invalid offsets '{'; write a map such as ",
-        ),
-        (
-            "  source: {topics: [a], stopping_offsets: earliest}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
-        ),
-        (
             "  source: {topics: [a], starting_offsets: 2026-01-01}\n  table: t\n",
             3,
             "attributes.source.starting_offsets: invalid offsets '2026-01-01'; write earliest, latest, committed, com",
@@ -516,61 +271,19 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
             3,
             "attributes.source.max_drift: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or seconds",
         ),
-        (
-            "  source: {topics: [a], max_drift: [5]}\n  table: t\n",
-            3,
-            "attributes.source.max_drift: expected a number, got a list",
-        ),
-        (
-            "  source: {topics: [a], max_drift: -5}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: the maximum drift is -1 day, 23:59:55; the minimum is",
-        ),
-        (
-            "  source: {topics: [a], properties: [a]}\n  table: t\n",
-            3,
-            "attributes.source.properties: expected a mapping, got a list",
-        ),
-        (
-            "  source: {topics: [a], properties: {auto.offset.reset: none}}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: the property auto.offset.reset belongs to the source: use star",
-        ),
-        (
-            "  source: {topics: [a], properties: {sasl.password: hunter2}}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: the property sasl.password belongs to the connection: use the ",
-        ),
+        ("  source: {topics: [a], max_drift: [5]}\n  table: t\n", 3, "attributes.source.max_drift: expected a number"),
+        ("  source: {topics: [a], properties: [a]}\n  table: t\n", 3, "attributes.source.properties: expected a"),
         (
             "  source: {topics: [a], properties: {fetch.min.bytes: [5]}}\n  table: t\n",
             3,
             "attributes.source.properties.fetch.min.bytes: expected a string, got a list",
         ),
         (
-            "  source: {topics: [a], isolation_level: committed}\n  table: t\n",
-            3,
-            "attributes.source.isolation_level: expected 'read_committed' or 'read_uncommitted'",
-        ),
-        (
             "  source: {topics: [a], commit_offsets: maybe}\n  table: t\n",
             3,
             "attributes.source.commit_offsets: expected true or false, got a string",
         ),
-        (
-            "  source: {topics: [a], commit_offsets: true}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: committing offsets needs a group id: set",
-        ),
-        (
-            "  source: {topics: [a], connection: x}\n  table: t\n",
-            3,
-            "attributes.source.connection: unknown attribute; valid names: client_id_prefix, client_rack, cluste",
-        ),
-        (
-            "  source: {topics: [a], cluster: 'a b'}\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource: invalid cluster name 'a b': use letters, digits, '.', '_' and ",
-        ),
+        ("  source: {topics: [a], connection: x}\n  table: t\n", 3, "attributes.source.connection: unknown attribute"),
         ("  source: {topics: [a]}\n", 2, "attributes.table: missing"),
         ("  table: t\n", 2, "attributes.source: missing"),
         ("  source: null\n  table: t\n", 3, "attributes.source: empty; write a value, or remove"),
@@ -593,11 +306,7 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
         ("  source: {topics: [a]}\n  table: null\n", 4, "attributes.table: empty; write a value, or remove"),
         ("  source: {topics: [a]}\n  table: ''\n", 4, "attributes.table: invalid DeltaTarget: table: empty"),
         ("  source: {topics: [a]}\n  table: [a]\n", 4, "attributes.table: expected a string or a mapping, got a list"),
-        (
-            "  source: {topics: [a]}\n  table: {a: b}\n",
-            4,
-            "attributes.table.table: missing",
-        ),
+        ("  source: {topics: [a]}\n  table: {a: b}\n", 4, "attributes.table.table: missing"),
     ],
 )
 def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, line, message):
@@ -612,21 +321,10 @@ def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, 
             "",
             "attributes.kafka.bootstrap_server: unknown attribute; did you mean bootstrap_servers?",
         ),
-        (
-            "bootstrap_servers: localhost",
-            "",
-            (
-                "attributes.kafka: invalid KafkaConnection: invalid bootstrap server 'localhost': expected "
-                "comma-separated host:port"
-            ),
-        ),
+        ("bootstrap_servers: localhost", "", "attributes.kafka: invalid KafkaConnection: invalid bootstrap"),
         ("bootstrap_servers: 5", "", "attributes.kafka.bootstrap_servers: expected a string, got a number"),
         ("bootstrap_servers: [a]", "", "attributes.kafka.bootstrap_servers: expected a string, got a list"),
-        (
-            "",
-            "",
-            "attributes.kafka: KafkaResource: missing bootstrap_servers; set the cluster's addresses",
-        ),
+        ("", "", "attributes.kafka: KafkaResource: missing bootstrap_servers; set the cluster's addresses"),
         (
             'bootstrap_servers: "a:1", security_protocol: ssl',
             "",
@@ -647,36 +345,20 @@ def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, 
             "",
             "attributes.kafka.sasl_pasword: unknown attribute; did you mean sasl_password or ssl_key_password",
         ),
-        (
-            'bootstrap_servers: "a:1", request_timeout: soon',
-            "",
-            "attributes.kafka.request_timeout: expected a number, got a string",
-        ),
+        ('bootstrap_servers: "a:1", request_timeout: soon', "", "attributes.kafka.request_timeout: expected a number"),
         (
             'bootstrap_servers: "a:1", request_timeout: -1',
             "",
             "attributes.kafka: invalid KafkaConnection: request_timeout: must be greater than 0",
         ),
-        (
-            'bootstrap_servers: "a:1", properties: [a]',
-            "",
-            "attributes.kafka.properties: expected a mapping, got a list",
-        ),
+        ('bootstrap_servers: "a:1", properties: [a]', "", "attributes.kafka.properties: expected a mapping, got a"),
         (
             'bootstrap_servers: "a:1", properties: {ssl.cipher.suites: a}',
             "",
             "attributes.kafka: invalid KafkaConnection: the property ssl.cipher.suites does not translate for li",
         ),
-        (
-            'bootstrap_servers: "a:1", clusters: [eu]',
-            "",
-            "attributes.kafka.clusters: expected a mapping, got a list",
-        ),
-        (
-            'bootstrap_servers: "a:1", clusters: {eu: "b:1"}',
-            "",
-            "attributes.kafka.clusters.eu: expected a mapping, got a string",
-        ),
+        ('bootstrap_servers: "a:1", clusters: [eu]', "", "attributes.kafka.clusters: expected a mapping, got a list"),
+        ('bootstrap_servers: "a:1", clusters: {eu: "b:1"}', "", "attributes.kafka.clusters.eu: expected a mapping"),
         (
             'bootstrap_servers: "a:1", clusters: {eu: {bootstrap_servers: b}}',
             "",
@@ -687,58 +369,25 @@ def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, 
             "",
             "attributes.kafka.clusters.eu.bootstrap_servers: missing",
         ),
-        (
-            'bootstrap_servers: "a:1"',
-            "nonsense: 1",
-            "attributes.spark.nonsense: unknown attribute; valid names: app_name, config, master, packages, remo",
-        ),
+        ('bootstrap_servers: "a:1"', "nonsense: 1", "attributes.spark.nonsense: unknown attribute"),
         (
             'bootstrap_servers: "a:1"',
             "masster: local",
             "attributes.spark.masster: unknown attribute; did you mean master?",
         ),
-        (
-            'bootstrap_servers: "a:1"',
-            "master: lokal",
-            "attributes.spark: SparkResource: invalid Spark master 'lokal'; write local[*], local[4], spark://",
-        ),
+        ('bootstrap_servers: "a:1"', "master: lokal", "attributes.spark: SparkResource: invalid Spark master 'lokal'"),
         ('bootstrap_servers: "a:1"', "master: [a]", "attributes.spark.master: expected a string, got a list"),
         (
             'bootstrap_servers: "a:1"',
             "master: 'local[2]', remote: 'sc://a:1'",
             "attributes.spark: SparkResource: master and remote are both set; a Spark Connect server has its own mas",
         ),
-        (
-            'bootstrap_servers: "a:1"',
-            "remote: 'a:1'",
-            "attributes.spark: SparkResource: remote is not a Spark Connect address; write sc://host:15002",
-        ),
-        (
-            'bootstrap_servers: "a:1"',
-            "config: [a]",
-            "attributes.spark.config: expected a mapping, got a list",
-        ),
-        (
-            'bootstrap_servers: "a:1"',
-            "config: {a: [b]}",
-            "attributes.spark.config.a: expected a string, got a list",
-        ),
-        (
-            'bootstrap_servers: "a:1"',
-            "config: text",
-            "attributes.spark.config: expected a mapping, got a string",
-        ),
+        ('bootstrap_servers: "a:1"', "remote: 'a:1'", "attributes.spark: SparkResource: remote is not a Spark Connect"),
+        ('bootstrap_servers: "a:1"', "config: [a]", "attributes.spark.config: expected a mapping, got a list"),
+        ('bootstrap_servers: "a:1"', "config: {a: [b]}", "attributes.spark.config.a: expected a string, got a list"),
         ('bootstrap_servers: "a:1"', "packages: a", "attributes.spark.packages: expected a list, got a string"),
-        (
-            'bootstrap_servers: "a:1"',
-            "packages: [5]",
-            "attributes.spark.packages.0: expected a string, got a number",
-        ),
-        (
-            'bootstrap_servers: "a:1"',
-            "packages: [hadoop-aws]",
-            "attributes.spark: SparkResource: packages: invalid Maven coordinate 'hadoop-aws'; write group:name:v",
-        ),
+        ('bootstrap_servers: "a:1"', "packages: [5]", "attributes.spark.packages.0: expected a string, got a number"),
+        ('bootstrap_servers: "a:1"', "packages: [hadoop-aws]", "attributes.spark: SparkResource: packages: invalid"),
         ('bootstrap_servers: "a:1"', "app_name: [a]", "attributes.spark.app_name: expected a string, got a list"),
         (
             'bootstrap_servers: "a:1"',
@@ -782,14 +431,8 @@ def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kaf
             "defs.yaml:5 - attributes.automation_condition",
         ),
         (f"{RESOURCES}  kafka: [a]\n", "defs.yaml:3: attributes.kafka: expected a mapping"),
-        (
-            f"{RESOURCES}  kafka: 'a:1'\n",
-            "defs.yaml:3: attributes.kafka: invalid KafkaResource; write its fields",
-        ),
-        (
-            f"{RESOURCES}  spark: local\n",
-            "defs.yaml:3: attributes.spark: invalid SparkResource; write its fields",
-        ),
+        (f"{RESOURCES}  kafka: 'a:1'\n", "defs.yaml:3: attributes.kafka: invalid KafkaResource; write its fields"),
+        (f"{RESOURCES}  spark: local\n", "defs.yaml:3: attributes.spark: invalid SparkResource; write its fields"),
         (f"{RESOURCES}  kafak: {{}}\n", "attributes.kafak: unknown attribute; did you mean kafka?"),
     ],
 )

@@ -15,7 +15,7 @@ from tests.faults.ingester import Ingester
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 # How many processes start at once, in each round. In the first there is no table, and they race to make it too.
-_ROUNDS = (2, 3)
+_ROUNDS = (2, 2)
 _RECORDS = 200
 
 

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
-from dagster_kafka_flip.errors import EndBeforePositionError, LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.errors import EndBeforePositionError, LogChangedError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
-from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.faults.following import AFTER_A_KILL, start_of
 from tests.kafka_topic import Kafka
@@ -129,77 +127,6 @@ def test_one_start_leads_past_retention_and_every_kind_of_truncation(truncating,
     expected += [(partition, 4 + offset, value) for partition in (1, 4) for offset, value in enumerate(_C)]
     expected += [(0, 4, "c0"), *((2, 7 + offset, value) for offset, value in enumerate(_C) if offset > 2)]
     assert _rows(table) == sorted(expected)
-
-
-def test_one_move_leads_past_a_recreated_topic_and_a_truncated_one(truncating, kafka, run, spark, topic, table):
-    recreated = f"{topic}-recreated"
-    for each in (topic, recreated):
-        kafka.create(each)
-        truncating.produce(each, 0, *_A)
-    truncating.keep(topic, 0)
-    truncating.produce(topic, 0, *_B)
-    assert run(topic, recreated) == 11
-    truncating.lose()
-    truncating.produce(topic, 0, *_C)
-    kafka.delete(recreated)
-    kafka.create(recreated)
-    truncating.produce(recreated, 0, "new")
-
-    with pytest.raises(TopicRecreatedError) as refused:
-        run(topic, recreated)
-    connection = KafkaConnection(bootstrap_servers=truncating.servers)
-    source = KafkaSource(topics=(topic, recreated)).connected(connection)
-    target = DeltaTarget(table=table)
-    commit_move(plan_move(source, target, spark, start_of(refused)), target, spark, "as the message says")
-    assert run(topic, recreated) == 6 + 1
-    values = landed.values(table, "CAST(kafka_value AS STRING)")
-    assert values == sorted([*_A, *_A, *_B, *_C, "new"])
-
-
-def test_a_truncation_in_mid_run_tells_no_start_and_the_next_run_knows_whether_it_needs_one(
-    truncating, kafka, run, topic, table
-):
-    kafka.create(topic, 2)
-    # Cut off before the position, and behind it.
-    truncating.produce(topic, 0, *_A)
-    truncating.keep(topic, 0)
-    truncating.produce(topic, 0, *_B)
-    truncating.produce(topic, 1, *_A)
-    assert run(topic) == 11
-    truncating.produce(topic, 1, *_B)
-    truncating.keep(topic, 1)
-    for partition in (0, 1):
-        truncating.produce(topic, partition, "x", "y")
-    lost = []
-
-    def losing(records):
-        if not lost:
-            truncating.lose()
-            lost.append(True)
-        return records
-
-    with pytest.raises(EndBeforePositionError) as refused:
-        run(topic, transform=losing)
-    assert str(refused.value) == (
-        f"{topic}-0: records up to offset 9 were planned, but the log was truncated at offset 4 and ends at offset 4 "
-        "(also affects 1 more topic partition). Nothing was written. The stream's next run plans anew from its "
-        "position"
-    )
-    truncating.produce(topic, 0, *_C[:2])
-    truncating.produce(topic, 1, *_C[:2])
-
-    with pytest.raises(EndBeforePositionError, match="run once with start set to") as refused:
-        run(topic)
-    # The other topic partition goes on where it is: nothing behind its position has been read.
-    assert start_of(refused).offsets == {(topic, 0): 4}
-    assert run(topic, starting_offsets=start_of(refused)) == 2 + 5
-    assert _rows(table) == sorted(
-        [
-            *((0, offset, value) for offset, value in enumerate([*_A, *_B])),
-            *((0, 4 + offset, value) for offset, value in enumerate(_C[:2])),
-            *((1, offset, value) for offset, value in enumerate([*_A, *_B, *_C[:2]])),
-        ]
-    )
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "and the run is killed behind its commit"])

@@ -124,11 +124,7 @@ def test_schemas_that_can_be_read(jvm, writer, reader):
         (("x", {"type": "map", "values": _MILLIS}), ("x", {"type": "map", "values": _MICROS}), "x{}: a timestamp"),
         (("x", _logical("int", "date")), ("x", _MILLIS), "x: a date would be read as a timestamp-millis"),
         (("x", _DEBEZIUM_MILLIS), ("x", _DEBEZIUM_MICROS), "x: a io.debezium.time.Timestamp would be read as a io.d"),
-        (
-            ("x", _DEBEZIUM_MILLIS),
-            ("x", _MICROS),
-            "x: a io.debezium.time.Timestamp would be read as a t",
-        ),
+        (("x", _DEBEZIUM_MILLIS), ("x", _MICROS), "x: a io.debezium.time.Timestamp would be read as a t"),
         (("x", _decimal(9, 2)), ("x", "string"), "x: bytes (decimal of scale 2) can't be read as"),
         (("x", "string"), ("x", _decimal(9, 2)), "x: string can't be read as bytes (decimal of scale 2)"),
         (("x", _decimal(9, 2)), ("x", _decimal(9, 4)), "x: a decimal of scale 2 would be read as a decimal of scale 4"),

@@ -9,7 +9,8 @@ from tests.simulation.mutants import MUTANTS, WINDOW_MUTANTS
 from tests.simulation.story import Story, play
 from tests.simulation.window_story import WindowStory
 
-_SEEDS = 3000
+# More of them at night.
+_SEEDS, _SEEDS_AT_NIGHT = 1500, 9000
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
 # Meets what few seeds do: a run planned before another one made the table, whose rows a RESTORE then undid.
@@ -18,7 +19,13 @@ _PLANNED_BEFORE_THE_TABLE = 21798
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Story, WindowStory])
-@pytest.mark.parametrize("first", range(0, _SEEDS, 500))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, _SEEDS, 500),
+        *(pytest.param(first, marks=pytest.mark.nightly) for first in range(_SEEDS, _SEEDS_AT_NIGHT, 500)),
+    ],
+)
 def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first, kind):
     for seed in range(first, first + 500):
         found = play(seed, kind=kind)

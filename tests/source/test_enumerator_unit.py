@@ -594,19 +594,6 @@ def test_a_timestamp_means_a_record_and_no_marker_or_aborted_record():
     assert _plan(cluster, starting_offsets=OffsetsInitializer.timestamp(60)).splits == ()
 
 
-def test_records_that_arrive_during_planning_are_not_reported_as_an_open_transaction():
-    class Busy(ClusterModel):
-        def end_offsets(self, partitions, isolation_level):
-            found = super().end_offsets(partitions, isolation_level)
-            for log in self.logs.values():
-                log.timestamps.append(9)
-            return found
-
-    plan = _plan(Busy({T0: LogModel([1, 2, 3])}))
-    assert plan.held_back == {}
-    assert plan.high_watermarks == plan.end_offsets == {T0: 4}
-
-
 @pytest.mark.parametrize(
     ("stop", "before"), [(OffsetsInitializer.timestamp(3), 2), (OffsetsInitializer.specific_offsets({T0: 4}), 4)]
 )

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import (
-    ConfigurationError,
-    EndBeforePositionError,
-    RetentionOvertookPositionError,
-    TopicNotFoundError,
-    TopicRecreatedError,
-)
+from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -39,50 +33,6 @@ def _enumerator(cluster, state=None, context=None, **changes):
 
 def _texts(assignment):
     return [str(split) for split in assignment.plan.splits]
-
-
-def test_the_state_exists_from_the_start_and_moves_with_each_assignment():
-    enumerator = _enumerator(ClusterModel({T0: _log(6), T1: _log(2)}))
-    assert enumerator.snapshot_state() is None
-    assert enumerator.assign(ALL) is None, "nothing is planned before the start"
-    plan = enumerator.start()
-    assert enumerator.snapshot_state() == EnumeratorState({T0: 0, T1: 0}, "cluster", {"t": "topic-id"})
-    limits = Limits(max_records_per_batch=4)
-    first = enumerator.assign(limits)
-    assert first is not None
-    assert _texts(first) == ["t-0 [0, 3)", "t-1 [0, 1)"]
-    assert enumerator.snapshot_state() == first.plan.state
-    second = enumerator.assign(limits)
-    assert second is not None
-    assert _texts(second) == ["t-0 [3, 6)", "t-1 [1, 2)"]
-    assert enumerator.snapshot_state() == plan.state
-    assert enumerator.assign(limits) is None
-
-
-def test_a_stream_that_begins_at_the_end_is_assigned_one_batch_without_splits():
-    enumerator = _enumerator(ClusterModel({T0: _log(6)}), starting_offsets=OffsetsInitializer.latest())
-    enumerator.start()
-    only = enumerator.assign(ALL)
-    assert only is not None
-    assert (only.plan.splits, dict(only.plan.state.position), only.task_plan.tasks) == ((), {T0: 6}, ())
-    assert enumerator.assign(ALL) is None
-
-
-def test_returned_splits_are_assigned_again_unchanged():
-    cluster = ClusterModel({T0: _log(6), T1: _log(2)})
-    enumerator = _enumerator(cluster)
-    enumerator.start()
-    limits = Limits(max_records_per_batch=4)
-    first = enumerator.assign(limits)
-    assert first is not None
-    cluster.logs[T0] = _log(100)
-    enumerator.add_splits_back(first.plan.splits)
-    state = enumerator.snapshot_state()
-    assert state is not None
-    assert dict(state.position) == {T0: 0, T1: 0}
-    again = enumerator.assign(limits)
-    assert again is not None
-    assert again.plan.splits == first.plan.splits
 
 
 def test_after_another_start_it_is_planned_with_what_has_arrived_since():
@@ -141,27 +91,9 @@ def test_only_the_last_ones_assigned_can_be_handed_back():
     assert str(error.value) == "the split t-0 [0, 2) can't be returned: the last assigned split ends at another offset"
 
 
-def test_a_replay_is_exactly_what_was_planned_and_moves_nothing():
-    cluster = ClusterModel({T0: _log(6), T1: _log(6)})
-    state = EnumeratorState({T0: 6, T1: 6}, "cluster", {"t": "topic-id"})
-    enumerator = _enumerator(cluster, state)
-    cluster.logs[T0] = _log(60)
-    splits = [KafkaPartitionSplit(T1, 0, 3), KafkaPartitionSplit(T0, 2, 5)]
-    assignment = enumerator.replay(splits)
-    assert _texts(assignment) == ["t-0 [2, 5)", "t-1 [0, 3)"]
-    assert dict(assignment.plan.state.position) == {T0: 5, T1: 3}
-    assert enumerator.snapshot_state() == state
-
-
 @pytest.mark.parametrize(
     ("splits", "error", "message"),
     [
-        ([KafkaPartitionSplit(T0, 1, 5)], RetentionOvertookPositionError, "t-0: retention has overtaken"),
-        (
-            [KafkaPartitionSplit(T0, 4, 8)],
-            EndBeforePositionError,
-            "t-0: records up to offset 8 were planned, but the log ends at offset 6.",
-        ),
         ([KafkaPartitionSplit(T2, 0, 1)], TopicNotFoundError, "t-2 does not exist: the topic t has"),
         (
             [KafkaPartitionSplit(T0, 2, 3), KafkaPartitionSplit(T0, 3, 4)],
@@ -175,12 +107,6 @@ def test_a_replay_of_what_the_log_does_not_hold_is_refused(splits, error, messag
     with pytest.raises(error) as refused:
         enumerator.replay(splits)
     assert str(refused.value).startswith(message)
-
-
-def test_a_replay_out_of_another_topic_of_the_same_name_is_refused():
-    state = EnumeratorState({T0: 6}, "cluster", {"t": "an-older-id"})
-    with pytest.raises(TopicRecreatedError):
-        _enumerator(ClusterModel({T0: _log(6)}), state).replay([KafkaPartitionSplit(T0, 0, 6)])
 
 
 def test_discovery_asks_for_the_topics_alone():

@@ -73,15 +73,6 @@ def test_only_the_partitions_of_a_set_are_read():
     assert str(subscription) == "orders_eu-1, orders_us-0"
 
 
-def test_a_missing_partition_of_a_set_is_an_error():
-    with pytest.raises(TopicNotFoundError) as error:
-        PartitionSetSubscription((TopicPartition("orders_eu", 2),)).describe(_CLUSTER)
-    assert str(error.value) == (
-        "orders_eu-2 does not exist: the topic orders_eu has 2 partitions, numbered from 0; correct the number, or "
-        "add partitions to the topic"
-    )
-
-
 def test_a_list_reads_all_partitions():
     subscription = TopicListSubscription(("orders_eu", "payments"))
     found = subscription.describe(_CLUSTER)

@@ -485,18 +485,6 @@ def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_
     assert (again.state, again.undone_start) == (None, None)
 
 
-def test_a_restored_position_that_others_built_upon_is_still_the_same_table(spark, table):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
-    _rows(spark, 100).write.format("delta").mode("append").save(table)
-    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "c", offset=2))
-    last = stream.anchor()
-    assert last is not None
-    assert last.attempt == "c"
-
-
 def test_a_table_that_is_gone_after_the_write_is_named(spark, table):
     stream = _stream(spark, table)
     document = _document(stream.anchor(), "a")
@@ -504,20 +492,6 @@ def test_a_table_that_is_gone_after_the_write_is_named(spark, table):
         TableWriter(stream).written(
             lambda: shutil.rmtree(table), document.base_version, document.attempt, precheck=lambda since: None
         )
-
-
-def test_rows_undone_by_a_restore_are_written_again_each_time(spark, table):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
-    TableWriter(stream).commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
-    for number in range(2):
-        spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
-        anchor = stream.anchor()
-        assert anchor is not None
-        assert anchor.state == EnumeratorState({_T0: 1})
-        assert anchor.version == landed.version(table)
-        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, f"again {number}", offset=2))
-        assert _ids(table) == [1, 2]
 
 
 def _restore_to_the_time_of(spark, path, version):

@@ -45,11 +45,7 @@ def _check(schema, **about):
     [
         (_columns(**{"a b": IntegerType()}), (), f"the name 'a b' {_A_NAME}"),
         (_columns(a=ArrayType(_columns(**{"b=c": IntegerType()}))), (), f"the name 'a.b=c' {_A_NAME}"),
-        (
-            _columns(a=IntegerType(), A=StringType()),
-            (),
-            "there are two columns 'A'; column names in Spark and Delta are case-insensitive",
-        ),
+        (_columns(a=IntegerType(), A=StringType()), (), "there are two columns 'A'; column names in Spark and Delta"),
         (_columns(a=StructType([])), (), "the column 'a' is a STRUCT without fields, which Parquet can't store"),
         (
             _columns(a=MapType(StringType(), DayTimeIntervalType())),
@@ -63,11 +59,7 @@ def _check(schema, **about):
             ("A",),
             "the column 'A' has the type array<int>, which can't be a partition column",
         ),
-        (
-            _columns(a=BinaryType(), b=IntegerType()),
-            ("A",),
-            "the column 'A' is BINARY, and Delta would change its bytes in a partition column",
-        ),
+        (_columns(a=BinaryType(), b=IntegerType()), ("A",), "the column 'A' is BINARY, and Delta would change its"),
     ],
 )
 def test_a_column_that_delta_does_not_store_is_named(schema, by, message):
@@ -91,13 +83,7 @@ def _fit(batch, *, is_mapped=False):
         (_columns(a=DayTimeIntervalType()), "the column 'a' has the type interval day to second"),
         (_columns(a=MapType(StringType(), NullType())), "the column 'a' has no type (VOID)"),
         (_columns(s=_columns(y=StructType([]))), "the column 's.y' is a STRUCT without fields"),
-        (
-            _columns(**{"a b": IntegerType()}),
-            (
-                "the name 'a b' contains a space, a newline, or one of ,;{}()=; rename it in the transform, or set the "
-                "property 'delta.columnMapping.mode' of the table to 'name' with ALTER TABLE ... SET TBLPROPERTIES"
-            ),
-        ),
+        (_columns(**{"a b": IntegerType()}), "the name 'a b' contains a space, a newline, or one of ,;{}()=; rename"),
     ],
 )
 def test_a_column_that_delta_does_not_add_to_a_table_is_named(batch, message):

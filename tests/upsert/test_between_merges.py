@@ -22,7 +22,7 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import MergedRows
-from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -112,23 +112,13 @@ def test_other_writers_leave_the_keyed_table_correct(kafka, follow, spark, topic
     assert landed.rows(table, "id", "name") == [(2, "d")]
 
 
-@pytest.mark.parametrize(("mode", "write"), [(Upsert(key=("id",)), "_merge"), (Append(), "_append")])
-def test_a_column_that_is_renamed_just_before_the_write_is_named(
-    kafka, follow, spark, topic, table, monkeypatch, mode, write
-):
-    target = {"mode": mode, "properties": {"delta.columnMapping.mode": "name"}}
+def test_a_column_that_is_renamed_just_before_the_write_is_named(kafka, follow, spark, topic, table, around_the_merge):
+    target = {"properties": {"delta.columnMapping.mode": "name"}}
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a")])
     follow(target=target)
     kafka.produce(topic, [change(1, "b")])
-    original = getattr(TableWriter, write)
-
-    def renaming(self, *arguments):
-        monkeypatch.setattr(TableWriter, write, original)
-        spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN name TO title")
-        original(self, *arguments)
-
-    monkeypatch.setattr(TableWriter, write, renaming)
+    around_the_merge(before=lambda: spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN name TO title"))
     with pytest.raises(SchemaMismatchError, match=r"has no column name \(string\).*title is that column, renamed"):
         follow(target=target)
     spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN title TO name")
@@ -268,19 +258,6 @@ def test_kills_double_runs_and_other_writers_leave_the_other_modes_correct(
         assert landed.rows(table, "id", "name", "kafka_deleted") == [(1, "c", True), (2, "x", True)]
     else:
         assert landed.rows(table, "id", "name", "is_current") == [(1, "a", False), (1, "c", False), (2, "x", False)]
-
-
-def test_after_a_restore_the_changes_are_applied_again(kafka, follow, spark, topic, table):
-    kafka.create(topic)
-    for record in (change(1, "a"), change(2, "b"), change(1)):
-        kafka.produce(topic, [record])
-        follow()
-    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
-    assert landed.rows(table, "id", "name") == [(1, "a")]
-    result = follow()
-    assert result.merged == MergedRows(1, 0, 1, 0)
-    assert landed.rows(table, "id", "name") == [(2, "b")]
-    assert result.known.table_rows == 1
 
 
 @pytest.mark.nightly

@@ -78,7 +78,7 @@ def test_each_change_ends_a_row_and_begins_another(kafka, follow, topic, table):
     again = follow(target=HISTORY, starting_offsets=OffsetsInitializer.earliest())
     assert again.merged == MergedRows(0, 0, 0, None)
     part = OffsetsInitializer.specific_offsets({(topic, 0): 6})
-    follow(target=HISTORY, starting_offsets=part, limits=Limits(max_records_per_batch=1))
+    follow(target=HISTORY, starting_offsets=part, limits=Limits(max_records_per_batch=2))
     assert history(table) == rows
     assert again.known.table_rows == 6
 

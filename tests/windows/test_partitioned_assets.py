@@ -26,12 +26,7 @@ from dagster_kafka_flip import (
     Windows,
     build_kafka_delta_asset,
 )
-from dagster_kafka_flip.errors import (
-    ConfigurationError,
-    RecordsRejectedError,
-    WindowBeyondRetentionError,
-    WindowNotCompleteError,
-)
+from dagster_kafka_flip.errors import RecordsRejectedError, WindowBeyondRetentionError, WindowNotCompleteError
 from tests import landed
 from tests.windows.conftest import DAY, HOUR, START
 
@@ -76,9 +71,26 @@ def daily(topic, table, **options):
     return build_kafka_delta_asset(name="daily", source=KafkaSource(topics=(topic,)), table=table, **given)
 
 
+def by_letter(names, table):
+    """An asset whose second dimension picks topics."""
+    return build_kafka_delta_asset(
+        name="multi",
+        source=KafkaSource(topics=names),
+        table=table,
+        value_format=StringFormat(),
+        partitions_def=MultiPartitionsDefinition(
+            {"day": DailyPartitionsDefinition("2013-03-01"), "letter": StaticPartitionsDefinition(["a", "b"])}
+        ),
+        topics_of={"a": (names[0],), "b": (names[1],)},
+    )
+
+
 def test_a_range_is_one_run_and_one_commit_and_reports_each_partition(kafka, run, instance, spark, topic, table):
     produce(kafka, topic, [*range(0, 24, 6), 30, 31])
-    assert run(daily(topic, table), "2013-03-01", "2013-03-03").success
+    asset, several = daily(topic, table), BackfillPolicy.multi_run(3)
+    assert asset.backfill_policy == BackfillPolicy.single_run()
+    assert daily(topic, table, backfill_policy=several).backfill_policy == several
+    assert run(asset, "2013-03-01", "2013-03-03").success
     assert landed.rows(table, "kafka_window", "kafka_value") == sorted(
         [("2013-03-01", str(hour)) for hour in range(0, 24, 6)] + [("2013-03-02", "30"), ("2013-03-02", "31")]
     )
@@ -95,23 +107,6 @@ def test_a_range_is_one_run_and_one_commit_and_reports_each_partition(kafka, run
     assert (first["run/delta/commits"], first["run/delta/rows_written"], first["run/kafka/stragglers"]) == (1, 6, 0)
     assert not {"delta/commits", "delta/rows_written", "kafka/records_read", "seconds/total"} & set(first)
     assert landed.operations(table) == ["CREATE TABLE", "WRITE"]
-
-
-def test_whatever_the_policy_the_table_is_the_same(kafka, run, resources, spark, topic, tmp_path):
-    produce(kafka, topic, range(0, 96, 5))
-    tables = {}
-    for name, policy, ranges in (
-        ("single", None, [("2013-03-01", "2013-03-04")]),
-        ("multi", BackfillPolicy.multi_run(3), [("2013-03-01", "2013-03-03"), ("2013-03-04", None)]),
-    ):
-        table = str(tmp_path / name)
-        asset = daily(topic, table, backfill_policy=policy)
-        assert asset.backfill_policy == (policy or BackfillPolicy.single_run())
-        for first, last in ranges:
-            assert run(asset, first, last).success
-        tables[name] = landed.rows(table, "kafka_window", "kafka_offset")
-    assert tables["single"] == tables["multi"]
-    assert len(tables["single"]) == 20
 
 
 def test_days_of_23_and_25_hours(kafka, run, instance, spark, topic, table):
@@ -133,16 +128,7 @@ def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka,
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:
         produce(kafka, name, [1, 2, 25])
-    asset = build_kafka_delta_asset(
-        name="multi",
-        source=KafkaSource(topics=names),
-        table=table,
-        value_format=StringFormat(),
-        partitions_def=MultiPartitionsDefinition(
-            {"day": DailyPartitionsDefinition("2013-03-01"), "letter": StaticPartitionsDefinition(["a", "b"])}
-        ),
-        topics_of={"a": (names[0],), "b": (names[1],)},
-    )
+    asset = by_letter(names, table)
     for letter in "ab":
         assert run(asset, MultiPartitionKey({"day": "2013-03-01", "letter": letter})).success
     kafka.produce(names[0], [(None, "late")], timestamp=START + 3 * HOUR)
@@ -179,12 +165,10 @@ def test_landed_windows_stay_and_are_reported_when_the_run_fails_later(kafka, ru
             "target": {"properties": {"delta.columnMapping.mode": "name"}},
             "windows": Windows(column="the window's key"),
         },
-        {"target": {"cluster_by": ("kafka_window",)}},
-        {"target": {"partition_by": ("kafka_topic",)}},
         # No file tells its rows.
-        {"target": {"properties": {"delta.dataSkippingNumIndexedCols": "0"}}},
+        {"target": {"partition_by": ("kafka_topic",), "properties": {"delta.dataSkippingNumIndexedCols": "0"}}},
     ],
-    ids=["column mapping", "clustered", "partitioned otherwise", "no statistics"],
+    ids=["column mapping", "no statistics"],
 )
 def test_rows_of_each_partition_are_reported_however_the_table_is_laid_out(
     kafka, run, instance, spark, topic, table, options
@@ -206,17 +190,7 @@ def test_topics_that_are_landed_together_are_reported_separately(kafka, run, ins
     names = (f"{topic}-a", f"{topic}-b")
     produce(kafka, names[0], [1, 2, 25])
     produce(kafka, names[1], [1, 26])
-    asset = build_kafka_delta_asset(
-        name="multi",
-        source=KafkaSource(topics=names),
-        table=table,
-        value_format=StringFormat(),
-        partitions_def=MultiPartitionsDefinition(
-            {"day": DailyPartitionsDefinition("2013-03-01"), "letter": StaticPartitionsDefinition(["a", "b"])}
-        ),
-        topics_of={"a": (names[0],), "b": (names[1],)},
-    )
-    assert run(asset, "2013-03-01|a", "2013-03-01|b").success
+    assert run(by_letter(names, table), "2013-03-01|a", "2013-03-01|b").success
     reported = events(instance, "multi")
     found = {
         key: (values["dagster/partition_row_count"], values["kafka/offsets"], len(values["kafka/splits"].records))
@@ -304,47 +278,3 @@ def test_partitions_repair_the_table_of_a_stream(kafka, run, instance, spark, to
     # The stream goes on from where it stood.
     assert run(stream, None).success
     assert landed.rows(table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (8,)]
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"mode": "replace", "start": "earliest"}, "mode: replace needs start and stop as timestamps"),
-        ({"mode": "replace", "start": "timestamp:2", "stop": "timestamp:1"}, "which is not after its start"),
-        ({"mode": "truncate"}, "mode: 'truncate' is not append or replace"),
-    ],
-)
-def test_a_range_to_replace_that_is_none_is_refused(run, topic, table, config, message):
-    asset = build_kafka_delta_asset(name="stream", source=KafkaSource(topics=(topic,)), table=table)
-    with pytest.raises(ConfigurationError, match=message):
-        run(asset, None, run_config={"ops": {"stream": {"config": config}}})
-
-
-DAILY = DailyPartitionsDefinition("2013-03-01")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dead_letter": "letters"}, "dead_letter: not allowed for an asset with partitions"),
-        (
-            {"limits": Limits(max_batches=1), "on_idle": "materialize"},
-            "on_idle, max_batches: not allowed for an asset with partitions",
-        ),
-        (
-            {"partitions_def": StaticPartitionsDefinition(["a"])},
-            "StaticPartitionsDefinition: not supported",
-        ),
-        ({"topics_of": {"a": ["t"]}}, "topics_of needs time partitions with a static dimension"),
-        ({"partitions_def": None, "windows": Windows()}, "windows and topics_of are for an asset with partitions"),
-        ({"partitions_def": None, "backfill_policy": BackfillPolicy.single_run()}, "backfill_policy is for an asset"),
-        (
-            {"partitions_def": MultiPartitionsDefinition({"d": DAILY, "t": StaticPartitionsDefinition(["a"])})},
-            "the source reads t, not a",
-        ),
-    ],
-)
-def test_impossible_combinations_are_reported_when_they_are_defined(options, message):
-    given: dict[str, Any] = {"partitions_def": DAILY, **options}
-    with pytest.raises(ConfigurationError, match=message):
-        build_kafka_delta_asset(name="daily", source=KafkaSource(topics=("t",)), table="t", **given)

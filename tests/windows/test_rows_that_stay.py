@@ -71,7 +71,7 @@ def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(kafka, write, rewrite, c
     for name in names:
         write(name)
     listed, pattern = KafkaSource(topics=names), KafkaSource(topic_pattern=f"{topic}-.*")
-    tables = {name: str(tmp_path / name) for name in ("tolerated", "narrowed", "partition", "pattern")}
+    tables = {name: str(tmp_path / name) for name in ("narrowed", "pattern")}
     for name, table in tables.items():
         only_b(rewrite, table, source=pattern if name == "pattern" else listed)
         assert counts(table) == ALL
@@ -81,15 +81,12 @@ def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(kafka, write, rewrite, c
     assert result.kept == (TopicPartition(names[0], 0), TopicPartition(names[0], 1))
     assert result.rows == {"h000": 4, "h001": 4}, "rows that the table has of the window"
     assert f"has windows of {names[0]}-0 and 1 more topic partition, which this run does not read" in caplog.text
-    one = KafkaSource(partitions=(TopicPartition(names[1], 1),))
-    only_b(rewrite, tables["partition"], source=one)
-    assert counts(tables["partition"]) == ALL
+    only_b(rewrite, tables["narrowed"], source=KafkaSource(partitions=(TopicPartition(names[1], 1),)))
+    assert counts(tables["narrowed"]) == ALL
     kafka.delete(names[0])
     kafka.produce(names[1], [(None, "new")], partition=1, timestamp=START + HOUR + 1)
     with pytest.raises(TopicNotFoundError):
-        only_b(rewrite, tables["tolerated"], source=listed)
-    only_b(rewrite, tables["tolerated"], source=listed, tolerate=(TopicNotFoundError,))
-    assert counts(tables["tolerated"]) == {**ALL, "b1": 3}
+        only_b(rewrite, tables["narrowed"], source=listed)
     # What is new is found also where Delta has forgotten what the last landing read.
     forget(spark, tables["pattern"])
     only_b(rewrite, tables["pattern"], source=pattern)
@@ -228,29 +225,6 @@ def test_a_transforms_changes_to_the_columns_that_locate_rows(write, rewrite, co
             transform=lambda records: records.withColumn("kafka_topic", f.upper("kafka_topic")),
         )
     assert sum(counts(other).values()) == 8
-
-
-def test_windows_of_a_recreated_topic_are_not_replaced_unless_that_is_tolerated(kafka, write, rewrite, rows, topic):
-    write(topic)
-    rewrite(hours(0, 2))
-    kafka.delete(topic)
-    kafka.create(topic, partitions=2)
-    kafka.produce(topic, [(None, "new")], timestamp=START + 2 * HOUR)
-    with pytest.raises(TopicRecreatedError, match=r"the topic \S+ was deleted and recreated"):
-        rewrite(hours(2, 3))
-    [result] = rewrite(hours(2, 3), tolerate=(TopicRecreatedError,))
-    assert [(incident.error, incident.lost_offsets) for incident in result.plan.incidents][-1][
-        0
-    ] == "TopicRecreatedError"
-    assert len(rows()) == 5
-    # The table knows the new topic now, and has rows of the old one all the same.
-    rewrite(hours(2, 3))
-    with pytest.raises(TopicRecreatedError, match=r"recreated after windows up to 2013-03-01T02:00:00Z were written"):
-        rewrite(hours(0, 3))
-    assert len(rows()) == 5
-    [result] = rewrite(hours(0, 1), tolerate=(TopicRecreatedError,))
-    assert [incident.lost_offsets for incident in result.plan.incidents] == [None]
-    assert sorted(row[0] for row in rows()) == ["h001", "h001", "h002"]
 
 
 @pytest.mark.nightly
