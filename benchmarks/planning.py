@@ -30,7 +30,7 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER, EnumeratorState, to_document
+from dagster_kafka_flip.source.state import EnumeratorState, splits_to_json
 from examples.progress import busy
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class Planning:
         splits = tuple(KafkaPartitionSplit(tp, offset - _A_MILLION, offset) for tp, offset in grown.position.items())
         return Size(
             self._partitions,
-            state=_bytes(to_document(STATE_SERIALIZER, grown)),
-            splits=_bytes(to_document(SPLIT_SERIALIZER, splits)),
+            state=_bytes(grown.to_json()),
+            splits=_bytes(splits_to_json(splits)),
         )
 
     def _source(

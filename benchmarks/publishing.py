@@ -25,8 +25,7 @@ from benchmarks.topics import create_topics
 from dagster_kafka_flip import DeltaSource, JsonSerializer, KafkaConnection, KafkaSink, LocalBroker, publish
 from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.log import READ_COMMITTED
-from dagster_kafka_flip.source.split import KafkaPartitionSplit
+from dagster_kafka_flip.source.split import READ_COMMITTED, KafkaPartitionSplit
 from examples.progress import busy
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.split import KafkaPartitionSplit
+from dagster_kafka_flip.source.split import READ_COMMITTED, READ_UNCOMMITTED, KafkaPartitionSplit
 from tests.processes import wait_until
 
 if TYPE_CHECKING:

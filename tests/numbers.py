@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.reader.kafka_reader import no_records
-from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
@@ -18,19 +18,13 @@ from dagster_kafka_flip.source.state import EnumeratorState
 NUMBERS = TopicPartition("numbers", 0)
 
 
-class NumbersEnumerator(SplitEnumerator):
+class NumbersEnumerator(KafkaSourceEnumerator):
     end = 0
 
     def discover(self):
         pass
 
-    def cut_by_time(self, plan, max_offsets):
-        raise NotImplementedError
-
-    def estimate_record_bytes(self, plan):
-        raise NotImplementedError
-
-    def check_same_logs(self, batch):
+    def check_same_logs(self, splits, state):
         pass
 
     def notify_checkpoint_complete(self):
@@ -45,7 +39,8 @@ class NumbersEnumerator(SplitEnumerator):
 
     def plan_exactly(self, splits):
         ends, starts = {NUMBERS: self.end}, {split.topic_partition: split.starting_offset for split in splits}
-        return ReadPlan(splits, EnumeratorState(ends), ends, ends, {**ends, **starts})
+        stops = {split.topic_partition: split.stopping_offset for split in splits}
+        return ReadPlan(EnumeratorState({**ends, **stops}), ends, ends, {**ends, **starts})
 
 
 class Numbers(KafkaSource):
@@ -57,7 +52,7 @@ class Numbers(KafkaSource):
         return self.restore_enumerator(context, None)  # pyright: ignore[reportArgumentType]
 
     def restore_enumerator(self, context, state):
-        enumerator: Any = NumbersEnumerator(context, state)
+        enumerator: Any = NumbersEnumerator(self, cast("Any", None), context, state)
         enumerator.end = self.end
         return enumerator
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import Field
@@ -56,7 +56,7 @@ class Trimmed(Numbers):
     looks: list[int] = Field(default_factory=list[int])
 
     def restore_enumerator(self, context, state):
-        enumerator: Any = TrimmedEnumerator(context, state)
+        enumerator: Any = TrimmedEnumerator(self, cast("Any", None), context, state)
         enumerator.end, enumerator.looks, enumerator.readable_looks = self.end, self.looks, self.readable_looks
         return enumerator
 

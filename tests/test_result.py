@@ -29,7 +29,7 @@ _FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def _result(position, *, incidents=(), unreported=None):
     ends = {_FIRST: 10, _SECOND: 4}
-    plan = ReadPlan((), EnumeratorState(ends), ends, ends, starting_position={_FIRST: 3, _SECOND: 1})
+    plan = ReadPlan(EnumeratorState(ends), ends, ends, starting_position={_FIRST: 3, _SECOND: 1})
     known = KnownPosition("main", "/t", EnumeratorState(position), datetime.now(tz=timezone.utc), 1)
     return IngestResult(plan, (), known, None, incidents=incidents, unreported=unreported)
 
@@ -52,7 +52,7 @@ def test_an_idle_run_repeats_the_watermark_also_one_that_is_beyond_every_date(mi
 
 def test_only_the_largest_of_many_splits_are_shown():
     ends = {TopicPartition("t", number): number for number in range(3000)}
-    plan = ReadPlan((), EnumeratorState(ends), ends, ends, dict.fromkeys(ends, 0))
+    plan = ReadPlan(EnumeratorState(ends), ends, ends, dict.fromkeys(ends, 0))
     known = KnownPosition("main", "/t", EnumeratorState(ends), datetime.now(tz=timezone.utc), 1)
     records = result_metadata(IngestResult(plan, (), known, None), None)["kafka/splits"].records
     assert [row.data["partition"] for row in records] == list(range(2900, 3000))
@@ -115,7 +115,7 @@ def test_reported_commits_belong_to_the_table_however_its_path_is_spelled():
 
 
 def _batch(rejected):
-    plan = ReadPlan((), EnumeratorState({}), {}, {}, starting_position={})
+    plan = ReadPlan(EnumeratorState({}), {}, {}, starting_position={})
     committed = Committed(version=1, rows=1, bytes=1, table_rows=1, confirm_seconds=0.0)
     return BatchResult(plan, 1, committed, Observed(records=1, bytes=1, rejected=rejected), 0.0, 0.0)
 

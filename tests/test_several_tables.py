@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.ingestion.several_tables import TablesInStep
-from dagster_kafka_flip.source.api import SplitEnumerator, SplitEnumeratorContext
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests.source.plans import make_plan
 
 
-class PlannedEnumerator(SplitEnumerator):
+class PlannedEnumerator(KafkaSourceEnumerator):
     """Hands out ranges that are known beforehand."""
 
     def __init__(self, ranges: dict[int, tuple[int, int]]) -> None:
-        super().__init__(SplitEnumeratorContext())
+        super().__init__(KafkaSource(topics=("t",)), cast("Any", None), SplitEnumeratorContext())
         self._ranges = ranges
-
-    def discover(self) -> None:
-        raise NotImplementedError
 
     def plan(self, state):
         return make_plan(self._ranges)
-
-    def plan_exactly(self, splits):
-        raise NotImplementedError
-
-    def cut_by_time(self, plan, max_offsets):
-        raise NotImplementedError
-
-    def estimate_record_bytes(self, plan):
-        raise NotImplementedError
 
 
 class TableRun:

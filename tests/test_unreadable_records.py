@@ -13,10 +13,10 @@ from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import HOUR, START, hours
 
@@ -58,14 +58,15 @@ def test_a_record_beyond_what_spark_can_hold_stops_the_run_and_the_named_way_out
     kafka, land, rows, spark, connection, table, topic
 ):
     kafka.create(topic, 2, **_ANY_TIME)
-    put(kafka, topic, START, LATEST_MS, LATEST_MS + 1, START + 1)
+    put(kafka, topic, START, LAST_SPARK_TIMESTAMP_MS, LAST_SPARK_TIMESTAMP_MS + 1, START + 1)
     put(kafka, topic, 1, partition=1)
     with pytest.raises(TimestampOutOfRangeError) as refused:
         land()
     behind = f'{{"{topic}": {{"0": 3}}}}'
     assert str(refused.value) == (
-        f"{topic}-0: the record at offset 2 has the timestamp {LATEST_MS + 1} ms. Spark can't read timestamps more "
-        f"than {LATEST_MS} ms before or after 1970. Nothing was written. Correct the producer: it may "
+        f"{topic}-0: the record at offset 2 has the timestamp {LAST_SPARK_TIMESTAMP_MS + 1} ms. Spark can't read "
+        f"timestamps more than {LAST_SPARK_TIMESTAMP_MS} ms before or after 1970. Nothing was written. Correct the "
+        "producer: it may "
         "write microseconds or nanoseconds instead of milliseconds. To go on without the record, run once with stop "
         "set to its offset, then set the position behind it: dagster-kafka-flip position set --table "
         f"{table} --stream main --bootstrap-servers <host:port> --to 'offsets:{behind}' --reason <why>"
@@ -81,7 +82,7 @@ def test_a_record_beyond_what_spark_can_hold_stops_the_run_and_the_named_way_out
     land()
     assert rows("kafka_partition", "kafka_offset", "unix_millis(kafka_timestamp)") == [
         (0, 0, START),
-        (0, 1, LATEST_MS),
+        (0, 1, LAST_SPARK_TIMESTAMP_MS),
         (0, 3, START + 1),
         (1, 0, 1),
     ]

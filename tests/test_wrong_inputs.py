@@ -392,7 +392,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _asset(owners=[5]), "Dagster can't create the asset orders: Member of sequence mismatches type"),
         (lambda: _asset(tags={"a b c": "x"}), "tags: Dagster can't create the asset orders: Found invalid tag keys"),
         (lambda: _asset(tags={"tier": 1}), "tags: Dagster can't create the asset orders: Tag values must be strings"),
-        (lambda: _asset(pool="with blank"), "pool: Dagster can't create the asset orders: Pool \"with blank\" is not"),
+        (lambda: _asset(pool="with blank"), 'pool: Dagster can\'t create the asset orders: Pool "with blank" is not'),
         (
             lambda: _asset(dead_letter="lake/rejected", value_format=StringFormat(on_error="null")),
             "on_error='null' of the value format keeps rejected records in the stream's own table",

@@ -25,7 +25,6 @@ from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.settings.arguments import expect
-from dagster_kafka_flip.source.state import STATE_SERIALIZER, to_document
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class KafkaLagSensor(BaseSensorOperator):
         self.defer(
             trigger=NewOffsetsTrigger(
                 source=source_to_json(kafka_source_of(self.source)),
-                state=None if state is None else to_document(STATE_SERIALIZER, state),
+                state=None if state is None else state.to_json(),
                 kafka_conn_id=self.kafka_conn_id,
                 min_lag=self.min_lag,
                 poll_interval=self.poke_interval,

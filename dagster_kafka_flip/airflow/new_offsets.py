@@ -12,7 +12,7 @@ from dagster_kafka_flip.airflow.given import source_from_json
 from dagster_kafka_flip.airflow.kafka_flip_hook import kafka_connection
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.state import STATE_SERIALIZER, EnumeratorState, from_document
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class NewOffsetsTrigger(BaseTrigger):
         watch: LagWatch | None = None
         try:
             connection = kafka_connection(await BaseHook.aget_connection(self.kafka_conn_id))
-            state = None if self.state is None else from_document(STATE_SERIALIZER, self.state)
+            state = None if self.state is None else EnumeratorState.from_json(self.state)
             watch = LagWatch(source_from_json(self.source), connection, state)
             # Requests wait for brokers, and must not stop the other triggers.
             while (found := await asyncio.to_thread(watch.finding, self.min_lag)) is None:  # noqa: ASYNC110 - no event to wait for

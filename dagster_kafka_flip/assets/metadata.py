@@ -24,7 +24,6 @@ from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant, utc_time
-from dagster_kafka_flip.source.state import STATE_SERIALIZER, to_document
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -68,7 +67,7 @@ def table_metadata(target: DeltaTarget) -> dict[str, Any]:
 
 def data_version(state: EnumeratorState) -> DataVersion:
     """Data version: a hash of the position, unchanged if a run found nothing new."""
-    document = json.dumps(to_document(STATE_SERIALIZER, state), sort_keys=True)
+    document = json.dumps(state.to_json(), sort_keys=True)
     return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
 
 

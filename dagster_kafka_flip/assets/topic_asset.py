@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from dagster import AssetExecutionContext, DagsterInstance
     from typing_extensions import Unpack
 
-    from dagster_kafka_flip.source.log import TopicSettings
-    from dagster_kafka_flip.source.split import Position
-    from dagster_kafka_flip.source.subscription import TopicMetadata
+    from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicSettings
 
 
 # Maximum length of an op name, which is a column in Dagster's database and part of the run log.

@@ -283,7 +283,7 @@ class PendingDeadLetters:
     def check_same_logs(self, batch: RoutedBatch, plan: ReadPlan) -> None:
         """Checks that the logs are still those of the plan; see `KafkaSourceEnumerator.check_same_logs`."""
         with contextlib.closing(self._enumerator(batch)) as enumerator:
-            enumerator.check_same_logs(plan)
+            enumerator.check_same_logs(plan.splits, plan.state)
 
     def _enumerator(self, batch: RoutedBatch) -> KafkaSourceEnumerator:
         return self._spec.source.restore_enumerator(self._context, batch.state)

@@ -181,7 +181,7 @@ class OpenStream:
             if not self._batches and self._continue_earlier_try():
                 self._planned = self._planner.plan(self._reads.source)
                 return
-            planned.enumerator.add_splits_back(assignment.plan.splits)
+            planned.enumerator.add_splits_back(assignment.plan)
             source = self._reads.source if self._batches else self._reads.first
             self._planned = self._planner.plan_again(planned, source)
             return
@@ -209,9 +209,8 @@ class OpenStream:
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
         """Checks that the committed batch was read from the planned logs."""
         planned = self._planned
-        batch = replace(planned.plan, splits=document.splits, state=document.state)
         self._confirmation.confirm(
-            lambda: planned.enumerator.check_same_logs(batch),
+            lambda: planned.enumerator.check_same_logs(document.splits, document.state),
             lambda error: doubtful_commit(error, document, committed, self._spec.target),
             document,
             committed,

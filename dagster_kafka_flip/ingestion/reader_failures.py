@@ -17,9 +17,9 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.learning import has_mark
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.retries import TRIES, retries
 from dagster_kafka_flip.table.spark_error import error_summary, is_sparks_own
 
@@ -84,7 +84,7 @@ def naming_wild_timestamps(
             )
         raise TimestampOutOfRangeError(
             f"{tp}: the record at offset {record.offset} has the timestamp {record.timestamp_ms} ms. Spark can't read "
-            f"timestamps more than {LATEST_MS} ms before or after 1970",
+            f"timestamps more than {LAST_SPARK_TIMESTAMP_MS} ms before or after 1970",
             f"Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. {way_on}",
         ) from error
 

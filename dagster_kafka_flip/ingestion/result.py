@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.fields import merge_fields
 from dagster_kafka_flip.source.incident import lost_offsets, total
-from dagster_kafka_flip.source.state import STATE_SERIALIZER, from_document, to_document
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.known_position import KnownPosition
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
     from dagster_kafka_flip.table.commit import Committed
 
@@ -215,7 +214,7 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
     return {
         "stream": known.stream,
         "table": known.table,
-        "state": to_document(STATE_SERIALIZER, known.state),
+        "state": known.state.to_json(),
         "verified_at": known.verified_at.isoformat(),
         "table_version": known.table_version,
         "table_rows": known.table_rows,
@@ -238,7 +237,7 @@ def known_from_json(value: Any) -> KnownPosition | None:
         return KnownPosition(
             stream=document["stream"],
             table=document["table"],
-            state=from_document(STATE_SERIALIZER, document["state"]),
+            state=EnumeratorState.from_json(document["state"]),
             verified_at=datetime.fromisoformat(document["verified_at"]),
             table_version=document["table_version"],
             table_rows=document["table_rows"],

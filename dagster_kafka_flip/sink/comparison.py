@@ -22,8 +22,7 @@ from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
 from dagster_kafka_flip.sink.table_versions import TableVersions, reading
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import READ_COMMITTED, READ_UNCOMMITTED, KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

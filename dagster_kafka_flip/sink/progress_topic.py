@@ -9,8 +9,7 @@ import tenacity
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.progress import Progress
-from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import READ_COMMITTED, READ_UNCOMMITTED, KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

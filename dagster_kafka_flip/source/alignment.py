@@ -12,8 +12,7 @@ returning a watermark that no record has reached.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.plan import proportional_shares
@@ -29,30 +28,15 @@ if TYPE_CHECKING:
 _PRECISION = 64
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """Result of the alignment.
-
-    Attributes:
-        stopping_offsets: Stopping offset of each split's topic partition, at most the split's own.
-        watermark: Event time that every busy topic partition reaches with these stops, in milliseconds since the epoch;
-            None if none is busy.
-    """
+class Alignment(NamedTuple):
+    """Where to stop, and the event time that every busy topic partition reaches then; None if none is busy."""
 
     stopping_offsets: Position
     watermark: int | None
 
 
 def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Times) -> Alignment:
-    """Shortens splits that would exceed the maximum drift.
-
-    Topic partitions with nothing to read are idle and do not hold back the others.
-
-    Args:
-        splits: One split for each busy topic partition, up to the stop initializer's offset.
-        max_drift_ms: Maximum lead over the slowest topic partition, in milliseconds.
-        times: The timestamp lookups.
-    """
+    """Shortens splits that lead the slowest by more; topic partitions with nothing to read do not hold back others."""
     stops = {split.topic_partition: split.stopping_offset for split in splits}
     reached = times_reached(stops, times, precision_ms=max(1, max_drift_ms // _PRECISION))
     if not reached:
@@ -63,8 +47,9 @@ def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Times
     found = times.entries_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
     too_late = {tp: offset for tp, offset in found.items() if offset < stops[tp]}
     _check_are_records(too_late, times)
-    starts = {split.topic_partition: split.starting_offset for split in splits}
-    return Alignment({tp: max(starts[tp], min(stop, too_late.get(tp, stop))) for tp, stop in stops.items()}, slowest)
+    return Alignment(
+        {each.topic_partition: each.within(too_late.get(each.topic_partition)) for each in splits}, slowest
+    )
 
 
 def _check_are_records(offsets: Position, times: Times) -> None:
@@ -80,15 +65,9 @@ def _check_are_records(offsets: Position, times: Times) -> None:
 
 
 def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> dict[TopicPartition, TimestampedOffset]:
-    """Returns the highest timestamp before an offset of each topic partition; omits those without a record before it.
+    """The highest timestamp before an offset of each topic partition, and the first offset with it.
 
-    Args:
-        offsets: An offset of each topic partition.
-        times: The timestamp lookups.
-        precision_ms: Maximum error in milliseconds; results are never too high.
-
-    Returns:
-        The timestamp and the first offset with it.
+    Omits those without a record before it. Results may be too low by the precision, and are never too high.
     """
     highest = times.max_timestamps(offsets)
     first = times.entries_for_times(dict.fromkeys(highest, 0))
@@ -116,13 +95,7 @@ def cuts_by_time(splits: Sequence[KafkaPartitionSplit], max_offsets: int, times:
 
     def cuts(timestamp_ms: int) -> dict[TopicPartition, int]:
         found = times.entries_for_times(dict.fromkeys(partitions, timestamp_ms))
-        return {
-            split.topic_partition: max(
-                split.starting_offset,
-                min(split.stopping_offset, found.get(split.topic_partition, split.stopping_offset)),
-            )
-            for split in splits
-        }
+        return {split.topic_partition: split.within(found.get(split.topic_partition)) for split in splits}
 
     def taken(at: Position) -> int:
         return sum(at[split.topic_partition] - split.starting_offset for split in splits)

@@ -13,8 +13,8 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dagster_kafka_flip.source.log import Cluster, ReadSettings
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
     CutOff = Mapping[TopicPartition, int | None]
@@ -23,36 +23,23 @@ _BOTH = "The table has records that the log no longer has, and {} those that hav
 
 
 class BrokenLogs(NamedTuple):
-    """Topic partitions whose logs don't continue at the position, for the same reason.
-
-    Attributes:
-        error: The error, unless it is tolerated.
-        finding: What happened, with numbers.
-        restart: Where a run can start to read what the logs have now.
-        goes_on: Where a run goes on that tolerates the error.
-        continuation: The same, as a sentence.
-        lost_offsets: Maximum number of records that this one loses; None if unknown.
-        is_clear: Whether the restart reads nothing again that the table has.
-    """
+    """Topic partitions whose logs don't continue at the position, for the same reason."""
 
     error: type[KafkaFlipError]
     finding: str
+    # Where a run can start to read what the logs have now.
     restart: Position
+    # Where a run goes on that tolerates the error, and the same as a sentence.
     goes_on: Position
     continuation: str
+    # Maximum number of records that this one loses; None if unknown.
     lost_offsets: int | None = None
+    # Whether the restart reads nothing again that the table has.
     is_clear: bool = True
 
 
 def broken_logs(position: Position, cut_off: CutOff, same_topics: Collection[str], log: Log) -> list[BrokenLogs]:
-    """Finds all logs that don't continue at a position.
-
-    Args:
-        position: The position.
-        cut_off: Where logs were cut off before it; None if unknown.
-        same_topics: Topics with the same id as the position's. Others may be different ones.
-        log: The logs.
-    """
+    """Finds all logs that don't continue at a position. Of other than the same topics, the ids may have changed."""
     beginning, ends = log.beginning_offsets(position), log.high_watermarks
     overtaken = [tp for tp, at in sorted(position.items()) if at < beginning[tp]]
     # Uses the high watermark, not the end offset: an open transaction must not look like a truncation.
@@ -154,13 +141,9 @@ def restart(broken: Iterable[BrokenLogs]) -> dict[TopicPartition, int]:
     return {tp: at for each in broken for tp, at in each.restart.items()}
 
 
-def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: Log) -> None:
-    """Checks that logs still have what was planned.
-
-    No start is told: the splits need not begin at the stream's position, and other logs may be broken, too.
-    """
-    starts = {split.topic_partition: split.starting_offset for split in splits}
-    stops = {split.topic_partition: split.stopping_offset for split in splits}
+def check_planned(starts: Position, stops: Position, cut_off: CutOff, log: Log) -> None:
+    """Checks that logs still have what was planned."""
+    # No start is told: the splits need not begin at the stream's position, and other logs may be broken, too.
     beginning, ends = log.beginning_offsets(starts), log.high_watermarks
     then = "The stream's next run plans anew from its position"
     if overtaken := [tp for tp, at in sorted(starts.items()) if at < beginning[tp]]:
@@ -176,14 +159,14 @@ def check_planned(splits: Iterable[KafkaPartitionSplit], cut_off: CutOff, log: L
         )
 
 
-def check_not_cut(source: ReadSettings, cluster: Cluster, plan: EnumeratorState, stops: Position) -> None:
+def check_not_cut(cluster: KafkaCluster, isolation_level: str, plan: EnumeratorState, stops: Position) -> None:
     """Checks that no log was cut off before the end of what was read: it may have been read before or behind that."""
     epochs = plan.leader_epochs
     known = [tp for tp in stops if tp in epochs]
     # Only another leader may have cut one off.
-    ends = cluster.log_ends(known, source.isolation_level) if known else {}
+    ends = cluster.log_ends(known, isolation_level) if known else {}
     led = {tp: stops[tp] for tp, end in ends.items() if end.leader_epoch != epochs[tp]}
-    if led and (cut_off := Log(source, cluster, led).cut_offsets(led, epochs)):
+    if led and (cut_off := Log(cluster, led, isolation_level).cut_offsets(led, epochs)):
         tp, at = min(cut_off.items())
         where = "" if at is None else f" at offset {at}"
         raise EndBeforePositionError(

@@ -35,6 +35,9 @@ _MUTE_SECONDS = 9.0
 UNANSWERED = "connections are accepted, but not answered"
 """The reason of a failure if brokers are down and librdkafka names no other."""
 
+_REFUSALS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
+# What librdkafka says of an answer that is not Kafka's.
+_NOT_KAFKA = "Invalid response size"
 # Prefix of librdkafka's messages about one broker.
 _SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
 
@@ -45,118 +48,88 @@ class BrokerErrors:
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._began = time.monotonic()
-        self._last: str | None = None
+        self.last: str | None = None
         # Each broker's address and the time of its first error.
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
 
     def add(self, error: confluent_kafka.KafkaError) -> None:
         """Takes an error from librdkafka's callback."""
         name, text = error.name(), error.str()
-        summary = name == "_ALL_BROKERS_DOWN"
         _logger.debug("librdkafka: %s: %s", name, text)
-        self._errors.setdefault((name, "" if summary else _address(text)), (time.monotonic(), text))
         # "All brokers are down" only summarizes earlier, more specific errors.
-        if not summary:
-            self._last = text
+        is_summary = name == "_ALL_BROKERS_DOWN"
+        self._errors.setdefault((name, "" if is_summary else _address(text)), (time.monotonic(), text))
+        self.last = self.last if is_summary else text
 
     def forget(self) -> None:
         """Clears earlier errors after an answer: they can't explain later failures."""
-        self._last = None
+        self.last = None
         self._errors.clear()
 
     def reason(self, otherwise: str) -> str:
         """The reason of a failure."""
-        if self._last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
+        if self.last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
             return UNANSWERED
-        why = self._last or otherwise
-        if _is_another_protocol("", why):
+        why = self.last or otherwise
+        if _NOT_KAFKA in why:
             return who_answers(why)
         return re.sub(r"\bipv[46]#", "", _reason(why)) if _SAID_OF_A_BROKER.match(why) else why
 
-    @property
-    def last(self) -> str | None:
-        """The last error, as librdkafka said it."""
-        return self._last
-
     def raise_if_permanent(self) -> None:
         """Ends the wait for the first answer if a retry can't bring one."""
-        addresses = len(self._connection.bootstrap_servers.split(","))
-        permanent = (
-            (_is_refusal, _REFUSED_SECONDS),
-            (_is_unknown_name, _NOBODY_SECONDS),
-            (_is_another_protocol, _NOBODY_SECONDS),
-        )
-        for is_of_kind, patience in permanent:
-            met = [(since, text) for (name, _), (since, text) in self._errors.items() if is_of_kind(name, text)]
-            if not met:
-                continue
-            waited = time.monotonic() - min(since for since, _ in met)
-            if waited > patience or (is_of_kind is _is_refusal and len(met) >= addresses):
-                raise self._permanent(met[-1][1], refused=is_of_kind is _is_refusal)
+        now, addresses = time.monotonic(), len(self._connection.bootstrap_servers.split(","))
+        told = [(since, self._permanent(name, text)) for (name, _), (since, text) in self._errors.items()]
+        for kind, patience in ((ClusterAccessError, _REFUSED_SECONDS), (ClusterUnreachableError, _NOBODY_SECONDS)):
+            met = [(since, error) for since, error in told if isinstance(error, kind)]
+            is_all = kind is ClusterAccessError and len(met) >= addresses
+            if met and (is_all or now - min(since for since, _ in met) > patience):
+                raise met[-1][1]
         silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
         if silent is None or len(self._errors) > 1 or silent[0] - self._began > _MUTE_SECONDS:
             return
-        if time.monotonic() - silent[0] > _NOBODY_SECONDS:
-            raise self._closes_connections()
+        if now - silent[0] > _NOBODY_SECONDS:
+            raise ClusterUnreachableError(
+                f"Kafka at {self._connection.bootstrap_servers} closes every connection without an answer",
+                "Check whether the listener uses TLS or expects another security_protocol than "
+                f"{self._connection.security_protocol}, or a proxy is in front of a broker that is down, then run "
+                "again",
+            )
 
-    def _permanent(self, text: str, *, refused: bool) -> KafkaFlipError:
-        where = f"Kafka at {self._connection.bootstrap_servers}"
-        if _is_another_protocol("", text):
+    def _permanent(self, name: str, text: str) -> ClusterAccessError | ClusterUnreachableError | None:
+        """The error that no retry mends; None if one may."""
+        connection, reason = self._connection, _reason(text)
+        where, protocol = f"Kafka at {connection.bootstrap_servers}", connection.security_protocol
+        if _NOT_KAFKA in text:
             return ClusterUnreachableError(
                 f"{where}: {who_answers(text)}",
                 "Check the port in bootstrap_servers and any proxy in front of the broker, then run again",
             )
-        if not refused:
+        if name == "_RESOLVE":
             return ClusterUnreachableError(
-                f"{where}: the host name can't be resolved: {_reason(text)}",
-                "Check bootstrap_servers and DNS, then run again",
+                f"{where}: the host name can't be resolved: {reason}", "Check bootstrap_servers and DNS, then run again"
+            )
+        if name not in _REFUSALS and not (name == "_TRANSPORT" and "SSL" in reason):
+            return None
+        if "SSL" not in text and reason.endswith("supported mechanisms:"):
+            plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
+            return ClusterAccessError(
+                f"{where}: this listener does not use SASL, but security_protocol is {protocol}",
+                f"Set security_protocol to {plain}, or use the port of a SASL listener",
             )
         if "SSL" not in text:
-            user, protocol = self._connection.sasl_username, self._connection.security_protocol
-            if _reason(text).endswith("supported mechanisms:"):
-                plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
-                return ClusterAccessError(
-                    f"{where}: this listener does not use SASL, but security_protocol is {protocol}",
-                    f"Set security_protocol to {plain}, or use the port of a SASL listener",
-                )
+            user = connection.sasl_username
             return ClusterAccessError(
-                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(text)}",
+                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {reason}",
                 "Correct sasl_mechanism, sasl_username or sasl_password, then run again",
             )
-        connection = self._connection
+        authority = connection.ssl_ca_location or "the system's CAs, in place of which you can set ssl_ca_location"
+        advice = (
+            f"Check that the listener uses TLS (security_protocol is {protocol}), and that its certificate is valid "
+            f"today, names this address, and is signed by a CA in {authority}; then run again"
+        )
         if "alert" in text and connection.ssl_certificate_location is None:
             advice = "If the broker requires a client certificate, set ssl_certificate_location and ssl_key_location"
-        else:
-            authority = connection.ssl_ca_location or "the system's CAs, in place of which you can set ssl_ca_location"
-            advice = (
-                f"Check that the listener uses TLS (security_protocol is {connection.security_protocol}), and that its "
-                f"certificate is valid today, names this address, and is signed by a CA in {authority}; then run again"
-            )
-        return ClusterAccessError(f"{where}: the TLS connection to {_address(text)} failed: {_reason(text)}", advice)
-
-    def _closes_connections(self) -> KafkaFlipError:
-        servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
-        return ClusterUnreachableError(
-            f"Kafka at {servers} closes every connection without an answer",
-            f"Check whether the listener uses TLS or expects another security_protocol than {protocol}, or a proxy is "
-            "in front of a broker that is down, then run again",
-        )
-
-
-def _is_refusal(name: str, text: str) -> bool:
-    return name in {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"} or (
-        name == "_TRANSPORT" and "SSL" in _reason(text)
-    )
-
-
-def _is_unknown_name(name: str, text: str) -> bool:
-    del text
-    return name == "_RESOLVE"
-
-
-def _is_another_protocol(name: str, text: str) -> bool:
-    del name
-    return "Invalid response size" in text
+        return ClusterAccessError(f"{where}: the TLS connection to {_address(text)} failed: {reason}", advice)
 
 
 def who_answers(text: str) -> str:
@@ -183,20 +156,32 @@ def _reason(text: str) -> str:
     return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", text.partition(": ")[2] or text)
 
 
-# A retry may find another broker, or another leader.
-_UNANSWERED = frozenset(
-    {
-        "_TRANSPORT",
-        "_TIMED_OUT",
-        "_ALL_BROKERS_DOWN",
-        "_TIMED_OUT_QUEUE",
-        "REQUEST_TIMED_OUT",
-        # librdkafka's names for a connection that breaks during a request.
-        "_NOENT",
-        "_DESTROY_BROKER",
-    }
-)
-_UNREACHABLE = frozenset({"_RESOLVE", "_AUTHENTICATION", "_SSL"})
+# What the codes of Kafka and librdkafka mean for a request. After all others, the cluster has failed to return it.
+_GONE, _UNREACHABLE, _UNANSWERED, _TRANSIENT = "gone", "unreachable", "unanswered", "transient"
+_MEANINGS = {
+    "UNKNOWN_TOPIC_OR_PART": _GONE,
+    "_RESOLVE": _UNREACHABLE,
+    "_AUTHENTICATION": _UNREACHABLE,
+    "_SSL": _UNREACHABLE,
+    # A retry may find another broker, or another leader.
+    "_TRANSPORT": _UNANSWERED,
+    "_TIMED_OUT": _UNANSWERED,
+    "_ALL_BROKERS_DOWN": _UNANSWERED,
+    "_TIMED_OUT_QUEUE": _UNANSWERED,
+    "REQUEST_TIMED_OUT": _UNANSWERED,
+    # librdkafka's names for a connection that breaks during a request.
+    "_NOENT": _UNANSWERED,
+    "_DESTROY_BROKER": _UNANSWERED,
+    "NOT_LEADER_FOR_PARTITION": _TRANSIENT,
+    "LEADER_NOT_AVAILABLE": _TRANSIENT,
+    "FENCED_LEADER_EPOCH": _TRANSIENT,
+    "UNKNOWN_LEADER_EPOCH": _TRANSIENT,
+    "REPLICA_NOT_AVAILABLE": _TRANSIENT,
+    "OFFSET_NOT_AVAILABLE": _TRANSIENT,
+    "COORDINATOR_LOAD_IN_PROGRESS": _TRANSIENT,
+    "COORDINATOR_NOT_AVAILABLE": _TRANSIENT,
+    "NOT_COORDINATOR": _TRANSIENT,
+}
 
 # Kafka's authorization errors and the resource type of each.
 REFUSED_RIGHTS = {
@@ -204,21 +189,6 @@ REFUSED_RIGHTS = {
     "GROUP_AUTHORIZATION_FAILED": "consumer group",
     "CLUSTER_AUTHORIZATION_FAILED": "cluster",
 }
-
-
-_TRANSIENT = frozenset(
-    {
-        "NOT_LEADER_FOR_PARTITION",
-        "LEADER_NOT_AVAILABLE",
-        "FENCED_LEADER_EPOCH",
-        "UNKNOWN_LEADER_EPOCH",
-        "REPLICA_NOT_AVAILABLE",
-        "OFFSET_NOT_AVAILABLE",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-    }
-)
 
 
 class TransientError(Exception):
@@ -230,14 +200,7 @@ class TransientError(Exception):
 
 
 class Asked(NamedTuple):
-    """A request and the ACL that it needs.
-
-    Attributes:
-        what: The requested data, for messages.
-        operation: The ACL operation.
-        topic: The topic of the request, if any.
-        group: The consumer group of the request, if any.
-    """
+    """A request, in words, and the ACL operation that it needs on its topic or consumer group."""
 
     what: str
     operation: str = "DESCRIBE"
@@ -250,52 +213,46 @@ class Asked(NamedTuple):
         return f"{self.operation} on the {kind}{'' if name is None else f' {name}'}"
 
 
-class RequestFailures:
+class RequestFailures(BrokerErrors):
     """Creates the errors of one cluster's requests."""
 
-    def __init__(self, connection: KafkaConnection, broker_errors: BrokerErrors) -> None:
-        self.has_answered = False
-        self._connection = connection
-        self._broker_errors = broker_errors
+    has_answered = False
 
     def error(self, error: confluent_kafka.KafkaError, asked: Asked) -> Exception:
         """Creates the error about a request that failed: a TransientError if a retry may succeed."""
-        what = asked.what
-        if error.name() == "UNKNOWN_TOPIC_OR_PART":
+        name, what, where = error.name(), asked.what, f"Kafka at {self._connection.bootstrap_servers}"
+        if (kind := REFUSED_RIGHTS.get(name)) is not None:
+            # Without DESCRIBE, Kafka does not reveal whether the topic exists.
+            or_else = ", or correct the topic's name" if kind == "topic" and asked.operation == "DESCRIBE" else ""
+            return ClusterAccessError(
+                f"{where} refuses {self._connection.user} {what}: {name}",
+                f"Grant {asked.right(kind)}{or_else}, then run again",
+            )
+        meaning = _MEANINGS.get(name)
+        if meaning == _GONE:
             return TopicNotFoundError(
                 f"{what} does not exist on {self._connection.bootstrap_servers}, or this client may not describe it",
                 "Check the name, create it, or remove it from the source",
             )
-        if error.name() in _UNREACHABLE:
+        if meaning == _UNREACHABLE:
             return self.unreachable(what, error.str())
-        if error.name() in REFUSED_RIGHTS:
-            return self._refused(error.name(), asked)
-        if error.name() in _UNANSWERED:
+        if meaning == _UNANSWERED:
             return self.unanswered(what, error.str())
-        reason = f"{what}: {error.name()}: {error.str()}"
-        failed, advice = f"Kafka at {self._connection.bootstrap_servers} failed to return {reason}", ""
-        if error.name() == "LEADER_NOT_AVAILABLE":
+        reason = f"{what}: {name}: {error.str()}"
+        failed, advice = f"{where} failed to return {reason}", ""
+        if name == "LEADER_NOT_AVAILABLE":
             failed += ". No broker leads the topic partition"
             advice = "Start the brokers that have its replicas, or wait until one of them is elected, then run again"
         refused = ClusterRequestError(failed, advice)
-        return TransientError(refused, reason) if error.name() in _TRANSIENT else refused
+        return TransientError(refused, reason) if meaning == _TRANSIENT else refused
 
     def unanswered(self, what: str, reason: str) -> TransientError:
         """Creates the error about an answer that may come to another request; see `unreachable`."""
-        return TransientError(self.unreachable(what, reason), f"{what}: {self._broker_errors.reason(reason)}")
-
-    def _refused(self, name: str, asked: Asked) -> ClusterAccessError:
-        kind = REFUSED_RIGHTS[name]
-        # Without DESCRIBE, Kafka does not reveal whether the topic exists.
-        or_else = ", or correct the topic's name" if kind == "topic" and asked.operation == "DESCRIBE" else ""
-        return ClusterAccessError(
-            f"Kafka at {self._connection.bootstrap_servers} refuses {self._connection.user} {asked.what}: {name}",
-            f"Grant {asked.right(kind)}{or_else}, then run again",
-        )
+        return TransientError(self.unreachable(what, reason), f"{what}: {self.reason(reason)}")
 
     def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
         """Creates the error about an answer that did not come."""
-        why = self._broker_errors.reason(reason)
+        why = self.reason(reason)
         advice = "Check the address, the network and the credentials"
         if "Connection refused" in why:
             advice = "No process listens on this port: start the broker, or correct bootstrap_servers"
@@ -314,7 +271,7 @@ class RequestFailures:
     ) -> ClusterUnreachableError:
         """Creates the error about records that did not come."""
         tp = min(unanswered)
-        why = self._broker_errors.last or "timed out"
+        why = self.last or "timed out"
         others = "" if len(unanswered) == 1 else f" (and {counted(len(unanswered) - 1, 'more topic partition')})"
         return ClusterUnreachableError(
             f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset "

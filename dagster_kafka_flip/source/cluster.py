@@ -12,19 +12,21 @@ from confluent_kafka.admin._config import ConfigResource  # as below
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
 from confluent_kafka.cimpl import NewTopic
 
-from dagster_kafka_flip.errors import (
-    ClusterRequestError,
-    EndBeforePositionError,
-    GroupCommitError,
-    TopicNotFoundError,
-)
+from dagster_kafka_flip.errors import ClusterRequestError, GroupCommitError, TopicNotFoundError
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.client_errors import REFUSED_RIGHTS, Asked, TransientError
 from dagster_kafka_flip.source.cluster_client import FIRST_ATTEMPT_SECONDS, ClusterClient, until_answered
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
-from dagster_kafka_flip.source.log import READ_COMMITTED, READ_UNCOMMITTED, TopicSettings
-from dagster_kafka_flip.source.split import LogEnd, LoggedRecord, TimestampedOffset, TopicPartition
-from dagster_kafka_flip.source.subscription import TopicMetadata
+from dagster_kafka_flip.source.split import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    LogEnd,
+    LoggedRecord,
+    TimestampedOffset,
+    TopicMetadata,
+    TopicPartition,
+    TopicSettings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -50,12 +52,11 @@ _GROUP_READER = {"enable.auto.commit": False, "isolation.level": READ_UNCOMMITTE
 
 
 class KafkaCluster(ClusterClient):
-    """Client for one cluster's metadata.
+    """The port to Kafka: all requests of planning and recovery.
 
     Each method makes one round trip per broker, regardless of the number of items. It retries transient and missing
     answers, for example during a leader change, for up to one request timeout. Then it raises
-    ClusterUnreachableError if no broker answered, or ClusterRequestError if the answer is an error. The methods name
-    what else they raise.
+    ClusterUnreachableError if no broker answered, or ClusterRequestError if the answer is an error.
     """
 
     @until_answered
@@ -144,13 +145,7 @@ class KafkaCluster(ClusterClient):
     def records_at(
         self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
     ) -> list[dict[TopicPartition, TimestampedOffset]]:
-        """Returns the first record at or after a timestamp, with its own timestamp, for many lookups.
-
-        All lookups run concurrently, so they take about as long as one.
-
-        Returns:
-            The result of each lookup; omits topic partitions without such a record.
-        """
+        """Returns the first entry at or after a timestamp, with its own timestamp, for many concurrent lookups."""
         asked = [self._ask_offsets(_at_times(each), isolation_level) for each in times]
         return [
             {
@@ -227,42 +222,31 @@ class KafkaCluster(ClusterClient):
         highest = self._highest(partitions)
         first = self.offsets_for_times(dict.fromkeys(highest, 0), READ_UNCOMMITTED)
         # A broker before Kafka 3.0 treats the request as a lookup by timestamp and returns the log's first record.
-        suspects = [tp for tp, found in highest.items() if tp in first and first[tp] >= found.offset]
-        if suspects:
-            self._check_highest(suspects)
+        if suspects := [tp for tp, found in highest.items() if tp in first and first[tp] >= found.offset]:
+            # End offsets first: records before them existed when the highest timestamp was requested.
+            ends = self.end_offsets(suspects, READ_UNCOMMITTED)
+            times = {tp: max(0, found.timestamp_ms + 1) for tp, found in self._highest(suspects).items()}
+            later = self.records_at([times], READ_UNCOMMITTED)[0]
+            if any(found.offset < ends[tp] for tp, found in later.items()):
+                raise ClusterRequestError(
+                    f"Kafka at {self._connection.bootstrap_servers} can't look up a log's highest timestamp: it is "
+                    "older than Kafka 3.0",
+                    "Upgrade the brokers; until then remove the source's max_drift, and leave spread at 'backlog'",
+                )
         return {tp: found for tp, found in highest.items() if found.timestamp_ms >= 0}
 
     def _highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
-        specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
+        found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()), READ_UNCOMMITTED)
         return {
             tp: TimestampedOffset(info.offset, info.timestamp)
-            for tp, info in self._list_offsets(specs, READ_UNCOMMITTED).items()
+            for tp, info in found.items()
             if info.offset >= 0 or info.timestamp >= 0
         }
-
-    def _check_highest(self, partitions: Collection[TopicPartition]) -> None:
-        """Refuses a broker that answers with another record than the latest one."""
-        # End offsets first: records before them existed when the highest timestamp was requested.
-        ends = self.end_offsets(partitions, READ_UNCOMMITTED)
-        times = {tp: max(0, found.timestamp_ms + 1) for tp, found in self._highest(partitions).items()}
-        later = self.records_at([times], READ_UNCOMMITTED)[0]
-        if any(found.offset < ends[tp] for tp, found in later.items()):
-            raise ClusterRequestError(
-                f"Kafka at {self._connection.bootstrap_servers} can't look up a log's highest timestamp: it is older "
-                "than Kafka 3.0",
-                "Upgrade the brokers; until then remove the source's max_drift, and leave spread at 'backlog'",
-            )
 
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str
     ) -> dict[RecordSearch, TimestampedOffset | None]:
-        """Returns the first consumer-visible record at or after the time in each search's range.
-
-        Reads as long as messages arrive, without joining a group.
-
-        Returns:
-            The record of each search; None if the range has no such record.
-        """
+        """Returns the first consumer-visible record at or after the time in each range; None if there is none."""
         from dagster_kafka_flip.source.record_search import search_records
 
         if not searches:
@@ -272,10 +256,7 @@ class KafkaCluster(ClusterClient):
             return search_records(config, searches, self.request_timeout)
 
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
-        """Samples a few records from the start and the end of each split; omits splits without records.
-
-        Reads for at most one request timeout, regardless of the number of splits, without joining a group.
-        """
+        """Samples a few records of each split, for at most one request timeout; omits splits without records."""
         from dagster_kafka_flip.source.groupless import sample_splits
 
         asked = tuple(splits)
@@ -312,18 +293,11 @@ class KafkaCluster(ClusterClient):
     def _messages(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[confluent_kafka.Message]:
-        from dagster_kafka_flip.source.groupless import LogEndedError, read_messages
+        from dagster_kafka_flip.source.groupless import read_messages
 
         partitions = {each.topic_partition for each in ranges}
         with self._reading(isolation_level, "records", partitions, is_short=False) as config:
-            try:
-                yield from read_messages(config, ranges, self.request_timeout)
-            except LogEndedError as error:
-                raise EndBeforePositionError(
-                    f"{error.topic_partition}: the log ends at offset {error.end}, but records up to offset "
-                    f"{error.stop} were planned: the log was truncated meanwhile, or the topic is a different one",
-                    "Run again",
-                ) from None
+            yield from read_messages(config, ranges, self.request_timeout)
 
     @contextlib.contextmanager
     def _reading(

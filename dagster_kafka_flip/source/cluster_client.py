@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.source.client_errors import Asked, BrokerErrors, RequestFailures, TransientError
+from dagster_kafka_flip.source.client_errors import Asked, RequestFailures, TransientError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
@@ -64,11 +64,10 @@ class ClusterClient:
         self._connection = connection
         self._log = log or _logger
         self.request_timeout = self._attempt_seconds = connection.request_timeout
-        self._broker_errors = BrokerErrors(connection)
-        self._failures = RequestFailures(connection, self._broker_errors)
+        self._failures = RequestFailures(connection)
         self._config = _DEFAULTS | connection.librdkafka_config() | dict(properties or {})
         # No reference to this object: a cycle would keep the client alive.
-        self._callbacks: dict[str, Any] = {"error_cb": self._broker_errors.add}
+        self._callbacks: dict[str, Any] = {"error_cb": self._failures.add}
         config: dict[str, Any] = self._config | self._callbacks
         # Reads the certificates and keys of Spark's reader now, to fail before anything runs.
         connection.java_config()
@@ -109,7 +108,7 @@ class ClusterClient:
                 # A poll would wait for its whole time: the answer comes in another thread.
                 concurrent.futures.wait([future], timeout=0.05)
                 self._client.poll(0)
-                self._broker_errors.raise_if_permanent()
+                self._failures.raise_if_permanent()
         try:
             cluster_id = self._result(future, Asked("the cluster's id")).cluster_id
         except TransientError as error:
@@ -121,8 +120,7 @@ class ClusterClient:
     def repeat(self, ask: Callable[[], T]) -> T:
         """Asks until there is an answer, for up to one request timeout.
 
-        librdkafka waits for a dead leader's answer until the request expires, also if there is another leader long
-        since: only another request goes to that one.
+        librdkafka waits for a dead leader's answer until the request expires: only another request goes to a new one.
         """
         end, before = time.monotonic() + self.request_timeout, self._attempt_seconds
         number, last = 0, ""
@@ -154,7 +152,7 @@ class ClusterClient:
     def forget_connection_errors(self) -> None:
         """Clears earlier errors after an answer: they can't explain later failures."""
         self._client.poll(0)
-        self._broker_errors.forget()
+        self._failures.forget()
 
     def cluster_id(self) -> str | None:
         """Returns the cluster's id."""

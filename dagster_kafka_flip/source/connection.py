@@ -104,12 +104,7 @@ class KafkaConnection(Settings):
         return dict(properties)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Checks rules that involve several fields.
-
-        Raises:
-            ConfigurationError: SASL without credentials, credentials without SASL, half a client certificate, or a
-                property that contradicts a field.
-        """
+        """Checks rules that involve several fields."""
         del context
         self._check_sasl()
         if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
@@ -189,9 +184,6 @@ class KafkaConnection(Settings):
         """Settings of a Java client. Contains secrets: pass them to Spark's reader only.
 
         Certificates are passed as PEM text (KIP-651), because Spark's executors may not have this machine's files.
-
-        Raises:
-            ConfigurationError: A PEM file can't be read, or has no certificate or key.
         """
         config: dict[str, str] = {
             "bootstrap.servers": self.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""KafkaSourceEnumerator: discovers topic partitions and fixes the start and stop offset of each.
+"""Plans a run: discovers topic partitions, and fixes the start and stop offset of each.
 
 FLIP-27's split enumerator for a bounded read. It only uses Kafka's metadata, with a number of round trips that does not
 depend on the number of topic partitions. No record is read before all offsets are fixed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
@@ -21,7 +21,6 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.source.alignment import align, cuts_by_time
-from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.broken_logs import (
     broken_logs,
     check_not_cut,
@@ -40,28 +39,31 @@ from dagster_kafka_flip.source.identity import (
     topic_ids_of,
 )
 from dagster_kafka_flip.source.incident import incident_of, tolerate
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
-from dagster_kafka_flip.source.plan import ReadPlan
+from dagster_kafka_flip.source.plan import ReadPlan, Spread
 from dagster_kafka_flip.source.split import splits_between
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.subscription import PartitionSetSubscription, get_partition_change
-from dagster_kafka_flip.source.unreadable import unreadable_record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.log import Cluster, ReadSettings
+    from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.split import (
         KafkaPartitionSplit,
         Position,
         SplitSample,
         TimestampedOffset,
+        TopicMetadata,
         TopicPartition,
     )
-    from dagster_kafka_flip.source.subscription import PartitionChange, TopicMetadata
+    from dagster_kafka_flip.source.subscription import PartitionChange, Subscription
 
 _logger = logging.getLogger(__name__)
 
@@ -78,154 +80,121 @@ _MAY_BE_DOUBLED = (
 )
 
 
-class KafkaSourceEnumerator(SplitEnumerator):
-    """Turns a source and a state into splits."""
+class ReadSettings(Protocol):
+    """What enumerators ask of a source; `KafkaSource` implements it."""
+
+    @property
+    def subscription(self) -> Subscription:
+        """The topic partitions to read."""
+        ...
+
+    @property
+    def starting_offsets(self) -> OffsetsInitializer:
+        """The start of a topic partition without a position."""
+        ...
+
+    @property
+    def stopping_offsets(self) -> OffsetsInitializer:
+        """The stop of a run."""
+        ...
+
+    @property
+    def overrides_position(self) -> bool:
+        """Whether this run starts at the starting offsets, regardless of the position."""
+        ...
+
+    @property
+    def isolation_level(self) -> str:
+        """`read_committed` or `read_uncommitted`."""
+        ...
+
+    @property
+    def group_id(self) -> str | None:
+        """The consumer group whose committed offsets are used."""
+        ...
+
+    @property
+    def commit_offsets(self) -> bool:
+        """Whether the position is also committed to the group."""
+        ...
+
+    @property
+    def max_drift(self) -> timedelta | None:
+        """Maximum event time by which a topic partition may be read ahead of the slowest."""
+        ...
+
+
+class KafkaSourceEnumerator:
+    """Plans a run of a source, and hands the plan out in batches.
+
+    Its life in one run:
+
+        enumerator.start()                                         # looks at the logs, fixes all ranges
+        while (assignment := enumerator.assign(limits)) is not None:
+            ...                                                    # read and commit, with enumerator.snapshot_state()
+            enumerator.add_splits_back(assignment.plan)            # only if that failed: as if never assigned
+    """
 
     def __init__(
         self,
         source: ReadSettings,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         context: SplitEnumeratorContext,
         state: EnumeratorState | None = None,
     ) -> None:
-        super().__init__(context, state)
         self._source = source
         self._cluster = cluster
+        self._context = context
+        self._state = state
+        self._planned: ReadPlan | None = None
+        self._left: ReadPlan | None = None
 
     def discover(self) -> None:
-        """Discovers the topics."""
-        self._topics()
+        """Checks that the topics exist."""
+        found_topics(self._source.subscription, self._cluster, self._context.tolerated)
 
     def plan(self, state: EnumeratorState | None) -> ReadPlan:
-        """Plans the splits of a run.
-
-        Args:
-            state: The stream's state; None for a new stream.
-
-        Raises (unless the context tolerates the error):
-            TopicNotFoundError: A topic is missing.
-            ClusterChangedError: The state belongs to another cluster.
-            TopicRecreatedError: The state belongs to an earlier topic with the same name.
-            RetentionOvertookPositionError: The log begins after the position.
-            EndBeforePositionError: The log ends before the position, or was truncated there and written again.
-            OffsetOutOfRangeError: A specific offset is outside the log.
-            OffsetNotFoundError: The consumer group has no committed offset.
-            ConfigurationError: A run with an overridden start would stop before the position.
-            ClusterUnreachableError: No broker answered.
-        """
-        cluster_id = self._cluster.cluster_id()
-        topics, missing = self._topics()
-        topic_ids = topic_ids_of(topics)
-        others: list[Incident] = []
-        recreated: dict[str, TopicRecreatedError] = {}
-        if state is not None:
-            state, others, recreated = self._identified(state, cluster_id, topics)
-        partitions = [tp for topic in topics.values() for tp in topic.partitions]
-        position = {} if state is None else state.position
-        change = get_partition_change(partitions, position, initial_discovery=state is None)
-
-        log = Log(self._source, self._cluster, partitions)
+        """Plans from a state; None for a new stream. See `plan`."""
         # A second plan in the same run continues from the first plan's start.
         overrides = self._source.overrides_position and self._planned is None
-        cut_off = {} if state is None else log.cut_offsets(state.position, state.leader_epochs)
-        known_ids = {} if state is None else state.topic_ids
-        same_topics = {topic for topic, topic_id in topic_ids.items() if known_ids.get(topic) == topic_id}
-        if state is not None and recreated:
-            known = {tp: at for tp, at in state.position.items() if tp in log}
-            broken = broken_logs(known, cut_off, same_topics, log)
-            begins = log.beginning_offsets([min(topics[topic].partitions) for topic in recreated])
-            named = self._context.table, self._context.stream
-            raise recreated_error(recreated, [each.finding for each in broken], begins | restart(broken), *named)
-        starts, moved = self._starts(change, state, same_topics, log, cut_off, overrides=overrides)
-        wanted = self._stops(partitions, starts, log)
-        if overrides and self._source.stopping_offsets.kind is not OffsetsKind.LATEST:
-            _check_reaches(position, wanted)
-        watermark = None if state is None or overrides else state.watermark
-        stops, reached = self._aligned(starts, wanted, log)
+        return plan(self._source, self._cluster, self._context, state, overrides=overrides)
 
-        return ReadPlan(
-            splits=splits_between(starts, stops),
-            state=EnumeratorState(
-                position={**position, **stops},
-                # Ids that the cluster does not return this time are kept from the last state.
-                cluster_id=state.cluster_id if cluster_id is None and state is not None else cluster_id,
-                topic_ids=({} if state is None else dict(state.topic_ids)) | topic_ids,
-                # An idle topic partition may return with older records; the watermark must not decrease.
-                watermark=max((time for time in (watermark, reached) if time is not None), default=None),
-                leader_epochs=({} if state is None else dict(state.leader_epochs)) | log.leader_epochs,
-            ),
-            beginning_offsets=log.beginning_offsets(partitions),
-            end_offsets=log.end_offsets(partitions),
-            high_watermarks=log.high_watermarks,
-            starting_position={**position, **starts},
-            discovered=change.new,
-            removed=change.removed,
-            paused={tp: stop - stops[tp] for tp, stop in wanted.items() if stop > stops[tp]},
-            starting_watermark=watermark,
-            incidents=(*missing, *others, *moved),
-            cut_off=cut_off,
-        )
+    def start(self) -> ReadPlan:
+        """Plans from the stream's current state. After a failure, plans again, including records that arrived since."""
+        self._planned = self._left = self.plan(self._state)
+        self._state = self._planned.starting_state
+        return self._planned
 
-    def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
-        """Returns a plan of exactly these splits.
+    @property
+    def has_pending(self) -> bool:
+        """Whether the plan has unassigned splits."""
+        return self._left is not None
 
-        Raises:
-            TopicNotFoundError: A topic partition no longer exists.
-            ClusterChangedError: The enumerator's state belongs to another cluster.
-            TopicRecreatedError: The enumerator's state belongs to an earlier topic with the same name.
-            RetentionOvertookPositionError: The log begins after a split's start.
-            EndBeforePositionError: The log ends before a split's stop, or was truncated there and written again.
-            ConfigurationError: Two splits have the same topic partition.
+    def assign(self, limits: Limits, until: Position | None = None) -> SplitAssignment | None:
+        """Returns the next batch; None if the whole plan is assigned.
+
+        The first batch of a plan is returned even if it has no splits: it stores the position of a stream that starts
+        at the end.
+
+        Args:
+            limits: Limits of the batch.
+            until: Offsets at which the batch stops if there is anything to read before them. Default: none.
         """
-        starts = {split.topic_partition: split.starting_offset for split in splits}
-        stops = {split.topic_partition: split.stopping_offset for split in splits}
-        if len(starts) != len(splits):
-            msg = "one batch can't repeat two splits of the same topic partition; repeat them one after the other"
-            raise ConfigurationError(msg)
-        state = self.snapshot_state()
-        cluster_id = self._cluster.cluster_id()
-        subscription = PartitionSetSubscription(tuple(sorted(starts)))
-        # A recreated topic is the better explanation for missing partitions.
-        topics = subscription.describe(self._cluster, skip_missing=True)
-        topic_ids = topic_ids_of(topics)
-        if state is not None:
-            check_cluster(state, cluster_id)
-            check_topics(replace(state, position=starts), topics)
-        if subscription.missing(topics):
-            subscription.describe(self._cluster)
-        log = Log(self._source, self._cluster, list(starts))
-        check_planned(splits, {} if state is None else log.cut_offsets(stops, state.leader_epochs), log)
-        return ReadPlan(
-            splits=splits,
-            state=EnumeratorState(stops, cluster_id, topic_ids, leader_epochs=log.leader_epochs),
-            beginning_offsets=log.beginning_offsets(starts),
-            end_offsets=log.end_offsets(starts),
-            high_watermarks=log.high_watermarks,
-            starting_position=starts,
-        )
+        left = self._left
+        if left is None:
+            return None
+        batch = self._batch(left.before(until) if until else left, limits)
+        self._left, self._state = left.continued_at(batch.state.position), batch.state
+        return self._context.assignment(batch)
 
-    def check_same_logs(self, batch: ReadPlan) -> None:
-        """See `identity.check_same_logs` and `broken_logs.check_not_cut`."""
-        stops = {split.topic_partition: split.stopping_offset for split in batch.splits}
-        there = check_same_logs(self._cluster, batch.state, stops)
-        if EndBeforePositionError not in self._context.tolerated:
-            check_not_cut(self._source, self._cluster, batch.state, {tp: stops[tp] for tp in stops if tp in there})
-
-    def notify_checkpoint_complete(self) -> None:
-        """Commits the position to the consumer group if the source has `commit_offsets`."""
-        state, group_id = self.snapshot_state(), self._source.group_id
-        if not self._source.commit_offsets or group_id is None or state is None or self._planned is None:
-            return
-        self._cluster.commit_offsets({tp: state.position[tp] for tp in self._planned.end_offsets}, group_id)
-
-    def close(self) -> None:
-        """Closes the client's threads and connections."""
-        self._cluster.close()
-
-    def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
-        """Splits off a batch in which every topic partition advances to the same event time."""
-        times = Times(self._cluster, self._source.isolation_level)
-        return plan.cut_at(cuts_by_time(plan.splits, max_offsets, times))
+    def _batch(self, plan: ReadPlan, limits: Limits) -> ReadPlan:
+        if limits.max_bytes_per_batch is not None and self._context.record_bytes is None and not plan.is_empty:
+            self._context.record_bytes = self.estimate_record_bytes(plan)
+        most = limits.max_offsets(self._context.record_bytes)
+        if most is not None and plan.offset_span > most and limits.spread is Spread.TIME:
+            times = Times(self._cluster, self._source.isolation_level)
+            return plan.cut_at(cuts_by_time(plan.splits, most, times))
+        return plan.take(most)
 
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
         """Average record size in bytes, sampled from the largest splits; None if the plan has no records.
@@ -244,6 +213,61 @@ class KafkaSourceEnumerator(SplitEnumerator):
             return None if len(largest) == len(plan.splits) else float(_LARGE_RECORD)
         return sum(sample.bytes for sample in samples) / records
 
+    def snapshot_state(self) -> EnumeratorState | None:
+        """State of the stream once all assigned splits are committed; None before the first `start`."""
+        return self._state
+
+    def add_splits_back(self, batch: ReadPlan) -> None:
+        """Takes back a batch that was not committed, and all that were assigned after it."""
+        self._state = batch.starting_state
+        self._left = None if self._planned is None else self._planned.continued_at(batch.starting_position)
+
+    def replay(self, splits: Iterable[KafkaPartitionSplit]) -> SplitAssignment:
+        """Assigns given splits exactly as they were planned before; the enumerator's own state does not change."""
+        return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
+
+    def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
+        """Returns a plan of exactly these splits, after checking that the logs still hold them."""
+        starts = {split.topic_partition: split.starting_offset for split in splits}
+        stops = {split.topic_partition: split.stopping_offset for split in splits}
+        if len(starts) != len(splits):
+            msg = "one batch can't repeat two splits of the same topic partition; repeat them one after the other"
+            raise ConfigurationError(msg)
+        state = self._state or EnumeratorState({})
+        cluster_id = self._cluster.cluster_id()
+        subscription = PartitionSetSubscription(tuple(sorted(starts)))
+        # A recreated topic is the better explanation for missing partitions.
+        topics = subscription.describe(self._cluster, skip_missing=True)
+        check_cluster(state, cluster_id)
+        if self._state is not None:
+            check_topics(replace(state, position=starts), topics)
+        if subscription.missing(topics):
+            subscription.describe(self._cluster)
+        log = Log(self._cluster, list(starts), self._source.isolation_level)
+        check_planned(starts, stops, log.cut_offsets(stops, state.leader_epochs), log)
+        return ReadPlan(
+            state=EnumeratorState(stops, cluster_id, topic_ids_of(topics), leader_epochs=log.leader_epochs),
+            beginning_offsets=log.beginning_offsets(starts),
+            end_offsets=log.end_offsets(starts),
+            high_watermarks=log.high_watermarks,
+            starting_position=starts,
+        )
+
+    def check_same_logs(self, splits: Iterable[KafkaPartitionSplit], state: EnumeratorState) -> None:
+        """See `identity.check_same_logs` and `broken_logs.check_not_cut`."""
+        stops = {split.topic_partition: split.stopping_offset for split in splits}
+        there = check_same_logs(self._cluster, state, stops)
+        if EndBeforePositionError not in self._context.tolerated:
+            stops = {tp: stop for tp, stop in stops.items() if tp in there}
+            check_not_cut(self._cluster, self._source.isolation_level, state, stops)
+
+    def notify_checkpoint_complete(self) -> None:
+        """Commits the position to the consumer group if the source has `commit_offsets`."""
+        group_id = self._source.group_id
+        if not self._source.commit_offsets or group_id is None or self._state is None or self._planned is None:
+            return
+        self._cluster.commit_offsets({tp: self._state.position[tp] for tp in self._planned.end_offsets}, group_id)
+
     def sample(self, splits: Iterable[KafkaPartitionSplit]) -> Mapping[TopicPartition, SplitSample]:
         """Samples a few records of each split; omits splits without records."""
         return self._cluster.sample(splits, self._source.isolation_level)
@@ -254,93 +278,155 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return self._cluster.broker_addresses()
 
     def unreadable_record(
-        self, splits: Iterable[KafkaPartitionSplit]
+        self, splits: Sequence[KafkaPartitionSplit]
     ) -> tuple[TopicPartition, TimestampedOffset] | None:
-        """A record whose timestamp is out of range for a Spark TIMESTAMP. Reads the splits from the first one on."""
-        return unreadable_record(self._cluster, tuple(splits), self._source.isolation_level)
+        """The first record of a topic partition that has one with a time out of range for a Spark TIMESTAMP.
 
-    def _topics(self) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
-        return found_topics(self._source.subscription, self._cluster, self._context.tolerated)
+        A look-up by timestamp finds the first late one. Only if it finds nothing are all records read, because Kafka
+        can't look up timestamps before 1970.
+        """
+        level, last = self._source.isolation_level, LAST_SPARK_TIMESTAMP_MS
+        first = self._cluster.offsets_for_times({split.topic_partition: last + 1 for split in splits}, level)
+        starts = {split: split.within(first.get(split.topic_partition)) for split in splits}
+        late = [replace(split, starting_offset=at) for split, at in starts.items() if at < split.stopping_offset]
+        for ranges in (late, splits):
+            for tp, record in self._cluster.record_times(ranges, level) if ranges else ():
+                if not -last <= record.timestamp_ms <= last:
+                    return tp, record
+        return None
 
-    def _identified(
-        self, state: EnumeratorState, cluster_id: str | None, topics: Mapping[str, TopicMetadata]
-    ) -> tuple[EnumeratorState, list[Incident], dict[str, TopicRecreatedError]]:
-        """The part of a state that is still valid for the current cluster and topics, and what is not tolerated."""
-        tolerated = self._context.tolerated
-        try:
-            check_cluster(state, cluster_id)
-        except ClusterChangedError as error:
-            continuation = f"The run read every log of the new cluster from its beginning. {_MAY_BE_DOUBLED}"
-            return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, continuation)], {}
-        recreated = recreated_topics(state, topics, self._source.subscription)
-        state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic not in recreated})
-        if TopicRecreatedError not in tolerated:
-            return state, [], recreated
-        continuation = (
-            "The run read the new topic from its beginning; unread records of the old topic are lost. "
-            f"{_MAY_BE_DOUBLED}"
-        )
-        return state, [incident_of(error, continuation, lost_offsets=None) for error in recreated.values()], {}
+    def close(self) -> None:
+        """Closes the client's threads and connections."""
+        self._cluster.close()
 
-    def _starts(
-        self,
-        change: PartitionChange,
-        state: EnumeratorState | None,
-        same_topics: Collection[str],
-        log: Log,
-        cut_off: Mapping[TopicPartition, int | None],
-        *,
-        overrides: bool,
-    ) -> tuple[dict[TopicPartition, int], list[Incident]]:
-        if overrides:
-            _check_named_partitions(self._source.starting_offsets, log)
-        moved = _moved(self._source.starting_offsets, change) if overrides else frozenset(change.initial)
-        known = {} if state is None else {tp: state.position[tp] for tp in change.known if tp not in moved}
-        if not isinstance(self._source.subscription, PartitionSetSubscription):
-            # One that was added to a topic since: all its records are still to be read.
-            topics = {tp.topic for tp in change.known}
-            known |= {tp: 0 for tp in change.new if tp not in moved and tp.topic in topics}
-        went_on, incidents = goes_on(broken_logs(known, cut_off, same_topics, log), self._context.tolerated)
-        starts = known | went_on | self._initial_starts(moved, log)
-        # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.
-        return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
 
-    def _initial_starts(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
-        if not partitions:
-            return {}
-        initializer = self._source.starting_offsets
-        _check_named_partitions(initializer, log)
-        starts = initializer.starting_offsets(partitions, log)
-        # Not the end offset: a log may have been truncated behind where an open transaction began.
-        beginning, end = log.beginning_offsets(partitions), log.high_watermarks
-        for tp, start in starts.items():
-            # A lookup may return a record that arrived after the end offset was read: the next run starts there.
-            if start < beginning[tp] or (start > end[tp] and initializer.kind is not OffsetsKind.TIMESTAMP):
-                raise OffsetOutOfRangeError(
-                    f"{tp}: the start offset {start} ({initializer}) is outside the log, which holds offsets "
-                    f"{beginning[tp]} to {end[tp]}; choose an offset in that range, or earliest or latest"
-                )
-        return starts
+def plan(
+    source: ReadSettings,
+    cluster: KafkaCluster,
+    context: SplitEnumeratorContext,
+    state: EnumeratorState | None,
+    *,
+    overrides: bool,
+) -> ReadPlan:
+    """Plans the splits of a run from a stream's state; None for a new stream. Has no side effects."""
+    cluster_id = cluster.cluster_id()
+    topics, missing = found_topics(source.subscription, cluster, context.tolerated)
+    before, others, recreated = _identified(
+        state or EnumeratorState({}), cluster_id, topics, source.subscription, context.tolerated
+    )
+    position, topic_ids = before.position, topic_ids_of(topics)
+    partitions = [tp for topic in topics.values() for tp in topic.partitions]
+    change = get_partition_change(partitions, position, initial_discovery=state is None)
+    log = Log(cluster, partitions, source.isolation_level, source.group_id)
+    cut_off = log.cut_offsets(position, before.leader_epochs)
+    same_topics = {topic for topic, topic_id in topic_ids.items() if before.topic_ids.get(topic) == topic_id}
+    if recreated:
+        broken = broken_logs({tp: at for tp, at in position.items() if tp in log}, cut_off, same_topics, log)
+        begins = log.beginning_offsets([min(topics[topic].partitions) for topic in recreated])
+        start = begins | restart(broken)
+        raise recreated_error(recreated, [each.finding for each in broken], start, context.table, context.stream)
+    if overrides:
+        _check_named_partitions(source.starting_offsets, log)
+    moved = _moved(source.starting_offsets, change) if overrides else frozenset(change.initial)
+    known = _known(source.subscription, change, position, moved)
+    went_on, incidents = goes_on(broken_logs(known, cut_off, same_topics, log), context.tolerated)
+    starts = known | went_on | _initial_starts(source.starting_offsets, moved, log) | _new_starts(change, moved, log)
+    wanted = _stops(source.stopping_offsets, partitions, starts, log)
+    if overrides and source.stopping_offsets.kind is not OffsetsKind.LATEST:
+        _check_reaches(position, wanted)
+    watermark = None if overrides else before.watermark
+    stops, reached = wanted, None
+    if source.max_drift is not None:
+        alignment = align(splits_between(starts, wanted), source.max_drift // timedelta(milliseconds=1), log)
+        stops, reached = wanted | dict(alignment.stopping_offsets), alignment.watermark
+    return ReadPlan(
+        state=EnumeratorState(
+            position={**position, **stops},
+            cluster_id=cluster_id,
+            topic_ids=topic_ids,
+            # An idle topic partition may return with older records; the watermark must not decrease.
+            watermark=max((time for time in (watermark, reached) if time is not None), default=None),
+            leader_epochs=log.leader_epochs,
+        ).over(before),
+        beginning_offsets=log.beginning_offsets(partitions),
+        end_offsets=log.end_offsets(partitions),
+        high_watermarks=log.high_watermarks,
+        starting_position={**position, **starts},
+        discovered=change.new,
+        removed=change.removed,
+        paused={tp: stop - stops[tp] for tp, stop in wanted.items() if stop > stops[tp]},
+        starting_watermark=watermark,
+        incidents=(*missing, *others, *incidents),
+        cut_off=cut_off,
+    )
 
-    def _stops(
-        self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int], log: Log
-    ) -> dict[TopicPartition, int]:
-        initializer = self._source.stopping_offsets
-        _check_named_partitions(initializer, log)
-        wanted = initializer.stopping_offsets(partitions, log)
-        end = log.end_offsets(partitions)
-        # Not beyond the end offset (Spark would wait for records that an open transaction holds back), and not before
-        # the start.
-        return {tp: max(starts[tp], min(wanted.get(tp, starts[tp]), end[tp])) for tp in partitions}
 
-    def _aligned(
-        self, starts: Mapping[TopicPartition, int], stops: dict[TopicPartition, int], log: Log
-    ) -> tuple[dict[TopicPartition, int], int | None]:
-        max_drift = self._source.max_drift
-        if max_drift is None:
-            return stops, None
-        alignment = align(splits_between(starts, stops), max_drift // timedelta(milliseconds=1), log)
-        return stops | dict(alignment.stopping_offsets), alignment.watermark
+def _identified(
+    state: EnumeratorState,
+    cluster_id: str | None,
+    topics: Mapping[str, TopicMetadata],
+    subscription: Subscription,
+    tolerated: Collection[type[KafkaFlipError]],
+) -> tuple[EnumeratorState, list[Incident], dict[str, TopicRecreatedError]]:
+    """The part of a state that is still valid for the current cluster and topics, and what is not tolerated."""
+    try:
+        check_cluster(state, cluster_id)
+    except ClusterChangedError as error:
+        continuation = f"The run read every log of the new cluster from its beginning. {_MAY_BE_DOUBLED}"
+        return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, continuation)], {}
+    recreated = recreated_topics(state, topics, subscription)
+    state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic not in recreated})
+    if TopicRecreatedError not in tolerated:
+        return state, [], recreated
+    continuation = (
+        f"The run read the new topic from its beginning; unread records of the old topic are lost. {_MAY_BE_DOUBLED}"
+    )
+    return state, [incident_of(error, continuation, lost_offsets=None) for error in recreated.values()], {}
+
+
+def _known(
+    subscription: Subscription, change: PartitionChange, position: Position, moved: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where the stream's topic partitions go on. One that was added to a topic since has all records still to read."""
+    known = {tp: position[tp] for tp in change.known if tp not in moved}
+    if isinstance(subscription, PartitionSetSubscription):
+        return known
+    topics = {tp.topic for tp in change.known}
+    return known | {tp: 0 for tp in change.new if tp not in moved and tp.topic in topics}
+
+
+def _new_starts(change: PartitionChange, moved: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
+    # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.
+    return log.beginning_offsets([tp for tp in change.new if tp not in moved])
+
+
+def _initial_starts(
+    initializer: OffsetsInitializer, partitions: Collection[TopicPartition], log: Log
+) -> dict[TopicPartition, int]:
+    if not partitions:
+        return {}
+    _check_named_partitions(initializer, log)
+    starts = initializer.starting_offsets(partitions, log)
+    # Not the end offset: a log may have been truncated behind where an open transaction began.
+    beginning, end = log.beginning_offsets(partitions), log.high_watermarks
+    for tp, start in starts.items():
+        # A lookup may return a record that arrived after the end offset was read: the next run starts there.
+        if start < beginning[tp] or (start > end[tp] and initializer.kind is not OffsetsKind.TIMESTAMP):
+            raise OffsetOutOfRangeError(
+                f"{tp}: the start offset {start} ({initializer}) is outside the log, which holds offsets "
+                f"{beginning[tp]} to {end[tp]}; choose an offset in that range, or earliest or latest"
+            )
+    return starts
+
+
+def _stops(
+    initializer: OffsetsInitializer, partitions: Collection[TopicPartition], starts: Position, log: Log
+) -> dict[TopicPartition, int]:
+    _check_named_partitions(initializer, log)
+    wanted, end = initializer.stopping_offsets(partitions, log), log.end_offsets(partitions)
+    # Not beyond the end offset (Spark would wait for records that an open transaction holds back), and not before the
+    # start.
+    return {tp: max(starts[tp], min(wanted.get(tp, starts[tp]), end[tp])) for tp in partitions}
 
 
 def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> frozenset[TopicPartition]:

@@ -5,12 +5,13 @@ Record by record it is slow: for a few records only.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
+from dagster_kafka_flip.errors import EndBeforePositionError
 from dagster_kafka_flip.source.split import SplitSample, TopicPartition
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def at(
 def awaited_message(
     consumer: confluent_kafka.Consumer, deadline: float, wanted: Collection[TopicPartition]
 ) -> tuple[TopicPartition, confluent_kafka.Message]:
-    """Returns the next message, as `next_message`."""
+    """Returns the next message, a record or the end of a log."""
     while (came := next_message(consumer, deadline - time.monotonic(), wanted)) is None:
         if time.monotonic() >= deadline:
             raise NoAnswerError
@@ -69,15 +70,12 @@ def awaited_message(
 def next_message(
     consumer: confluent_kafka.Consumer, seconds: float, wanted: Collection[TopicPartition]
 ) -> tuple[TopicPartition, confluent_kafka.Message] | None:
-    """Returns the next message, a record or the end of a log; None if none arrived.
-
-    May return None early: check the clock. Skips messages without a topic partition: they concern the group, which is
-    not used, so a missing ACL on it is irrelevant.
-    """
+    """Returns the next message, a record or the end of a log; None if none arrived, maybe early: check the clock."""
     message = consumer.poll(max(0.0, seconds))
     if message is None:
         return None
     tp = TopicPartition(message.topic() or "", message.partition() or 0)
+    # Such as one about the group, which is not used, so that a missing ACL on it is irrelevant.
     if tp not in wanted:
         return None
     error = message.error()
@@ -86,54 +84,30 @@ def next_message(
     return tp, message
 
 
-class LogEndedError(Exception):
-    """A log ends before the range to read."""
-
-    def __init__(self, topic_partition: TopicPartition, end: int, stop: int) -> None:
-        super().__init__(f"{topic_partition}: {end} < {stop}")
-        self.topic_partition = topic_partition
-        self.end = end
-        self.stop = stop
-
-
 def read_messages(
     config: Mapping[str, Any], ranges: Sequence[KafkaPartitionSplit], seconds: float
 ) -> Iterator[confluent_kafka.Message]:
-    """Yields the messages in ranges of offsets, at most one range per topic partition, in order.
-
-    Raises:
-        ReadFailedError: A topic partition can't be read.
-        NoAnswerError: No message arrived in this time.
-        LogEndedError: A log ends before its range.
-    """
-    consumer = groupless_consumer(config, {"queued.max.messages.kbytes": 32 * 1024})
-    try:
-        yield from _read(consumer, ranges, seconds)
-    finally:
-        consumer.close()
-
-
-def _read(
-    consumer: confluent_kafka.Consumer, ranges: Sequence[KafkaPartitionSplit], seconds: float
-) -> Iterator[confluent_kafka.Message]:
+    """Yields the messages in ranges of offsets, at most one range per topic partition, in order."""
     left = {each.topic_partition: each.stopping_offset for each in ranges if not each.is_empty}
-    consumer.assign([at(each.topic_partition, each.starting_offset) for each in ranges if not each.is_empty])
-    deadline = time.monotonic() + seconds
-    while left:
-        tp, message = awaited_message(consumer, deadline, left)
-        stop = left[tp]
-        error = message.error()
-        offset = message.offset() or 0
-        if error is not None and offset < stop:
-            raise LogEndedError(tp, offset, stop)
-        if offset < stop:
-            yield message
-        if error is not None or offset >= stop - 1:
-            del left[tp]
-            consumer.incremental_unassign([at(tp)])
-        # Excludes the time that the caller needs to process a message.
+    with contextlib.closing(groupless_consumer(config, {"queued.max.messages.kbytes": 32 * 1024})) as consumer:
+        consumer.assign([at(each.topic_partition, each.starting_offset) for each in ranges if not each.is_empty])
         deadline = time.monotonic() + seconds
-    consumer.unassign()
+        while left:
+            tp, message = awaited_message(consumer, deadline, left)
+            stop, offset, is_end = left[tp], message.offset() or 0, message.error() is not None
+            if is_end and offset < stop:
+                raise EndBeforePositionError(
+                    f"{tp}: the log ends at offset {offset}, but records up to offset {stop} were planned: the log was "
+                    "truncated meanwhile, or the topic is a different one",
+                    "Run again",
+                )
+            if offset < stop:
+                yield message
+            if is_end or offset >= stop - 1:
+                del left[tp]
+                consumer.incremental_unassign([at(tp)])
+            # Excludes the time that the caller needs to process a message.
+            deadline = time.monotonic() + seconds
 
 
 # Offsets to read at either end of a split. The last ones may be control records or gaps; rarely all of them.
@@ -142,97 +116,46 @@ _OFFSETS_AT_EITHER_END = 50
 _FETCHES = {"fetch.message.max.bytes": 256 * 1024, "queued.max.messages.kbytes": 16 * 1024}
 
 
-@dataclass
-class _Seen:
-    records: int = 0
-    bytes: int = 0
-    first_timestamp: int = -1
-    last_offset: int = -1
-    last_timestamp: int = -1
-
-    def add(self, message: confluent_kafka.Message) -> None:
-        offset, timestamp = message.offset() or 0, message.timestamp()[1]
-        self.records += 1
-        self.bytes += len(message.key() or b"") + len(message.value() or b"")
-        if self.first_timestamp < 0:
-            self.first_timestamp = timestamp
-        if offset > self.last_offset:
-            self.last_offset, self.last_timestamp = offset, timestamp
-
-
 def sample_splits(
     config: Mapping[str, Any], splits: Sequence[KafkaPartitionSplit], seconds: float
 ) -> tuple[dict[TopicPartition, SplitSample], set[TopicPartition]]:
-    """Samples records of each split, first from the starts and then before the ends.
-
-    Returns:
-        A sample of each split with records, and the topic partitions without any message in time.
-    """
-    seen = {split.topic_partition: _Seen() for split in splits}
+    """A sample of each split with records, and the topic partitions without any message in time."""
+    seen = {split.topic_partition: SplitSample() for split in splits}
     stops = {split.topic_partition: split.stopping_offset for split in splits}
+    heads = {split.topic_partition: split.within(split.starting_offset + _OFFSETS_AT_EITHER_END) for split in splits}
     deadline = time.monotonic() + seconds
-    consumer = groupless_consumer(config, _FETCHES)
-    try:
-        heads = {
-            split.topic_partition: (
-                split.starting_offset,
-                min(split.stopping_offset, split.starting_offset + _OFFSETS_AT_EITHER_END),
-            )
-            for split in splits
-        }
-        unanswered = _read_sample(consumer, heads, stops, seen, deadline)
-        tails = {
-            split.topic_partition: (
-                max(heads[split.topic_partition][1], split.stopping_offset - _OFFSETS_AT_EITHER_END),
-                split.stopping_offset,
-            )
-            for split in splits
-            if heads[split.topic_partition][1] < split.stopping_offset
-        }
-        _read_sample(consumer, tails, stops, seen, deadline)
-    finally:
-        consumer.close()
-    samples = {
-        tp: SplitSample(found.records, found.bytes, found.first_timestamp, found.last_timestamp)
-        for tp, found in seen.items()
-        if found.records
-    }
+    with contextlib.closing(groupless_consumer(config, _FETCHES)) as consumer:
+        starts = {split.topic_partition: split.starting_offset for split in splits}
+        unanswered = _read_sample(consumer, starts, heads, stops, seen, deadline)
+        tails = {tp: max(head, stops[tp] - _OFFSETS_AT_EITHER_END) for tp, head in heads.items() if head < stops[tp]}
+        _read_sample(consumer, tails, stops, stops, seen, deadline)
+    samples = {tp: found for tp, found in seen.items() if found.records}
     return samples, unanswered - samples.keys()
 
 
 def _read_sample(
     consumer: confluent_kafka.Consumer,
-    ranges: Mapping[TopicPartition, tuple[int, int]],
+    starts: Position,
+    ends: Position,
     stops: Position,
-    seen: Mapping[TopicPartition, _Seen],
+    seen: Mapping[TopicPartition, SplitSample],
     deadline: float,
 ) -> set[TopicPartition]:
-    """Reads ranges of offsets until each is passed or its log ends; returns those not finished in time."""
-    left = dict(ranges)
-    for tp, message in _messages(consumer, {tp: start for tp, (start, _) in ranges.items()}, left, deadline):
-        stop = left[tp][1]
-        offset = stop if message is None else message.offset() or 0
-        # The first record may follow a long gap: it counts anywhere in the split.
-        if message is not None and offset < (stop if seen[tp].records else stops[tp]):
-            seen[tp].add(message)
-        # Past the range, or at the end of the log: the rest of the range is control records and gaps.
-        if offset >= stop - 1:
-            del left[tp]
-    consumer.unassign()
-    return set(left)
-
-
-def _messages(
-    consumer: confluent_kafka.Consumer, starts: Position, left: Collection[TopicPartition], deadline: float
-) -> Iterator[tuple[TopicPartition, confluent_kafka.Message | None]]:
-    """Yields messages, None for a log's end, of the topic partitions that the caller has not removed from `left`."""
+    """Reads from starts to ends, or to the logs' ends; returns the topic partitions not finished in time."""
+    left = set(starts)
     consumer.assign([at(tp, start) for tp, start in starts.items()])
     while left and (remaining := deadline - time.monotonic()) > 0:
         # One by one: a request for several messages waits for all of them.
-        came = next_message(consumer, remaining, left)
-        if came is None:
+        if (came := next_message(consumer, remaining, left)) is None:
             continue
         tp, message = came
-        yield tp, message if message.error() is None else None
-        if tp not in left:
+        offset = ends[tp] if message.error() is not None else message.offset() or 0
+        # The first record may follow a long gap: it counts anywhere in the split.
+        if message.error() is None and offset < (ends if seen[tp].records else stops)[tp]:
+            seen[tp].add(len(message.key() or b"") + len(message.value() or b""), message.timestamp()[1])
+        # Past the range, or at the end of the log: the rest of the range is control records and gaps.
+        if offset >= ends[tp] - 1:
+            left.remove(tp)
             consumer.incremental_unassign([at(tp)])
+    consumer.unassign()
+    return left

@@ -13,23 +13,23 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.log import Cluster
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.source.subscription import Subscription, TopicDirectory, TopicMetadata
+    from dagster_kafka_flip.source.subscription import Subscription
 
 
 def found_topics(
-    subscription: Subscription, directory: TopicDirectory, tolerated: Collection[type[KafkaFlipError]]
+    subscription: Subscription, cluster: KafkaCluster, tolerated: Collection[type[KafkaFlipError]]
 ) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
     """Returns the current topics and an incident for each missing one."""
     try:
-        return subscription.describe(directory), []
+        return subscription.describe(cluster), []
     except TopicNotFoundError:
         if TopicNotFoundError not in tolerated:
             raise
-        there = subscription.describe(directory, skip_missing=True)
+        there = subscription.describe(cluster, skip_missing=True)
         if not any(topic.partitions for topic in there.values()):
             raise
         missing = TopicNotFoundError(
@@ -58,54 +58,45 @@ def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
 def recreated_topics(
     state: EnumeratorState, topics: Mapping[str, TopicMetadata], subscription: Subscription | None = None
 ) -> dict[str, TopicRecreatedError]:
-    """Finds topics that differ from the state's, and the error for each.
+    """Finds topics that differ from the state's, and the error for each."""
+    signs = {topic.name: _another_topic(state, topic, subscription) for topic in topics.values()}
+    return {
+        topic: TopicRecreatedError(
+            f"the topic {topic} was deleted and recreated: {sign}. Offsets of the old topic are meaningless in the new "
+            "one",
+            topics=(topic,),
+        )
+        for topic, sign in signs.items()
+        if sign
+    }
 
-    Compares topic ids. If an id is unknown, missing topic partitions also identify a different topic, because Kafka
-    never removes partitions.
+
+def _another_topic(state: EnumeratorState, topic: TopicMetadata, subscription: Subscription | None) -> str:
+    """What tells a topic from the state's; empty if nothing does.
+
+    Without ids, missing topic partitions do, because Kafka never removes any.
     """
-    errors: dict[str, TopicRecreatedError] = {}
-    for topic in topics.values():
-        known = state.topic_ids.get(topic.name)
-        if known is not None and topic.topic_id is not None:
-            if known != topic.topic_id:
-                what = f"the position belongs to topic id {known}, and the id is now {topic.topic_id}"
-                errors[topic.name] = _recreated(topic.name, what)
-            continue
-        gone = [
-            tp
-            for tp in sorted(state.position)
-            if tp.topic == topic.name
-            and tp not in topic.partitions
-            and (subscription is None or subscription.may_read(tp))
-        ]
-        if gone:
-            more = f" and {len(gone) - 1} more of its topic partitions" if len(gone) > 1 else ""
-            what = (
-                f"the position includes {gone[0]}{more}, which the topic no longer has. Kafka never removes "
-                "partitions from a topic, and no topic id is known to prove that it is the same topic"
-            )
-            errors[topic.name] = _recreated(topic.name, what)
-    return errors
-
-
-def _recreated(topic: str, what: str) -> TopicRecreatedError:
-    return TopicRecreatedError(
-        f"the topic {topic} was deleted and recreated: {what}. Offsets of the old topic are meaningless in the new one",
-        topics=(topic,),
+    known = state.topic_ids.get(topic.name)
+    if known is not None and topic.topic_id is not None:
+        same = known == topic.topic_id
+        return "" if same else f"the position belongs to topic id {known}, and the id is now {topic.topic_id}"
+    gone = sorted(tp for tp in state.position if tp.topic == topic.name and tp not in topic.partitions)
+    gone = [tp for tp in gone if subscription is None or subscription.may_read(tp)]
+    if not gone:
+        return ""
+    more = f" and {len(gone) - 1} more of its topic partitions" if len(gone) > 1 else ""
+    return (
+        f"the position includes {gone[0]}{more}, which the topic no longer has. Kafka never removes partitions from a "
+        "topic, and no topic id is known to prove that it is the same topic"
     )
 
 
 def recreated_error(
     errors: Mapping[str, TopicRecreatedError], others: Collection[str], start: Position, table: str, stream: str
 ) -> TopicRecreatedError:
-    """Returns one error about all recreated topics, with one command that leaves all behind.
+    """One error about all recreated topics and what happened to logs of others, and one command that leaves all behind.
 
-    Args:
-        errors: The error of each topic.
-        others: What happened to logs of other topics.
-        start: Where to begin in all of them; what is not named begins at its log's beginning.
-        table: The stream's table, for the command.
-        stream: The stream's id.
+    The command begins at the start; what that does not name begins at its log's beginning.
     """
     to = str(OffsetsInitializer.specific_offsets(start))
     which = "the new topic" if len(errors) == 1 else "the new topics"
@@ -130,12 +121,9 @@ def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) ->
 
 
 def check_same_logs(
-    cluster: Cluster, state: EnumeratorState, read: Collection[TopicPartition]
+    cluster: KafkaCluster, state: EnumeratorState, read: Collection[TopicPartition]
 ) -> Collection[TopicPartition]:
-    """Checks after reading that the logs are still those of the plan.
-
-    Needs two requests, independent of the number of topic partitions. A topic that no longer exists is not an error.
-    """
+    """Checks after reading that the logs are still those of the plan; returns those that still exist."""
     if not read:
         return ()
     check_cluster(state, cluster.cluster_id())

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 def total(numbers: Iterable[int | None]) -> int | None:
     """Sums the numbers; None if one of them is unknown."""
     known = list(numbers)
-    counted = [number for number in known if number is not None]
-    return sum(counted) if len(counted) == len(known) else None
+    return None if None in known else sum(number or 0 for number in known)
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,7 @@ class Incident:
 
 
 def incident_of(error: KafkaFlipError, continuation: str, *, lost_offsets: int | None = 0) -> Incident:
-    """Creates an incident from an error.
-
-    Args:
-        error: The error that would be raised.
-        continuation: How the run continues, as a sentence.
-        lost_offsets: Maximum number of records lost; None if unknown.
-    """
+    """An error that isn't raised, and how the run continues instead, as a sentence."""
     return Incident(type(error).__name__, f"{error.finding}. {continuation}", lost_offsets)
 
 

@@ -10,7 +10,10 @@ import time
 from datetime import datetime, timedelta, timezone
 
 LAST_TIMESTAMP_MS = 2**63 - 1
-"""The latest timestamp that Kafka can hold, in milliseconds since the epoch."""
+"""The latest timestamp that Kafka can hold, in milliseconds since the epoch: producers can write any."""
+
+LAST_SPARK_TIMESTAMP_MS = LAST_TIMESTAMP_MS // 1000
+"""The latest one that Spark can: a TIMESTAMP has microseconds. Its Kafka reader fails on others, unselected or not."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FIRST_MS = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)

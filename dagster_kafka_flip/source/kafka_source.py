@@ -15,7 +15,6 @@ from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.hidden import hidden_values
 from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.log import READ_COMMITTED
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind, check_order
 from dagster_kafka_flip.source.properties import (
     CLIENT_OF_FIELD,
@@ -23,7 +22,7 @@ from dagster_kafka_flip.source.properties import (
     java_properties,
     librdkafka_properties,
 )
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.split import READ_COMMITTED, TopicPartition
 from dagster_kafka_flip.source.subscription import (
     PartitionSetSubscription,
     TopicListSubscription,
@@ -35,8 +34,8 @@ from dagster_kafka_flip.source.table_options import source_fields
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
-    from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription
     from dagster_kafka_flip.source.window import Windows
@@ -201,19 +200,11 @@ class KafkaSource(Settings):
         return PartitionSetSubscription(self.partitions or ())
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> KafkaSourceEnumerator:
-        """Returns an enumerator for a new stream.
-
-        Raises:
-            ConfigurationError: The source has no connection.
-        """
+        """Returns an enumerator for a new stream."""
         return self._enumerator(context, None)
 
     def restore_enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState) -> KafkaSourceEnumerator:
-        """Returns an enumerator for a stream with a position.
-
-        Raises:
-            ConfigurationError: The source has no connection.
-        """
+        """Returns an enumerator for a stream with a position."""
         return self._enumerator(context, state)
 
     def _enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState | None) -> KafkaSourceEnumerator:
@@ -222,41 +213,26 @@ class KafkaSource(Settings):
         return KafkaSourceEnumerator(self, self._cluster(context), context, state)
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
-        """Returns an enumerator for time windows; it ignores the source's own start and stop.
-
-        Raises:
-            ConfigurationError: The source has no connection.
-        """
+        """Returns an enumerator for time windows; it ignores the source's own start and stop."""
         from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
         return WindowEnumerator(self, self._cluster(context), windows, context)
 
-    def _cluster(self, context: SplitEnumeratorContext) -> Cluster:
+    def _cluster(self, context: SplitEnumeratorContext) -> KafkaCluster:
         """Opens the port to Kafka."""
         from dagster_kafka_flip.source.cluster import KafkaCluster
 
         return KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)
 
     def required_connection(self) -> KafkaConnection:
-        """The connection of the source.
-
-        Raises:
-            ConfigurationError: The source has no connection.
-        """
+        """The connection of the source; refuses a source without one."""
         if self.connection is None:
             msg = "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers on the builder"
             raise ConfigurationError(msg)
         return self.connection
 
     def connected(self, connection: KafkaConnection | None) -> KafkaSource:
-        """Returns the source with a connection.
-
-        Args:
-            connection: The connection; None keeps the source's own.
-
-        Raises:
-            ConfigurationError: There is no connection, or there are two different ones.
-        """
+        """Returns the source with a connection; None keeps the source's own."""
         if connection is not None and self.connection is not None and self.connection != connection:
             raise ConfigurationError(
                 f"two different Kafka connections: the source has {self.connection.bootstrap_servers}, the run has "
@@ -268,29 +244,20 @@ class KafkaSource(Settings):
         return source
 
     def only(self, topics: Iterable[str]) -> KafkaSource:
-        """Returns the source with only some of its topics and their specific offsets.
-
-        Args:
-            topics: Names of the topics.
-
-        Raises:
-            ConfigurationError: The source does not read one of them.
-        """
+        """Returns the source with only some of its topics and their specific offsets."""
         wanted = tuple(sorted(set(topics)))
         others = [topic for topic in wanted if not self._reads(topic)]
         if others or not wanted:
             msg = f"the source reads {self.subscription}, not {', '.join(others) or 'no topic at all'}"
             raise ConfigurationError(msg)
-        values: dict[str, Any] = (
-            {"topics": wanted, "topic_pattern": None}
-            if self.partitions is None
-            else {"partitions": tuple(tp for tp in self.partitions if tp.topic in wanted)}
-        )
-        for name, initializer in (
-            ("starting_offsets", self.starting_offsets),
-            ("stopping_offsets", self.stopping_offsets),
-        ):
-            values[name] = initializer.only(lambda tp: tp.topic in wanted)
+        values: dict[str, Any] = {
+            "starting_offsets": self.starting_offsets.only(lambda tp: tp.topic in wanted),
+            "stopping_offsets": self.stopping_offsets.only(lambda tp: tp.topic in wanted),
+        }
+        if self.partitions is None:
+            values |= {"topics": wanted, "topic_pattern": None}
+        else:
+            values["partitions"] = tuple(tp for tp in self.partitions if tp.topic in wanted)
         return self.model_copy(update=values)
 
     def _reads(self, topic: str) -> bool:
@@ -300,17 +267,17 @@ class KafkaSource(Settings):
 
     def librdkafka_config(self) -> dict[str, str]:
         """Settings of the planning client, in addition to the connection's."""
-        config = librdkafka_properties(self.properties, self.librdkafka_properties)
-        if self.client_id_prefix is not None:
-            config["client.id"] = f"{self.client_id_prefix}-enumerator"
-        return config | ({} if self.client_rack is None else {"client.rack": self.client_rack})
+        return librdkafka_properties(self.properties, self.librdkafka_properties) | self._client("enumerator")
 
     def java_config(self) -> dict[str, str]:
         """Settings of Spark's Kafka client, in addition to the connection's."""
-        config = java_properties(self.properties, self.java_properties) | {"isolation.level": self.isolation_level}
-        if self.client_id_prefix is not None:
-            config["client.id"] = f"{self.client_id_prefix}-reader"
-        return config | ({} if self.client_rack is None else {"client.rack": self.client_rack})
+        own = {"isolation.level": self.isolation_level, **self._client("reader")}
+        return java_properties(self.properties, self.java_properties) | own
+
+    def _client(self, kind: str) -> dict[str, str]:
+        prefix, rack = self.client_id_prefix, self.client_rack
+        client_id = {} if prefix is None else {"client.id": f"{prefix}-{kind}"}
+        return client_id | ({} if rack is None else {"client.rack": rack})
 
     def with_overrides(
         self, starting_offsets: OffsetsInitializer | None = None, stopping_offsets: OffsetsInitializer | None = None
@@ -325,12 +292,12 @@ class KafkaSource(Settings):
         Raises:
             ConfigurationError: The override is invalid for this source.
         """
-        values = {name: getattr(self, name) for name in type(self).model_fields}
+        values: dict[str, Any] = {}
         if starting_offsets is not None:
             values |= {"starting_offsets": starting_offsets, "overrides_position": True}
         if stopping_offsets is not None:
             values["stopping_offsets"] = stopping_offsets
-        return type(self)(**values)
+        return self.changed(**values)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

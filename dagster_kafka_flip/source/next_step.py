@@ -51,14 +51,7 @@ def show_position(asset: str, defined_in: Iterable[str], *, publishes: bool = Fa
 def set_position(
     table: str = "<table>", stream: str = "<stream>", *, to: str | None = WHERE, topics: Iterable[str] = ()
 ) -> str:
-    """Returns the command that moves a stream's position.
-
-    Args:
-        table: The table, or a placeholder.
-        stream: The stream, or a placeholder.
-        to: The new position; None gives up topic partitions that the source no longer reads.
-        topics: Topics of the stream. Default: the topics that it has read.
-    """
+    """Returns the command that moves a stream's position, or without one gives up what the source no longer reads."""
     words = ["--table", table, "--stream", stream, "--bootstrap-servers", "<host:port>"]
     for topic in topics:
         words += ["--topic", topic]

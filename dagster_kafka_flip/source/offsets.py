@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
 from dagster_kafka_flip.settings.arguments import expect
@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagster_kafka_flip.source.split import TimestampedOffset
+    from dagster_kafka_flip.source.log import Log
 
 # 2001 to 2096 as seconds since the epoch; as milliseconds, the first days of 1970.
 _LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)
@@ -53,30 +53,6 @@ class OffsetsKind(enum.Enum):
     TIMESTAMP = "timestamp"
     COMMITTED = "committed"
     SPECIFIC = "specific"
-
-
-class PartitionOffsetsRetriever(Protocol):
-    """Cluster requests of an initializer. Named after Flink's equivalent interface."""
-
-    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The log start offset of each topic partition."""
-        ...
-
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The end offset of each for the source's isolation level, read once per plan."""
-        ...
-
-    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; omits partitions without one."""
-        ...
-
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """The highest timestamp of each, and its offset; omits partitions without a record."""
-        ...
-
-    def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The group's committed offsets; omits partitions without one."""
-        ...
 
 
 class OffsetsInitializer(Settings):
@@ -203,74 +179,56 @@ class OffsetsInitializer(Settings):
         """Whether the initializer needs a consumer group."""
         return self.kind is OffsetsKind.COMMITTED
 
-    def starting_offsets(
-        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
-    ) -> dict[TopicPartition, int]:
-        """Resolves the start offset of each topic partition.
-
-        Raises:
-            OffsetNotFoundError: A topic partition has no committed offset and the reset strategy is NONE.
-        """
+    def starting_offsets(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
+        """Resolves the start offset of each topic partition."""
         if self.kind is OffsetsKind.EARLIEST:
-            return dict(retriever.beginning_offsets(partitions))
+            return dict(log.beginning_offsets(partitions))
         if self.kind is OffsetsKind.TIMESTAMP:
-            return self._time_as_start(partitions, retriever)
+            return self._time_as_start(partitions, log)
         if self.kind is OffsetsKind.LATEST:
-            return self._latest_or_time(partitions, retriever)
+            return self._latest_or_time(partitions, log)
         named = self._named(partitions)
-        return named | self._committed([tp for tp in partitions if tp not in named], retriever)
+        return named | self._committed([tp for tp in partitions if tp not in named], log)
 
-    def stopping_offsets(
-        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
-    ) -> dict[TopicPartition, int]:
-        """Resolves the stop offset (exclusive) of each topic partition; omits topic partitions that are not to be read.
-
-        Raises:
-            OffsetNotFoundError: A topic partition has no committed offset and the reset strategy is NONE.
-        """
+    def stopping_offsets(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
+        """Resolves the stop offset (exclusive) of each topic partition; omits those that are not to be read."""
         if self.kind is OffsetsKind.SPECIFIC:
             return self._named(partitions)
         if self.kind is OffsetsKind.COMMITTED:
-            return self._committed(partitions, retriever)
-        return self._latest_or_time(partitions, retriever)
+            return self._committed(partitions, log)
+        return self._latest_or_time(partitions, log)
 
     def _named(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         existing = set(partitions)
         return {tp: offset for tp, offset in (self.offsets or {}).items() if tp in existing}
 
-    def _latest_or_time(
-        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
-    ) -> dict[TopicPartition, int]:
+    def _latest_or_time(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
         # The end offset first: a record that arrives between the two lookups must not be beyond an earlier "end".
-        end = dict(retriever.end_offsets(partitions))
+        end = dict(log.end_offsets(partitions))
         if self.timestamp_ms is None:
             return end
-        return end | dict(retriever.offsets_for_times(dict.fromkeys(partitions, self.timestamp_ms)))
+        return end | dict(log.offsets_for_times(dict.fromkeys(partitions, self.timestamp_ms)))
 
-    def _time_as_start(
-        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
-    ) -> dict[TopicPartition, int]:
+    def _time_as_start(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
         timestamp_ms = self.timestamp_ms or 0
-        end = dict(retriever.end_offsets(partitions))
-        found = dict(retriever.offsets_for_times(dict.fromkeys(partitions, timestamp_ms)))
+        end = dict(log.end_offsets(partitions))
+        found = dict(log.offsets_for_times(dict.fromkeys(partitions, timestamp_ms)))
         without = [tp for tp in partitions if tp not in found]
         # If the head of a segment was deleted and timestamps are out of order, a broker may return no record for a
         # timestamp although later segments have one. A start at the end would skip them permanently.
-        highest = retriever.max_timestamps(without) if without else {}
+        highest = log.max_timestamps(without) if without else {}
         missed = [tp for tp, (offset, time) in highest.items() if time >= timestamp_ms and offset < end[tp]]
-        return end | found | dict(retriever.beginning_offsets(missed))
+        return end | found | dict(log.beginning_offsets(missed))
 
-    def _committed(
-        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
-    ) -> dict[TopicPartition, int]:
-        committed = dict(retriever.committed_offsets(partitions)) if partitions else {}
+    def _committed(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
+        committed = dict(log.committed_offsets(partitions)) if partitions else {}
         missing = sorted(tp for tp in partitions if tp not in committed)
         if not missing:
             return committed
         if self.reset is OffsetResetStrategy.EARLIEST:
-            return committed | dict(retriever.beginning_offsets(missing))
+            return committed | dict(log.beginning_offsets(missing))
         if self.reset is OffsetResetStrategy.LATEST:
-            return committed | dict(retriever.end_offsets(missing))
+            return committed | dict(log.end_offsets(missing))
         raise OffsetNotFoundError(
             f"{missing[0]}: the consumer group has no committed offset"
             + (f" (also for {counted(len(missing) - 1, 'more topic partition')})" if len(missing) > 1 else "")

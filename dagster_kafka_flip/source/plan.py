@@ -1,21 +1,22 @@
-"""ReadPlan: the splits of a run or of one of its batches, within limits, and the tasks that read them."""
+"""ReadPlan: what a run or one of its batches reads, within limits, and the tasks that read them."""
 
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from dagster_kafka_flip.settings.base import Settings
-from dagster_kafka_flip.source.split import KafkaPartitionSplit
+from dagster_kafka_flip.source.split import splits_between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
 
@@ -46,43 +47,33 @@ class Limits(Settings):
     spread: Spread = Spread.BACKLOG
 
     def max_offsets(self, record_bytes: float | None) -> int | None:
-        """Maximum number of offsets in a batch, at least 1 so that a run makes progress. None for no limit.
-
-        Args:
-            record_bytes: Estimated average record size in bytes; None if unknown.
-        """
-        by_bytes = (
-            None
-            if self.max_bytes_per_batch is None or record_bytes is None
-            # Records without bytes, such as tombstones without keys, do not lift the limit: later records may be
-            # larger.
-            else max(1, int(self.max_bytes_per_batch / max(1.0, record_bytes)))
-        )
-        limits = [limit for limit in (self.max_records_per_batch, by_bytes) if limit is not None]
+        """Maximum number of offsets in a batch, at least 1 so that a run makes progress. None for no limit."""
+        limits = [] if self.max_records_per_batch is None else [self.max_records_per_batch]
+        if self.max_bytes_per_batch is not None and record_bytes is not None:
+            # Records without bytes, such as tombstones without keys, do not lift the limit: later ones may be larger.
+            limits.append(max(1, int(self.max_bytes_per_batch / max(1.0, record_bytes))))
         return min(limits, default=None)
 
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Splits with fixed offsets, and the cluster metadata that they are based on.
+    """Where a read starts and stops, and the cluster metadata that this is based on.
 
     Attributes:
-        splits: The ranges to read, sorted and non-empty.
-        state: The stream's state after the splits.
+        state: The stream's state after the read.
         end_offsets: End offset of each topic partition for the source's isolation level.
         high_watermarks: High watermark of each topic partition; above the end offset while a transaction is open.
-        starting_position: The position before the splits.
+        starting_position: The position before the read.
         discovered: New topic partitions of a stream that already has a position.
         removed: Topic partitions of the position that no longer exist or are no longer in the source.
         paused: Number of offsets of each topic partition that a later run reads, because they are ahead of the slowest
             by more than the source's maximum drift.
-        starting_watermark: The watermark of the state before the splits.
+        starting_watermark: The watermark of the state before the read.
         incidents: Tolerated errors.
         beginning_offsets: Log start offset of each existing topic partition, if the source provides it.
         cut_off: Where logs were cut off before the position; None if unknown.
     """
 
-    splits: tuple[KafkaPartitionSplit, ...]
     state: EnumeratorState
     end_offsets: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
@@ -94,6 +85,11 @@ class ReadPlan:
     incidents: tuple[Incident, ...] = ()
     beginning_offsets: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
     cut_off: Mapping[TopicPartition, int | None] = field(default_factory=dict["TopicPartition", "int | None"])
+
+    @functools.cached_property
+    def splits(self) -> tuple[KafkaPartitionSplit, ...]:
+        """The ranges to read, sorted and non-empty."""
+        return splits_between(self.starting_position, {tp: self.state.position[tp] for tp in self.end_offsets})
 
     @property
     def is_empty(self) -> bool:
@@ -117,22 +113,15 @@ class ReadPlan:
     @property
     def lag_before(self) -> dict[TopicPartition, int]:
         """Offsets between the starting position and the end offset, by topic partition."""
-        return self._lag(self.starting_position)
+        return {tp: max(0, end - self.starting_position[tp]) for tp, end in self.end_offsets.items()}
 
     @property
     def lag_after(self) -> dict[TopicPartition, int]:
         """Offsets between the position after the splits and the end offset, by topic partition."""
-        return self._lag(self.state.position)
-
-    def _lag(self, position: Position) -> dict[TopicPartition, int]:
-        return {tp: max(0, end - position[tp]) for tp, end in self.end_offsets.items()}
+        return {tp: max(0, end - self.state.position[tp]) for tp, end in self.end_offsets.items()}
 
     def begun_without(self, known: Position) -> dict[TopicPartition, int]:
-        """Where a run would begin without another start; discovered topic partitions begin at their log's beginning.
-
-        Args:
-            known: The stream's position before the plan.
-        """
+        """Where a run from the known position would begin; discovered topic partitions begin where their logs do."""
         discovered = {tp: self.beginning_offsets[tp] for tp in self.discovered if tp in self.beginning_offsets}
         return {**known, **discovered}
 
@@ -143,57 +132,36 @@ class ReadPlan:
             tp: self.high_watermarks[tp] - end for tp, end in self.end_offsets.items() if self.high_watermarks[tp] > end
         }
 
-    def take(self, max_offsets: int | None) -> tuple[ReadPlan, ReadPlan | None]:
-        """Splits off a first batch, distributed over the topic partitions in proportion to their backlog.
+    @property
+    def starting_state(self) -> EnumeratorState:
+        """The stream's state before the read."""
+        return replace(self.state, position=self.starting_position, watermark=self.starting_watermark)
 
-        Args:
-            max_offsets: Maximum number of offsets in the batch, at least 1; None for no limit.
-
-        Returns:
-            The batch, and the rest of the plan (None if empty).
-        """
+    def take(self, max_offsets: int | None) -> ReadPlan:
+        """A first batch of at most so many offsets, distributed in proportion to the backlogs; None for no limit."""
         if max_offsets is None or self.offset_span <= max_offsets:
-            return self, None
+            return self
         shares = proportional_shares([split.offset_span for split in self.splits], max_offsets)
-        return self.cut_at(
-            {
-                split.topic_partition: split.starting_offset + share
-                for split, share in zip(self.splits, shares, strict=True)
-            }
-        )
+        taken = zip(self.splits, shares, strict=True)
+        return self.cut_at({split.topic_partition: split.starting_offset + share for split, share in taken})
 
-    def cut_at(self, cuts: Position) -> tuple[ReadPlan, ReadPlan | None]:
-        """Splits off a first batch at given offsets.
+    def before(self, offsets: Position) -> ReadPlan:
+        """The part of the plan before given offsets; the whole plan if there is nothing to read before them."""
+        cuts = {split.topic_partition: split.within(offsets.get(split.topic_partition)) for split in self.splits}
+        batch = self.cut_at(cuts)
+        return self if batch.is_empty else batch
 
-        Args:
-            cuts: An offset within each split, including both ends.
-
-        Returns:
-            The batch, and the rest of the plan (None if empty).
-        """
-        batch_splits = (replace(split, stopping_offset=cuts[split.topic_partition]) for split in self.splits)
+    def cut_at(self, cuts: Position) -> ReadPlan:
+        """A first batch up to an offset within each split. What is left is `continued_at` the batch's position."""
         rest = self.continued_at(cuts)
-        if rest is None:
-            return self, None
-        batch = replace(
-            self,
-            splits=tuple(split for split in batch_splits if not split.is_empty),
-            # The watermark is only reached once the whole plan is read.
-            state=replace(self.state, position=rest.starting_position, watermark=self.starting_watermark),
-        )
-        return batch, rest
+        # The watermark is only reached once the whole plan is read.
+        return self if rest is None else replace(self, state=rest.starting_state)
 
     def continued_at(self, position: Position) -> ReadPlan | None:
-        """Returns the plan with the same stops and another start position; None if nothing is left to read."""
-        starting_position = {**self.starting_position, **position}
-        splits = tuple(
-            KafkaPartitionSplit(tp, starting_position[tp], stop)
-            for tp in sorted(self.end_offsets)
-            if starting_position[tp] < (stop := self.state.position[tp])
-        )
-        if not splits:
-            return None
-        return replace(self, splits=splits, starting_position=starting_position, discovered=(), incidents=())
+        """The plan with the same stops from another position on; None if nothing is left to read."""
+        start = {**self.starting_position, **position}
+        rest = replace(self, starting_position=start, discovered=(), incidents=())
+        return None if rest.is_empty else rest
 
 
 def proportional_shares(sizes: list[int], total: int) -> list[int]:
@@ -206,11 +174,9 @@ def proportional_shares(sizes: list[int], total: int) -> list[int]:
     return shares
 
 
-# Assigns splits to Spark tasks: several tasks read a large split, one task reads many small ones.
-#
-# A Spark job is as fast as its busiest core. With one task per topic partition, a single large topic partition would
-# leave the other cores idle, and thousands of small ones would spend more time on starting consumers than on reading.
-
+# Several tasks read a large split, and one task reads many small ones, because a Spark job is as fast as its busiest
+# core: with one task per topic partition, a single large one would leave the other cores idle, and thousands of small
+# ones would spend more time on starting consumers than on reading.
 
 # Below this, another task costs more (a consumer's start, another file) than it saves.
 MIN_RECORDS_PER_TASK = 50_000
@@ -219,8 +185,6 @@ MAX_RECORDS_PER_TASK = 2_000_000
 # Spark closes a task's consumers when the task ends, and each keeps the metadata of all partitions of its topic: of a
 # thousand, 0.7 MB.
 MAX_SPLITS_PER_TASK = 100
-# Each task prefetches records of the next task at the end of its range, so more tasks cost more.
-_TASKS_PER_CORE = 1
 
 
 @dataclass(frozen=True)
@@ -248,30 +212,19 @@ class TaskPlan:
 
 def plan_tasks(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskPlan:
     """Assigns splits to tasks of about the same size."""
-    total = sum(split.offset_span for split in splits)
-    even = -(-total // max(1, parallelism * _TASKS_PER_CORE))
-    records_per_task = min(max(even, MIN_RECORDS_PER_TASK), MAX_RECORDS_PER_TASK)
-    thin = [split for split in splits if split.offset_span * 2 <= records_per_task]
-    # Every split gets a core at once; a group would only run its splits one after the other.
-    if len(splits) <= parallelism:
-        thin = []
-    gathered = _neighbours(thin, _groups(thin, records_per_task, parallelism))
-    thin_ones = {split.topic_partition for split in thin}
+    # Not more than one task a core: each prefetches records of the next task at the end of its range.
+    even = -(-sum(split.offset_span for split in splits) // max(1, parallelism))
+    size = min(max(even, MIN_RECORDS_PER_TASK), MAX_RECORDS_PER_TASK)
+    # If every split gets a core at once, a group would only run its splits one after the other.
+    is_thin = [len(splits) > parallelism and split.offset_span * 2 <= size for split in splits]
+    thin = [split for split, thin in zip(splits, is_thin, strict=True) if thin]
+    by_size = -(-sum(split.offset_span for split in thin) // size)
+    groups = min(len(thin), max(by_size, -(-len(thin) // MAX_SPLITS_PER_TASK), parallelism))
     return TaskPlan(
-        divided=tuple(split for split in splits if split.topic_partition not in thin_ones),
-        gathered=gathered,
-        records_per_task=records_per_task,
-    )
-
-
-def _groups(thin: Sequence[KafkaPartitionSplit], records_per_task: int, parallelism: int) -> int:
-    by_size = -(-sum(split.offset_span for split in thin) // records_per_task)
-    by_number = -(-len(thin) // MAX_SPLITS_PER_TASK)
-    return min(len(thin), max(by_size, by_number, parallelism))
-
-
-def _neighbours(splits: Sequence[KafkaPartitionSplit], groups: int) -> tuple[tuple[KafkaPartitionSplit, ...], ...]:
-    """Groups of equal size, as `coalesce` creates them; Spark decides which splits form a group."""
-    return tuple(
-        tuple(splits[len(splits) * group // groups : len(splits) * (group + 1) // groups]) for group in range(groups)
+        divided=tuple(split for split, thin in zip(splits, is_thin, strict=True) if not thin),
+        # Of equal size, as `coalesce` creates them; Spark decides which splits form a group.
+        gathered=tuple(
+            tuple(thin[len(thin) * group // groups : len(thin) * (group + 1) // groups]) for group in range(groups)
+        ),
+        records_per_task=size,
     )

@@ -160,10 +160,7 @@ CONNECTION_FIELDS: Mapping[str, str] = {
 def check_properties(properties: Mapping[str, object], client: Client, *, connection: bool = False) -> None:
     """Rejects settings that have their own field or no effect, or would reach one client if both need them.
 
-    Args:
-        properties: Settings by name. Values are not checked.
-        client: The client that they are for. Settings for both clients have the Java consumer's names.
-        connection: Whether they belong to a connection, which may have SASL and TLS settings. A source may not.
+    Those of a connection may have SASL and TLS settings. Values are not checked.
     """
     for name in properties:
         _check_property(name, client, connection=connection)

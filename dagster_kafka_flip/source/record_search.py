@@ -6,6 +6,7 @@ clock, or a record of an aborted transaction. Consumers see neither. Only readin
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import re
 import time
@@ -61,34 +62,27 @@ def _round(
     by_log: dict[TopicPartition, list[RecordSearch]] = {}
     for search in searches:
         by_log.setdefault(search.topic_partition, []).append(search)
-    consumer = groupless_consumer(config, settings)
-    try:
-        return _read(consumer, {tp: _LogSearch(each) for tp, each in by_log.items()}, seconds)
-    finally:
-        consumer.close()
-
-
-def _read(consumer: confluent_kafka.Consumer, logs: Mapping[TopicPartition, _LogSearch], seconds: float) -> Found:
+    left = {tp: _LogSearch(each) for tp, each in by_log.items()}
     found: Found = {}
-    left = dict(logs)
-    consumer.assign([at(tp, log.next_start) for tp, log in left.items()])
-    deadline = time.monotonic() + seconds
-    while left:
-        # One by one: a request for several messages waits for all of them.
-        tp, message = awaited_message(consumer, deadline, left)
-        log = left[tp]
+    with contextlib.closing(groupless_consumer(config, settings)) as consumer:
+        consumer.assign([at(tp, log.next_start) for tp, log in left.items()])
         deadline = time.monotonic() + seconds
-        if message.error() is not None:
-            log.end()
-        else:
-            log.see(message.offset() or 0, message.timestamp()[1])
-        if log.is_done:
-            found |= log.found
-            del left[tp]
-            consumer.incremental_unassign([at(tp)])
-        elif (start := log.jump()) is not None:
-            consumer.incremental_unassign([at(tp)])
-            consumer.incremental_assign([at(tp, start)])
+        while left:
+            # One by one: a request for several messages waits for all of them.
+            tp, message = awaited_message(consumer, deadline, left)
+            log = left[tp]
+            deadline = time.monotonic() + seconds
+            if message.error() is not None:
+                log.end()
+            else:
+                log.see(message.offset() or 0, message.timestamp()[1])
+            if log.is_done:
+                found |= log.found
+                del left[tp]
+                consumer.incremental_unassign([at(tp)])
+            elif (start := log.jump()) is not None:
+                consumer.incremental_unassign([at(tp)])
+                consumer.incremental_assign([at(tp, start)])
     return found
 
 
@@ -174,8 +168,7 @@ def cut_offsets(
     """
     cut: dict[TopicPartition, int | None] = {}
     left = set(ends)
-    consumer = groupless_consumer(config, _SETTINGS)
-    try:
+    with contextlib.closing(groupless_consumer(config, _SETTINGS)) as consumer:
         consumer.assign([at(tp, end.offset) for tp, end in ends.items()])
         # The client only compares epochs after a seek.
         for tp, end in ends.items():
@@ -194,8 +187,6 @@ def cut_offsets(
             left.remove(tp)
             consumer.incremental_unassign([at(tp)])
             deadline = time.monotonic() + seconds
-    finally:
-        consumer.close()
     return cut
 
 

@@ -1,4 +1,4 @@
-"""Topic partitions, the splits of them that a batch reads, and single records and samples that a plan reads."""
+"""Topic partitions, the splits of them that a batch reads, and what Kafka tells of topics, logs and single records."""
 
 from __future__ import annotations
 
@@ -81,15 +81,13 @@ class KafkaPartitionSplit:
         """Whether the split has no offset."""
         return self.offset_span == 0
 
+    def within(self, offset: int | None) -> int:
+        """The offset of the range that is nearest to an offset; None for none before its stop."""
+        stop = self.stopping_offset
+        return stop if offset is None else max(self.starting_offset, min(stop, offset))
+
     def divide(self, parts: int) -> tuple[KafkaPartitionSplit, ...]:
-        """Divides the range into parts of equal span; if uneven, the last parts have one more offset.
-
-        Args:
-            parts: Number of parts, at most `offset_span`.
-
-        Raises:
-            ConfigurationError: Too many parts, or fewer than one.
-        """
+        """Divides the range into parts of equal span; if uneven, the last parts have one more offset."""
         if type(parts) is not int or parts < 1:
             raise ConfigurationError(f"{self} can't be divided into {parts!r} parts; give a whole number >= 1")
         bounds = [self.starting_offset + self.offset_span * part // parts for part in range(parts + 1)]
@@ -100,6 +98,54 @@ class KafkaPartitionSplit:
     def __str__(self) -> str:
         return f"{self.topic_partition} [{self.starting_offset}, {self.stopping_offset})"
 
+
+@dataclass(frozen=True)
+class TopicMetadata:
+    """Metadata of one topic."""
+
+    name: str
+    # KIP-516; None if unknown.
+    topic_id: str | None
+    # Sorted.
+    partitions: tuple[TopicPartition, ...]
+    is_internal: bool = False
+    # How many each topic partition has at least; 0 if unknown.
+    replicas: int = 0
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """A topic's settings for record timestamps and retention."""
+
+    # `CreateTime` or `LogAppendTime` (KIP-32), for newly written records.
+    timestamp_type: str
+    # None if unlimited.
+    retention_ms: int | None
+    # Whether records may be deleted earlier because of a size limit.
+    is_limited_by_size: bool
+    is_compacted: bool = False
+    # Of a batch of records; None if unknown, as below.
+    max_bytes: int | None = None
+    # How far a record's timestamp may be from the brokers' clock.
+    max_behind_ms: int | None = None
+    max_ahead_ms: int | None = None
+
+    @property
+    def is_set_by_broker(self) -> bool:
+        """Whether brokers set the timestamps on arrival (LogAppendTime)."""
+        return self.timestamp_type == "LogAppendTime"
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether no setting lets brokers delete records."""
+        return self.retention_ms is None and not self.is_limited_by_size
+
+    def keeps(self, ms: int, now_ms: int) -> bool:
+        """Whether retention still keeps a record with the given timestamp."""
+        return not self.is_limited_by_size and (self.retention_ms is None or ms > now_ms - self.retention_ms)
+
+
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 LOOKED_THROUGH = 100_000
 """Maximum number of offsets to search for a record; more would cost more than it is worth."""
@@ -123,21 +169,13 @@ class LogEnd(NamedTuple):
 
 
 class LoggedRecord(NamedTuple):
-    """A record of the log.
-
-    Attributes:
-        topic_partition: The record's topic partition.
-        offset: Its offset.
-        timestamp_ms: Timestamp that the producer or the broker set: any 64-bit number.
-        timestamp_type: Kafka's timestamp type: 0 (producer), 1 (broker), -1 (none).
-        key: Its key.
-        value: Its value.
-        headers: Its headers.
-    """
+    """A record of the log."""
 
     topic_partition: TopicPartition
     offset: int
+    # Of the producer or the broker: any 64-bit number.
     timestamp_ms: int
+    # 0 (the producer's), 1 (the broker's), -1 (none).
     timestamp_type: int
     key: bytes | None
     value: bytes | None
@@ -153,11 +191,18 @@ class RecordSearch(NamedTuple):
     timestamp_ms: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class SplitSample:
     """A bounded sample of one split: some records from its start and its end."""
 
-    records: int
-    bytes: int
-    first_timestamp: int
-    last_timestamp: int
+    records: int = 0
+    bytes: int = 0
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+
+    def add(self, size: int, timestamp_ms: int) -> None:
+        """Adds a record behind the others."""
+        self.records += 1
+        self.bytes += size
+        self.first_timestamp = timestamp_ms if self.first_timestamp < 0 else self.first_timestamp
+        self.last_timestamp = timestamp_ms

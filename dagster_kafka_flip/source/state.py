@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
@@ -13,45 +13,17 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import Position
 
-T = TypeVar("T")
+_VERSION = 1
 
 
-class SimpleVersionedSerializer(Protocol[T]):
-    """Flink's interface of the same name, with JSON instead of bytes, so that documents are human-readable."""
-
-    @property
-    def version(self) -> int:
-        """The version that `serialize` writes."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """Name of the serialized object, for messages."""
-        ...
-
-    def serialize(self, value: T) -> dict[str, Any]:
-        """The value as a JSON object, without its version."""
-        ...
-
-    def deserialize(self, version: int, document: Mapping[str, Any]) -> T:
-        """Reads a document of the given version, which is not newer than this one."""
-        ...
-
-
-def to_document(serializer: SimpleVersionedSerializer[T], value: T) -> dict[str, Any]:
-    """Serializes the value to a JSON object with its version."""
-    return {"version": serializer.version, **serializer.serialize(value)}
-
-
-def from_document(serializer: SimpleVersionedSerializer[T], document: Mapping[str, Any]) -> T:
-    """Deserializes the result of `to_document`."""
+def _checked(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     version: int = document["version"]
-    if version > serializer.version:
+    if version > _VERSION:
         raise DocumentVersionError(
-            f"{serializer.what} has format version {version}, but this version of dagster-kafka-flip reads versions "
-            f"up to {serializer.version}: upgrade dagster-kafka-flip to at least the version that wrote it"
+            f"{what} has format version {version}, but this version of dagster-kafka-flip reads versions up to "
+            f"{_VERSION}: upgrade dagster-kafka-flip to at least the version that wrote it"
         )
-    return serializer.deserialize(version, document)
+    return document
 
 
 @dataclass(frozen=True)
@@ -74,30 +46,31 @@ class EnumeratorState:
     # They go with a position, and don't make it another one.
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int], compare=False)
 
+    def over(self, before: EnumeratorState) -> EnumeratorState:
+        """The state with what the cluster did not return this time, and an earlier state has."""
+        return replace(
+            self,
+            cluster_id=self.cluster_id or before.cluster_id,
+            topic_ids={**before.topic_ids, **self.topic_ids},
+            leader_epochs={**before.leader_epochs, **self.leader_epochs},
+        )
 
-class EnumeratorStateSerializer:
-    """Serializes a state to JSON, about 13 bytes per topic partition with a ten-digit offset."""
-
-    version = 1
-    what = "the position"
-
-    def serialize(self, value: EnumeratorState) -> dict[str, Any]:
-        """Writes offsets as lists by topic, indexed by partition number, with null for gaps."""
-        document: dict[str, Any] = {
-            "cluster": value.cluster_id,
-            "topics": dict(value.topic_ids),
-            "position": position_to_json(value.position),
+    def to_json(self) -> dict[str, Any]:
+        """About 13 bytes per topic partition with a ten-digit offset."""
+        return {
+            "version": _VERSION,
+            "cluster": self.cluster_id,
+            "topics": dict(self.topic_ids),
+            "position": position_to_json(self.position),
+            **({} if self.watermark is None else {"watermark": self.watermark}),
+            **({"epochs": position_to_json(self.leader_epochs)} if self.leader_epochs else {}),
         }
-        if value.watermark is not None:
-            document["watermark"] = value.watermark
-        if value.leader_epochs:
-            document["epochs"] = position_to_json(value.leader_epochs)
-        return document
 
-    def deserialize(self, version: int, document: Mapping[str, Any]) -> EnumeratorState:
-        """Reads the result of `serialize`."""
-        del version  # there has been only one version
-        return EnumeratorState(
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> EnumeratorState:
+        """Reads the result of `to_json`."""
+        _checked(document, "the position")
+        return cls(
             position=position_from_json(document["position"]),
             cluster_id=document["cluster"],
             topic_ids=dict(document["topics"]),
@@ -106,40 +79,30 @@ class EnumeratorStateSerializer:
         )
 
 
-class KafkaPartitionSplitSerializer:
-    """Serializes a batch's splits to JSON, about 19 bytes per split with ten-digit offsets.
+def splits_to_json(splits: Iterable[KafkaPartitionSplit]) -> dict[str, Any]:
+    """About 19 bytes per split with ten-digit offsets.
 
     By topic: runs of consecutive partitions, each `[first partition, [starting offsets], [offset spans]]`.
     """
-
-    version = 1
-    what = "a batch's splits"
-
-    def serialize(self, value: Iterable[KafkaPartitionSplit]) -> dict[str, Any]:
-        """Writes one run for each sequence of consecutive partition numbers."""
-        ranges: dict[str, list[tuple[int, list[int], list[int]]]] = {}
-        for split in sorted(value):
-            topic, partition = split.topic_partition
-            runs = ranges.setdefault(topic, [])
-            if not runs or partition != runs[-1][0] + len(runs[-1][1]):
-                runs.append((partition, [], []))
-            runs[-1][1].append(split.starting_offset)
-            runs[-1][2].append(split.offset_span)
-        return {"ranges": {topic: [list(run) for run in runs] for topic, runs in ranges.items()}}
-
-    def deserialize(self, version: int, document: Mapping[str, Any]) -> tuple[KafkaPartitionSplit, ...]:
-        """Reads the result of `serialize`."""
-        del version  # there has been only one version
-        return tuple(
-            KafkaPartitionSplit(TopicPartition(topic, first + index), start, start + span)
-            for topic, runs in document["ranges"].items()
-            for first, starts, spans in runs
-            for index, (start, span) in enumerate(zip(starts, spans, strict=True))
-        )
+    ranges: dict[str, list[tuple[int, list[int], list[int]]]] = {}
+    for split in sorted(splits):
+        topic, partition = split.topic_partition
+        runs = ranges.setdefault(topic, [])
+        if not runs or partition != runs[-1][0] + len(runs[-1][1]):
+            runs.append((partition, [], []))
+        runs[-1][1].append(split.starting_offset)
+        runs[-1][2].append(split.offset_span)
+    return {"version": _VERSION, "ranges": {topic: [list(run) for run in runs] for topic, runs in ranges.items()}}
 
 
-STATE_SERIALIZER = EnumeratorStateSerializer()
-SPLIT_SERIALIZER = KafkaPartitionSplitSerializer()
+def splits_from_json(document: Mapping[str, Any]) -> tuple[KafkaPartitionSplit, ...]:
+    """Reads the result of `splits_to_json`."""
+    return tuple(
+        KafkaPartitionSplit(TopicPartition(topic, first + index), start, start + span)
+        for topic, runs in _checked(document, "a batch's splits")["ranges"].items()
+        for first, starts, spans in runs
+        for index, (start, span) in enumerate(zip(starts, spans, strict=True))
+    )
 
 
 def position_to_json(position: Position) -> dict[str, list[int | None]]:

@@ -12,34 +12,31 @@ from dagster_kafka_flip.source.log import Log
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
 
 @dataclass(frozen=True)
 class LogStatus:
-    """Result of the comparison.
+    """Result of the comparison."""
 
-    Attributes:
-        cluster_id: Id of the current cluster; None if unknown.
-        topics: Number of the source's existing topics.
-        lag: Offsets between the position and the end offset, for each topic partition with an unchanged log.
-        lost: Of these, offsets between the position and the log start: deleted before they were read.
-        beyond: Of these, offsets between the log end and the position after it: the log was truncated.
-        changed: Errors for logs that changed or do not exist.
-        held_back: Offsets between the end offset and the high watermark that an open transaction holds back.
-        gone: Topic partitions of the position that no longer exist; they are not in the lag.
-    """
-
+    # None if unknown.
     cluster_id: str | None
+    # Number of the source's existing topics.
     topics: int
+    # Offsets between the position and the end offset, for each topic partition with an unchanged log.
     lag: Mapping[TopicPartition, int]
+    # Of these, offsets between the position and the log start: deleted before they were read.
     lost: Mapping[TopicPartition, int]
+    # Of these, offsets between the log end and the position after it: the log was truncated.
     beyond: Mapping[TopicPartition, int]
+    # Errors for logs that changed or do not exist.
     changed: tuple[KafkaFlipError, ...]
+    # Offsets between the end offset and the high watermark that an open transaction holds back.
     held_back: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+    # Topic partitions of the position that no longer exist; they are not in the lag.
     gone: tuple[TopicPartition, ...] = ()
 
     @property
@@ -48,7 +45,7 @@ class LogStatus:
         return sum(self.lag.values())
 
 
-def log_status(source: KafkaSource, cluster: Cluster, state: EnumeratorState) -> LogStatus:
+def log_status(source: KafkaSource, cluster: KafkaCluster, state: EnumeratorState) -> LogStatus:
     """Requests the cluster's id, the topic ids, and the start and end offsets of the logs."""
     cluster_id = cluster.cluster_id()
     changed: list[KafkaFlipError] = []
@@ -67,28 +64,27 @@ def log_status(source: KafkaSource, cluster: Cluster, state: EnumeratorState) ->
         return LogStatus(cluster_id, len(topics), {}, {}, {}, (*changed, error))
     others = recreated_topics(state, topics, source.subscription)
     partitions = [tp for topic in topics.values() if topic.name not in others for tp in topic.partitions]
-    lag: dict[TopicPartition, int] = {}
-    lost: dict[TopicPartition, int] = {}
-    beyond: dict[TopicPartition, int] = {}
-    held_back: dict[TopicPartition, int] = {}
-    if partitions:
-        log = Log(source, cluster, partitions)
-        beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
-        for tp in sorted(partitions):
-            # Topic partitions discovered later are read from the beginning.
-            position = state.position.get(tp, beginning[tp])
-            lag[tp] = max(0, end[tp] - max(position, beginning[tp]))
-            if position < beginning[tp]:
-                lost[tp] = beginning[tp] - position
-            if position > log.high_watermarks[tp]:
-                beyond[tp] = position - log.high_watermarks[tp]
-            # Only for unread offsets; the position may be after the start of a later transaction.
-            if (held := log.high_watermarks[tp] - max(end[tp], position)) > 0:
-                held_back[tp] = held
     there = {tp for topic in topics.values() for tp in topic.partitions}
+    changed += others.values()
     gone = tuple(
         tp
         for tp in sorted(state.position)
         if tp not in there and tp.topic not in others and source.subscription.may_read(tp)
     )
-    return LogStatus(cluster_id, len(topics), lag, lost, beyond, (*changed, *others.values()), held_back, gone)
+    if not partitions:
+        return LogStatus(cluster_id, len(topics), {}, {}, {}, tuple(changed), {}, gone)
+    log = Log(cluster, partitions, source.isolation_level)
+    begin, end, highest = log.beginning_offsets(partitions), log.end_offsets(partitions), log.high_watermarks
+    # Topic partitions discovered later are read from the beginning.
+    at = {tp: state.position.get(tp, begin[tp]) for tp in sorted(partitions)}
+    return LogStatus(
+        cluster_id,
+        len(topics),
+        lag={tp: max(0, end[tp] - max(position, begin[tp])) for tp, position in at.items()},
+        lost={tp: begin[tp] - position for tp, position in at.items() if position < begin[tp]},
+        beyond={tp: position - highest[tp] for tp, position in at.items() if position > highest[tp]},
+        changed=tuple(changed),
+        # Only unread offsets; the position may be after the start of a later transaction.
+        held_back={tp: held for tp, position in at.items() if (held := highest[tp] - max(end[tp], position)) > 0},
+        gone=gone,
+    )

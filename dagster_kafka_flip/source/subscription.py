@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import TopicNotFoundError
 
@@ -16,41 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import TypeAlias
 
-    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.source.split import TopicMetadata, TopicPartition
 
 # Kafka's rule for topic names, from org.apache.kafka.common.internals.Topic.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
-@dataclass(frozen=True)
-class TopicMetadata:
-    """Metadata of one topic.
-
-    Attributes:
-        name: The topic's name.
-        topic_id: The topic's id (KIP-516); None if unknown.
-        partitions: Its topic partitions, sorted.
-        is_internal: Whether it is one of Kafka's own topics, such as `__consumer_offsets`.
-        replicas: How many replicas each topic partition has at least; 0 if unknown.
-    """
-
-    name: str
-    topic_id: str | None
-    partitions: tuple[TopicPartition, ...]
-    is_internal: bool = False
-    replicas: int = 0
-
-
-class TopicDirectory(Protocol):
-    """Cluster requests of a subscription."""
-
-    def list_topics(self) -> Collection[str]:
-        """Names of all topics that this client may describe."""
-        ...
-
-    def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Ids and partitions of topics; a missing one is an error unless `skip_missing` is set."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -59,9 +29,9 @@ class TopicListSubscription:
 
     topics: tuple[str, ...]
 
-    def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
+    def describe(self, cluster: KafkaCluster, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
         """Returns the current topics."""
-        return directory.describe_topics(self.topics, skip_missing=skip_missing)
+        return cluster.describe_topics(self.topics, skip_missing=skip_missing)
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
         """The listed topics that do not exist."""
@@ -81,12 +51,12 @@ class TopicPatternSubscription:
 
     pattern: str
 
-    def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
+    def describe(self, cluster: KafkaCluster, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
         """Returns the topics that currently match."""
         del skip_missing
-        names = [name for name in directory.list_topics() if re.fullmatch(self.pattern, name)]
+        names = [name for name in cluster.list_topics() if re.fullmatch(self.pattern, name)]
         # A topic may be deleted between the two requests.
-        found = directory.describe_topics(names, skip_missing=True) if names else {}
+        found = cluster.describe_topics(names, skip_missing=True) if names else {}
         matching = {name: topic for name, topic in found.items() if not topic.is_internal}
         if not matching:
             raise TopicNotFoundError(
@@ -120,9 +90,9 @@ class PartitionSetSubscription:
         """Their topics, sorted and unique."""
         return tuple(sorted({tp.topic for tp in self.partitions}))
 
-    def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
+    def describe(self, cluster: KafkaCluster, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
         """Returns the current topics, reduced to the requested topic partitions."""
-        found = directory.describe_topics(self.topics, skip_missing=skip_missing)
+        found = cluster.describe_topics(self.topics, skip_missing=skip_missing)
         wanted = set(self.partitions)
         for tp in self.partitions:
             if not skip_missing and tp not in found[tp.topic].partitions:
@@ -166,19 +136,14 @@ def check_topic_pattern(pattern: str) -> None:
         raise ValueError(f"the topic pattern {pattern!r} is not a valid regular expression: {error}") from None
 
 
-@dataclass(frozen=True)
-class PartitionChange:
-    """Topic partitions by discovery state. Flink's class of the same name, plus the known ones.
+class PartitionChange(NamedTuple):
+    """Topic partitions by discovery state. Flink's class of the same name, plus the known ones."""
 
-    Attributes:
-        initial: Found by the stream's first discovery; they start at the source's starting offsets.
-        new: Found by a later discovery; they start at their beginning, so that no record is missed.
-        removed: No longer existing or no longer in the source; their position is kept.
-        known: Existing before and now; they continue from their position.
-    """
-
+    # Of the stream's first discovery; they start at the source's starting offsets.
     initial: tuple[TopicPartition, ...]
+    # Of a later one; they start at their beginning, so that no record is missed.
     new: tuple[TopicPartition, ...]
+    # No longer existing or no longer in the source; their position is kept.
     removed: tuple[TopicPartition, ...]
     known: tuple[TopicPartition, ...]
 
@@ -186,18 +151,7 @@ class PartitionChange:
 def get_partition_change(
     fetched: Collection[TopicPartition], known: Collection[TopicPartition], *, initial_discovery: bool
 ) -> PartitionChange:
-    """Compares the discovered topic partitions with the known ones.
-
-    Args:
-        fetched: Topic partitions that exist and are in the source.
-        known: Topic partitions of the position.
-        initial_discovery: Whether this is the stream's first discovery.
-    """
+    """Compares the topic partitions that exist and are in the source with those of the position."""
     there, before = set(fetched), set(known)
-    found = tuple(sorted(there - before))
-    return PartitionChange(
-        initial=found if initial_discovery else (),
-        new=() if initial_discovery else found,
-        removed=tuple(sorted(before - there)),
-        known=tuple(sorted(before & there)),
-    )
+    found, removed, both = (tuple(sorted(each)) for each in (there - before, before - there, before & there))
+    return PartitionChange(found, (), removed, both) if initial_discovery else PartitionChange((), found, removed, both)

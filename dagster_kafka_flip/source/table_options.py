@@ -9,7 +9,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.settings.option_texts import check_texts, refused, texts_of, truth
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.properties import Client, check_properties
 from dagster_kafka_flip.source.split import TopicPartition
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _PROPERTIES = "properties."
 
-_STARTUP_MODES = ("earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets")
 _BOUNDED_MODES = ("latest-offset", "group-offsets", "timestamp", "specific-offsets")
+_MODES = {"startup": ("earliest-offset", *_BOUNDED_MODES), "bounded": _BOUNDED_MODES}
 
 _NAMES = (
     "connector",
@@ -63,12 +63,11 @@ def source_fields(options: Mapping[str, str]) -> dict[str, Any]:
         name.removeprefix(_PROPERTIES): value for name, value in options.items() if name.startswith(_PROPERTIES)
     }
     reset = properties.pop("auto.offset.reset", None)
-    group_id = properties.get("group.id")
     return {
         **_topics(options),
         **_property_fields(properties),
-        "starting_offsets": _start(options, group_id, reset),
-        "stopping_offsets": _stop(options, group_id),
+        "starting_offsets": _initializer(options, "startup", reset),
+        "stopping_offsets": _initializer(options, "bounded"),
     }
 
 
@@ -151,39 +150,36 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 
 
-def _start(options: Mapping[str, str], group_id: str | None, reset: str | None) -> OffsetsInitializer:
-    mode = _mode(options, "startup", _STARTUP_MODES)
+def _initializer(options: Mapping[str, str], side: str, reset: str | None = None) -> OffsetsInitializer:
+    mode, is_start = _mode(options, side), side == "startup"
     # Flink's default, which is of use only where a group has committed.
-    if mode is None and group_id is not None:
+    if mode is None and is_start and f"{_PROPERTIES}group.id" in options:
         mode = "group-offsets"
+    name = f"{_PROPERTIES}auto.offset.reset"
     if reset is not None and mode != "group-offsets":
-        name = f"{_PROPERTIES}auto.offset.reset"
         raise refused(name, "it has no effect unless 'scan.startup.mode' is group-offsets: set that, or remove it")
     if mode == "group-offsets":
-        return OffsetsInitializer.committed_offsets(_reset(reset))
-    if mode in {None, "earliest-offset"}:
-        return OffsetsInitializer.earliest()
-    return _initializer(options, "startup", mode or "")
+        try:
+            return OffsetsInitializer.committed_offsets((reset or "none").lower())
+        except ConfigurationError:
+            raise refused(name, f"expected none, earliest or latest, not {reset!r}") from None
+    if mode == "timestamp":
+        return _timestamp(options, f"scan.{side}.timestamp-millis")
+    if mode == "specific-offsets":
+        return _specific_offsets(options, f"scan.{side}.specific-offsets")
+    is_earliest = mode == "earliest-offset" or (mode is None and is_start)
+    return OffsetsInitializer.earliest() if is_earliest else OffsetsInitializer.latest()
 
 
-def _stop(options: Mapping[str, str], group_id: str | None) -> OffsetsInitializer:
-    mode = _mode(options, "bounded", _BOUNDED_MODES)
-    if mode == "group-offsets":
-        if group_id is None:
-            raise refused("scan.bounded.mode", "group-offsets needs 'properties.group.id'")
-        return OffsetsInitializer.committed_offsets()
-    return _initializer(options, "bounded", mode or "latest-offset")
-
-
-def _mode(options: Mapping[str, str], side: str, modes: tuple[str, ...]) -> str | None:
-    name = f"scan.{side}.mode"
+def _mode(options: Mapping[str, str], side: str) -> str | None:
+    name, modes = f"scan.{side}.mode", _MODES[side]
     mode = options.get(name)
     mode = None if mode is None else mode.lower()
     if side == "bounded" and mode == "unbounded":
         raise refused(name, "a run is never unbounded; remove it, and each run reads to the latest offset")
     if mode is not None and mode not in modes:
         raise refused(name, f"unknown mode {mode!r}; {near_names(mode, modes)}")
-    if side == "startup" and mode == "group-offsets" and f"{_PROPERTIES}group.id" not in options:
+    if mode == "group-offsets" and f"{_PROPERTIES}group.id" not in options:
         raise refused(name, "group-offsets needs 'properties.group.id'")
     for needed, of_mode in (("timestamp-millis", "timestamp"), ("specific-offsets", "specific-offsets")):
         option = f"scan.{side}.{needed}"
@@ -194,27 +190,14 @@ def _mode(options: Mapping[str, str], side: str, modes: tuple[str, ...]) -> str 
     return mode
 
 
-def _reset(reset: str | None) -> OffsetResetStrategy:
+def _timestamp(options: Mapping[str, str], name: str) -> OffsetsInitializer:
+    written = options[name].strip()
+    if not re.fullmatch("[0-9]{1,19}", written):
+        raise refused(name, f"expected milliseconds since 1970, not {written!r}")
     try:
-        return OffsetResetStrategy((reset or "none").lower())
-    except ValueError:
-        name = f"{_PROPERTIES}auto.offset.reset"
-        raise refused(name, f"expected none, earliest or latest, not {reset!r}") from None
-
-
-def _initializer(options: Mapping[str, str], side: str, mode: str) -> OffsetsInitializer:
-    if mode == "latest-offset":
-        return OffsetsInitializer.latest()
-    if mode == "timestamp":
-        name = f"scan.{side}.timestamp-millis"
-        written = options[name].strip()
-        if not re.fullmatch("[0-9]{1,19}", written):
-            raise refused(name, f"expected milliseconds since 1970, not {written!r}")
-        try:
-            return OffsetsInitializer.timestamp(int(written))
-        except ConfigurationError as error:
-            raise refused(name, str(error)) from None
-    return _specific_offsets(options, f"scan.{side}.specific-offsets")
+        return OffsetsInitializer.timestamp(int(written))
+    except ConfigurationError as error:
+        raise refused(name, str(error)) from None
 
 
 def _specific_offsets(options: Mapping[str, str], name: str) -> OffsetsInitializer:

@@ -17,7 +17,6 @@ from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.offsets import epoch_milliseconds
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import splits_between
-from dagster_kafka_flip.source.state import EnumeratorState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,14 @@ class PlannedWindow:
         """The ranges of the window, sorted and non-empty."""
         return splits_between(self.starts, self.stops)
 
+    def before(self, position: Position) -> PlannedWindow:
+        """The window without the records from a position on."""
+        starts, stops, ends = (
+            {tp: min(offset, position[tp]) for tp, offset in each.items()}
+            for each in (self.starts, self.stops, self.ends)
+        )
+        return replace(self, starts=starts, stops=stops, ends=ends)
+
 
 @dataclass(frozen=True)
 class WindowPlan:
@@ -268,17 +276,12 @@ class WindowPlan:
 
     def first_part(self, max_offsets: int | None) -> WindowPlan:
         """The windows of the first commit; the rest is planned again after it."""
-        if max_offsets is None:
-            return self
-        part = self._until(1)
-        for count in range(2, len(self.windows) + 1):
-            longer = self._until(count)
-            if longer.offset_span > max_offsets:
-                break
-            part = longer
-        return part
-
-    def _until(self, count: int) -> WindowPlan:
+        count = len(self.windows)
+        if max_offsets is not None:
+            ends = (
+                sum(split.offset_span for split in splits_between(self.starts, each.stops)) for each in self.windows
+            )
+            count = max(1, sum(1 for _ in itertools.takewhile(lambda span: span <= max_offsets, ends)))
         if count == len(self.windows):
             return self
         windows, later = self.windows[:count], self.windows[count]
@@ -293,7 +296,6 @@ class WindowPlan:
     def read_plan(self) -> ReadPlan:
         """The plan as a batch to read."""
         return ReadPlan(
-            splits=self.splits,
             state=self.state,
             end_offsets=self.end_offsets,
             high_watermarks=self.high_watermarks,
@@ -312,10 +314,4 @@ def carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
         # A log that ends before the known position is another log, which was tolerated.
         if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
             position[tp] = max(offset, state.position[tp])
-    return EnumeratorState(
-        position,
-        state.cluster_id or known.cluster_id,
-        {**known.topic_ids, **state.topic_ids},
-        state.watermark,
-        {**known.leader_epochs, **state.leader_epochs},
-    )
+    return replace(state, position=position).over(known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,97 +21,13 @@ from dagster_kafka_flip.source.split import LOOKED_THROUGH, RecordSearch, Timest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.incident import Tolerance
-    from dagster_kafka_flip.source.log import Cluster, Log, TopicSettings
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.log import Log
+    from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicPartition, TopicSettings
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.source.subscription import Subscription, TopicMetadata
+    from dagster_kafka_flip.source.subscription import Subscription
     from dagster_kafka_flip.source.window import PlannedWindow, Window, Windows
-
-Times = dict["TopicPartition", int]
-
-
-class LookUps:
-    """Lookups by timestamp in the logs of one plan.
-
-    Kafka returns the first *entry* at or after a timestamp: a record, a transaction marker or an aborted record. All
-    records before it are older, so an entry is a valid start. It is not a valid stop: older records may follow a
-    marker. Only reading shows whether an entry is a record.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        isolation_level: str,
-        beginning: Position,
-        end: Position,
-    ) -> None:
-        self.partitions = tuple(end)
-        self._cluster = cluster
-        self._isolation_level = isolation_level
-        self._beginning = beginning
-        self._end = end
-        self._entries: dict[tuple[TopicPartition, int], int | None] = {}
-        self._records: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
-
-    def prefetch(self, entries: Iterable[Mapping[TopicPartition, int]], records: Iterable[Times] = ()) -> None:
-        """Adds lookups for some timestamps."""
-        records = tuple(records)
-        self._ask_for_entries([*entries, *records])
-        self._search({(tp, _time(ms)) for times in records for tp, ms in times.items()} - self._records.keys())
-
-    def entry(self, tp: TopicPartition, ms: int) -> int:
-        """The first entry at or after a timestamp: all earlier records are older. The end offset if there is none."""
-        key = (tp, _time(ms))
-        if key not in self._entries:
-            self.prefetch([{tp: ms}])
-        found = self._entries[key]
-        return self._end[tp] if found is None else min(found, self._end[tp])
-
-    def record(self, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
-        """The first consumer-visible record at or after a timestamp.
-
-        None if there is none before the end offset or within the search limit.
-        """
-        key = (tp, _time(ms))
-        if key not in self._records:
-            self.prefetch([], [{tp: ms}])
-        return self._records[key]
-
-    def _ask_for_entries(self, wanted: Iterable[Mapping[TopicPartition, int]]) -> None:
-        asked: list[Times] = []
-        known = set(self._entries)
-        for times in wanted:
-            new = {tp: _time(ms) for tp, ms in times.items() if (tp, _time(ms)) not in known}
-            if new:
-                asked.append(new)
-                known.update(new.items())
-        missed: list[tuple[TopicPartition, int]] = []
-        for times, first in zip(asked, self._cluster.records_at(asked, self._isolation_level), strict=True):
-            self._entries.update({(tp, ms): first[tp].offset if tp in first else None for tp, ms in times.items()})
-            missed += [
-                (tp, ms) for tp, ms in times.items() if tp not in first and 0 < self._beginning[tp] < self._end[tp]
-            ]
-        if missed:
-            # If the head of a segment was deleted and timestamps are out of order, a broker may return no result for a
-            # timestamp although later segments have one.
-            highest = self._cluster.max_timestamps({tp for tp, _ in missed})
-            self._entries.update(
-                {(tp, ms): self._beginning[tp] for tp, ms in missed if tp in highest and highest[tp].timestamp_ms >= ms}
-            )
-
-    def _search(self, wanted: Iterable[tuple[TopicPartition, int]]) -> None:
-        searches: dict[tuple[TopicPartition, int], RecordSearch] = {}
-        for tp, ms in wanted:
-            start, end = self.entry(tp, ms), self._end[tp]
-            # A number of offsets, not seconds, so that the result depends only on the log.
-            stop = min(end, start + LOOKED_THROUGH)
-            self._records[tp, ms] = None
-            if start < stop:
-                searches[tp, ms] = RecordSearch(tp, start, stop, ms)
-        if searches:
-            found = self._cluster.search_records(set(searches.values()), self._isolation_level)
-            self._records.update({key: found[search] for key, search in searches.items()})
 
 
 def _time(ms: int) -> int:
@@ -124,34 +40,95 @@ _BROKER_CLOCKS = timedelta(seconds=10) // timedelta(milliseconds=1)
 _CLOCK_SKEW = timedelta(minutes=5) // timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True)
 class WindowLogs:
-    """The logs of one plan.
+    """The logs of one plan as they are now, with lookups by timestamp.
 
-    Attributes:
-        rules: The rules that assign records to windows.
-        now: The current time, in milliseconds since the epoch.
-        look: The lookups by timestamp.
-        beginning: Start offset of each log.
-        end: End offset of each for the source's isolation level.
-        high_watermarks: High watermark of each.
-        settings: Settings of the topics that this client may see.
-        set_by_broker: Topics whose records can't be late, because brokers set their timestamps on arrival.
+    Kafka returns the first *entry* at or after a timestamp: a record, a transaction marker or an aborted record. All
+    records before it are older, so an entry is a valid start. It is not a valid stop: older records may follow a
+    marker. Only reading shows whether an entry is a record.
     """
 
-    rules: Windows
-    now: int
-    look: LookUps
-    beginning: Position
-    end: Position
-    high_watermarks: Mapping[TopicPartition, int]
-    settings: Mapping[str, TopicSettings]
-    set_by_broker: frozenset[str]
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        log: Log,
+        partitions: Sequence[TopicPartition],
+        rules: Windows,
+        now: int,
+        settings: Mapping[str, TopicSettings],
+        set_by_broker: frozenset[str],
+    ) -> None:
+        self.partitions, self.rules, self.now = tuple(partitions), rules, now
+        self.beginning, self.end = log.beginning_offsets(partitions), log.end_offsets(partitions)
+        self.high_watermarks = log.high_watermarks
+        # Of the topics whose settings this client may see.
+        self._settings = settings
+        # Topics whose records can't be late, because brokers set their timestamps on arrival.
+        self._set_by_broker = set_by_broker
+        self._cluster, self._isolation_level = cluster, log.isolation_level
+        self._entries: dict[tuple[TopicPartition, int], int | None] = {}
+        self._records: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
+
+    def prefetch(self, entries: Iterable[Position], records: Iterable[Position] = ()) -> None:
+        """Adds lookups for some timestamps."""
+        records = tuple(records)
+        self._ask_for_entries([*entries, *records])
+        self._search({(tp, _time(ms)) for times in records for tp, ms in times.items()} - self._records.keys())
+
+    def entry(self, tp: TopicPartition, ms: int) -> int:
+        """The first entry at or after a timestamp: all earlier records are older. The end offset if there is none."""
+        key = (tp, _time(ms))
+        if key not in self._entries:
+            self.prefetch([{tp: ms}])
+        found = self._entries[key]
+        return self.end[tp] if found is None else min(found, self.end[tp])
+
+    def record(self, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
+        """The first visible record at or after a timestamp; None if none is before the end or the search limit."""
+        key = (tp, _time(ms))
+        if key not in self._records:
+            self.prefetch([], [{tp: ms}])
+        return self._records[key]
+
+    def _ask_for_entries(self, wanted: Iterable[Position]) -> None:
+        asked: list[Position] = []
+        known = set(self._entries)
+        for times in wanted:
+            new = {tp: _time(ms) for tp, ms in times.items() if (tp, _time(ms)) not in known}
+            if new:
+                asked.append(new)
+                known.update(new.items())
+        missed: list[tuple[TopicPartition, int]] = []
+        for times, first in zip(asked, self._cluster.records_at(asked, self._isolation_level), strict=True):
+            self._entries.update({(tp, ms): first[tp].offset if tp in first else None for tp, ms in times.items()})
+            missed += [
+                (tp, ms) for tp, ms in times.items() if tp not in first and 0 < self.beginning[tp] < self.end[tp]
+            ]
+        if missed:
+            # If the head of a segment was deleted and timestamps are out of order, a broker may return no result for a
+            # timestamp although later segments have one.
+            highest = self._cluster.max_timestamps({tp for tp, _ in missed})
+            self._entries.update(
+                {(tp, ms): self.beginning[tp] for tp, ms in missed if tp in highest and highest[tp].timestamp_ms >= ms}
+            )
+
+    def _search(self, wanted: Iterable[tuple[TopicPartition, int]]) -> None:
+        # A number of offsets, not seconds, so that the result depends only on the log.
+        starts = {(tp, ms): self.entry(tp, ms) for tp, ms in wanted}
+        searches = {
+            (tp, ms): RecordSearch(tp, start, stop, ms)
+            for (tp, ms), start in starts.items()
+            if start < (stop := min(self.end[tp], start + LOOKED_THROUGH))
+        }
+        self._records |= dict.fromkeys(starts)
+        if searches:
+            found = self._cluster.search_records(set(searches.values()), self._isolation_level)
+            self._records |= {key: found[search] for key, search in searches.items()}
 
     def lateness(self, tp: TopicPartition) -> int | None:
         """How late a record may be, in milliseconds; None if unlimited."""
         lateness = self.rules.lateness_ms
-        if tp.topic not in self.set_by_broker:
+        if tp.topic not in self._set_by_broker:
             return lateness
         return _BROKER_CLOCKS if lateness is None else min(lateness, _BROKER_CLOCKS)
 
@@ -166,21 +143,21 @@ class WindowLogs:
 
     def bound(self, tp: TopicPartition, ms: int | None) -> int:
         """The first record at or after a timestamp; the end offset if there is none, or if it is unreliable."""
-        record = None if ms is None else self.look.record(tp, ms)
+        record = None if ms is None else self.record(tp, ms)
         return self.end[tp] if record is None or self.is_from_future(record) else record.offset
 
     def may_be_gone(self, tp: TopicPartition, ms: int) -> bool:
         """Whether a log may have had records at or after a timestamp that were deleted."""
-        first = self.look.record(tp, 0)
+        first = self.record(tp, 0)
         if first is not None:
             return first.timestamp_ms >= ms
         # The log has no records to compare with; only the topic's retention shows whether it may have had one. Where
         # nothing limits it, somebody deleted them by hand, or changed it meanwhile.
-        settings = self.settings.get(tp.topic)
+        settings = self._settings.get(tp.topic)
         return settings is None or settings.is_unlimited or not settings.keeps(ms, self.now)
 
 
-def check_future(stop_times: Sequence[Mapping[TopicPartition, int]], logs: WindowLogs, tolerance: Tolerance) -> None:
+def check_future(stop_times: Sequence[Position], logs: WindowLogs, tolerance: Tolerance) -> None:
     """Checks that no window ends at a record with a timestamp in the future."""
     # In a repair, the stream's position is the end, regardless of later records.
     if logs.rules.repair:
@@ -189,7 +166,7 @@ def check_future(stop_times: Sequence[Mapping[TopicPartition, int]], logs: Windo
         tp: record
         for times in stop_times
         for tp, ms in times.items()
-        if (record := logs.look.record(tp, ms)) is not None and logs.is_from_future(record)
+        if (record := logs.record(tp, ms)) is not None and logs.is_from_future(record)
     }
     if not dated:
         return
@@ -204,24 +181,15 @@ def check_future(stop_times: Sequence[Mapping[TopicPartition, int]], logs: Windo
 
 
 def check_retention(
-    windows: Sequence[Window],
-    starts: Sequence[Mapping[TopicPartition, int]],
-    logs: WindowLogs,
-    tolerance: Tolerance,
+    windows: Sequence[Window], starts: Sequence[Position], logs: WindowLogs, tolerance: Tolerance
 ) -> None:
-    """Checks that no record of a window was deleted.
+    """Checks that no record of a window was deleted: that each log's first record is older than the window's time.
 
     A deleted record was before the log's first record. Records are at most `max_lateness` late, so if the first
     record is older than the window by more than this, no deleted record was in the window.
-
-    Args:
-        windows: The windows, in time order.
-        starts: For each window, the timestamp that the log's first record must be older than, by topic partition.
-        logs: The logs.
-        tolerance: Collects tolerated errors.
     """
-    trimmed = [tp for tp in logs.look.partitions if logs.beginning[tp] > 0]
-    logs.look.prefetch([], [dict.fromkeys(trimmed, 0)])
+    trimmed = [tp for tp in logs.partitions if logs.beginning[tp] > 0]
+    logs.prefetch([], [dict.fromkeys(trimmed, 0)])
     affected: dict[TopicPartition, list[Window]] = {}
     for window, times in zip(windows, starts, strict=True):
         trimmed = [tp for tp in trimmed if logs.may_be_gone(tp, times[tp])]
@@ -232,7 +200,7 @@ def check_retention(
     if not affected:
         return
     tp, lost = min(affected.items())
-    first = logs.look.record(tp, 0)
+    first = logs.record(tp, 0)
     left = (
         "the log holds no records"
         if first is None
@@ -250,7 +218,7 @@ def check_retention(
 
 def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolerance: Tolerance) -> list[PlannedWindow]:
     """Returns the windows, with those marked that may still get records."""
-    longest = max((logs.lateness(tp) or 0 for tp in logs.look.partitions), default=0)
+    longest = max((logs.lateness(tp) or 0 for tp in logs.partitions), default=0)
     complete = {window.window.key: logs.now >= window.window.stop_ms + longest for window in planned}
     open_windows = [window.window for window in planned if not complete[window.window.key]]
     if open_windows:
@@ -261,16 +229,13 @@ def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolera
             "Run it later; to write the records so far, tolerate WindowNotCompleteError",
         )
         tolerance.meet(error, "The run wrote the records so far.", lost_offsets=0)
-    waiting = _waiting(planned, logs)
-    for window in waiting.values():
-        complete[window.window.key] = False
-    if waiting:
+    if waiting := _waiting(planned, logs):
+        complete |= dict.fromkeys((key for _, key in waiting), False)
         (tp, _), window = next(iter(waiting.items()))
         end = logs.end[tp]
-        windows = {each.window.key for each in waiting.values()}
         error = WindowNotCompleteError(
             f"{tp}: an open transaction holds back {logs.high_watermarks[tp] - end} offsets from {end}, which may "
-            f"include records of the window {window.window}{others_affected(windows, 'window')}",
+            f"include records of the window {window.window}{others_affected({key for _, key in waiting}, 'window')}",
             "Run it again when the transaction has ended; to write the records so far, tolerate WindowNotCompleteError",
         )
         tolerance.meet(error, "The run wrote the records so far.", lost_offsets=0)
@@ -284,7 +249,7 @@ def _waiting(planned: Sequence[PlannedWindow], logs: WindowLogs) -> dict[tuple[T
 
     def is_held_back(tp: TopicPartition, window: PlannedWindow) -> bool:
         ms = logs.stop_time(tp, window.window.stop_ms)
-        record = None if ms is None else logs.look.record(tp, ms)
+        record = None if ms is None else logs.record(tp, ms)
         # A record from the future ends no window: the log is read to its end, and continues after it.
         return record is None or logs.is_from_future(record)
 
@@ -303,11 +268,7 @@ def check_identity(
     rules: Windows,
     tolerance: Tolerance,
 ) -> frozenset[str]:
-    """Checks that the table's rows come from the current cluster and topics.
-
-    Returns:
-        The topics that were recreated since; this is tolerated.
-    """
+    """Checks that the table's rows come from the current logs; returns the topics whose recreation is tolerated."""
     continuation = "The run read the current log and replaced the rows of the windows with its records."
     instead = "To replace the rows of these windows with its current records"
     try:
@@ -329,21 +290,14 @@ def check_identity(
 
 
 def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, rules: Windows, tolerance: Tolerance) -> None:
-    """Checks that the logs still have the offsets that the table's rows were read up to.
-
-    Without topic ids, a recreated topic only shows in its offsets.
-    """
+    """Checks that the logs still have what was read for the rows: without topic ids, a new topic only shows in that."""
     way_out = (
         _RUN_THE_STREAM
         if rules.repair
         else "To replace them with the log's current records, tolerate EndBeforePositionError"
     )
-    beyond = {
-        tp: offset
-        for tp, offset in sorted(known.position.items())
-        if tp in log and offset > log.high_watermarks[tp] and is_same_log(tp, known, now)
-    }
-    if beyond:
+    at = {tp: offset for tp, offset in sorted(known.position.items()) if tp in log and is_same_log(tp, known, now)}
+    if beyond := {tp: offset for tp, offset in at.items() if offset > log.high_watermarks[tp]}:
         tp, offset = next(iter(beyond.items()))
         error = EndBeforePositionError(
             f"{tp}: the log ends at offset {log.high_watermarks[tp]}, but the table's windows were read up to "
@@ -351,11 +305,7 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, rules: Wi
             f"Find out which. {way_out}",
         )
         tolerance.meet(error, _WENT_ON)
-    same = {
-        tp: at for tp, at in known.position.items() if tp in log and tp not in beyond and is_same_log(tp, known, now)
-    }
-    cut = log.cut_offsets(same, known.leader_epochs)
-    if cut:
+    if cut := log.cut_offsets({tp: at[tp] for tp in at.keys() - beyond.keys()}, known.leader_epochs):
         tp, offset = min(cut.items())
         where = "" if offset is None else f" at offset {offset}"
         error = EndBeforePositionError(

@@ -19,7 +19,6 @@ from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
 from dagster_kafka_flip.source.window_checks import (
-    LookUps,
     WindowLogs,
     check_ends,
     check_future,
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
-    from dagster_kafka_flip.source.log import Cluster, ReadSettings, TopicSettings
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.source.enumerator import ReadSettings
+    from dagster_kafka_flip.source.split import Position, TopicPartition, TopicSettings
     from dagster_kafka_flip.source.window import Window, Windows
 
 
@@ -43,44 +43,37 @@ def exact_windows(
     """Plans windows that hold all records with a timestamp in them, within the maximum lateness.
 
     A window starts at the first entry at or after its start (KIP-79): no earlier record is in it. It stops at the first
-    *record* at or after its end plus `max_lateness`: a later record of the window exceeds the lateness.
-
-    Returns:
-        The planned windows; the offsets from which on a record from before the first window is later than the maximum
-        lateness; and those before which a record from after the last window is earlier than that.
-
-    Raises (unless the error is tolerated):
-        WindowBeyondRetentionError: A log may no longer have all records of a window.
-        RecordsFromFutureError: A record has a timestamp in the future, so later records seem late.
+    *record* at or after its end plus `max_lateness`: a later record of the window exceeds the lateness. With them come
+    `stragglers_from` and `stragglers_before` of the WindowPlan.
     """
     is_by_value = logs.rules.event_time is not None
-    lateness = {tp: logs.lateness(tp) for tp in logs.look.partitions}
+    lateness = {tp: logs.lateness(tp) for tp in logs.partitions}
     early = {tp: (late or 0) if is_by_value else 0 for tp, late in lateness.items()}
     bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
     stop_times = [
-        {tp: ms for tp in logs.look.partitions if (ms := logs.stop_time(tp, bound)) is not None} for bound in bounds
+        {tp: ms for tp in logs.partitions if (ms := logs.stop_time(tp, bound)) is not None} for bound in bounds
     ]
     # If the value has the timestamp and lateness is unlimited, a record of the window may be anywhere.
     limited_starts = [tp for tp, late in lateness.items() if late is not None or not is_by_value]
-    logs.look.prefetch(
+    logs.prefetch(
         [
             dict.fromkeys(limited_starts, 0),
             # Where the next window would begin matters only where a record may be before it.
             *({tp: bound - early[tp] for tp in limited_starts} for bound in (bounds if is_by_value else bounds[:-1])),
         ],
-        [*stop_times, *(dict.fromkeys(logs.look.partitions, window.stop_ms) for window in windows)],
+        [*stop_times, *(dict.fromkeys(logs.partitions, window.stop_ms) for window in windows)],
     )
-    oldest = [{tp: window.start_ms - (lateness[tp] or 0) for tp in logs.look.partitions} for window in windows]
+    oldest = [{tp: window.start_ms - (lateness[tp] or 0) for tp in logs.partitions} for window in windows]
     check_retention(windows, oldest, logs, tolerance)
     check_future(stop_times, logs, tolerance)
 
     def start(tp: TopicPartition, bound: int) -> int:
         if is_by_value and lateness[tp] is None:
             return logs.beginning[tp]
-        entry = logs.look.entry(tp, bound - early[tp])
+        entry = logs.entry(tp, bound - early[tp])
         # Lookups by timestamp skip records without a timestamp. Those before the first record with one may be in
         # any window up to that record's, so they are read and counted.
-        return logs.beginning[tp] if entry == logs.look.entry(tp, 0) else entry
+        return logs.beginning[tp] if entry == logs.entry(tp, 0) else entry
 
     def stop(tp: TopicPartition, bound: int) -> int:
         return logs.bound(tp, logs.stop_time(tp, bound))
@@ -88,16 +81,16 @@ def exact_windows(
     planned = [
         PlannedWindow(
             window,
-            starts={tp: start(tp, window.start_ms) for tp in logs.look.partitions},
-            stops={tp: max(start(tp, window.start_ms), stop(tp, window.stop_ms)) for tp in logs.look.partitions},
-            ends={tp: logs.bound(tp, window.stop_ms) for tp in logs.look.partitions},
+            starts={tp: start(tp, window.start_ms) for tp in logs.partitions},
+            stops={tp: max(start(tp, window.start_ms), stop(tp, window.stop_ms)) for tp in logs.partitions},
+            ends={tp: logs.bound(tp, window.stop_ms) for tp in logs.partitions},
         )
         for window in windows
     ]
     return (
         planned,
-        {tp: stop(tp, bounds[0]) for tp in logs.look.partitions},
-        {tp: start(tp, bounds[-1]) if is_by_value else logs.beginning[tp] for tp in logs.look.partitions},
+        {tp: stop(tp, bounds[0]) for tp in logs.partitions},
+        {tp: start(tp, bounds[-1]) if is_by_value else logs.beginning[tp] for tp in logs.partitions},
     )
 
 
@@ -110,7 +103,7 @@ class WindowEnumerator:
     def __init__(
         self,
         source: ReadSettings,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         windows: Windows,
         context: SplitEnumeratorContext,
         now: Callable[[], int] | None = None,
@@ -139,17 +132,6 @@ class WindowEnumerator:
             known: Cluster, topics and read offsets of the table's rows; None if there are none yet.
             cut_at: Position of a stream that writes to the same table: nothing is read from there on, nor from topic
                 partitions that it does not have, because the stream will read them itself.
-
-        Raises (unless the context tolerates the error):
-            TopicNotFoundError: A topic is missing.
-            ClusterChangedError: The table's rows belong to another cluster.
-            TopicRecreatedError: The table's rows belong to an earlier topic with the same name.
-            EndBeforePositionError: The log ends before the offsets that were read for the table, or was cut off there
-                and written again.
-            WindowNotCompleteError: A window is not over, or an open transaction may hold back its records.
-            WindowBeyondRetentionError: The log may no longer have all records of a window.
-            RecordsFromFutureError: A record has a timestamp in the future, so later records seem late.
-            ClusterUnreachableError: No broker answered.
         """
         # Before any offset is asked for: a window that is over by then has all of its records in the logs.
         now = self._now()
@@ -166,43 +148,30 @@ class WindowEnumerator:
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         if cut_at is not None:
             partitions = _fed(partitions, cut_at)
-        log = Log(self._source, self._cluster, partitions)
+        log = Log(self._cluster, partitions, self._source.isolation_level)
         if known is not None:
             check_ends(known, logs_now, log, self._windows, of_logs)
-        logs = self._logs(log, topics, partitions, now)
+        settings = self._cluster.topic_settings(topics)
+        by_broker = self._topics_set_by_broker(topics, settings)
+        logs = WindowLogs(self._cluster, log, partitions, self._windows, now, settings, by_broker)
         planned, stragglers_from, stragglers_before = exact_windows(windows, logs, tolerance)
         # In a repair, the stream itself will write records that are still to come or held back.
         if not self._windows.repair:
             planned = with_completeness(planned, logs, tolerance)
         if cut_at is not None:
-            planned = [_cut(window, cut_at) for window in planned]
+            planned = [window.before(cut_at) for window in planned]
         return WindowPlan(
             windows=tuple(planned),
             state=replace(logs_now, position=planned[-1].stops, leader_epochs=log.leader_epochs),
             end_offsets=logs.end,
-            high_watermarks=logs.high_watermarks,
+            high_watermarks=log.high_watermarks,
             stragglers_from=stragglers_from,
             stragglers_before=stragglers_before,
-            set_by_broker=logs.set_by_broker,
+            set_by_broker=by_broker,
             incidents=tuple(tolerance.incidents),
-            compacted=frozenset(topic for topic, settings in logs.settings.items() if settings.is_compacted),
-            maybe_compacted=frozenset(topics) - logs.settings.keys(),
+            compacted=frozenset(topic for topic, each in settings.items() if each.is_compacted),
+            maybe_compacted=frozenset(topics) - settings.keys(),
             made_again=made_again,
-        )
-
-    def _logs(self, log: Log, topics: Collection[str], partitions: Sequence[TopicPartition], now: int) -> WindowLogs:
-        """The logs as they are now."""
-        settings = self._cluster.topic_settings(topics)
-        end, beginning = log.end_offsets(partitions), log.beginning_offsets(partitions)
-        return WindowLogs(
-            rules=self._windows,
-            now=now,
-            look=LookUps(self._cluster, self._source.isolation_level, beginning, end),
-            beginning=beginning,
-            end=end,
-            high_watermarks=log.high_watermarks,
-            settings=settings,
-            set_by_broker=self._topics_set_by_broker(topics, settings),
         )
 
     def _topics_set_by_broker(self, topics: Collection[str], settings: Mapping[str, TopicSettings]) -> frozenset[str]:
@@ -221,14 +190,12 @@ class WindowEnumerator:
         self._cluster.close()
 
     def check_same_logs(self, plan: WindowPlan) -> None:
-        """See `identity.check_same_logs` and `broken_logs.check_not_cut`.
-
-        Also checks topic partitions without any range to read: an empty range also removes rows.
-        """
+        """See `identity.check_same_logs` and `broken_logs.check_not_cut`."""
+        # Also of topic partitions without any range to read: an empty range also removes rows.
         there = check_same_logs(self._cluster, plan.state, plan.stops)
         if EndBeforePositionError not in self._context.tolerated:
             stops = {tp: stop for tp, stop in plan.stops.items() if tp in there}
-            check_not_cut(self._source, self._cluster, plan.state, stops)
+            check_not_cut(self._cluster, self._source.isolation_level, plan.state, stops)
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """Assigns a plan to tasks."""
@@ -245,12 +212,3 @@ def _fed(partitions: Sequence[TopicPartition], cut_at: Position) -> list[TopicPa
             "unknown which of its records the stream will write itself; remove the topic from the source"
         )
     return [tp for tp in partitions if tp in cut_at]
-
-
-def _cut(window: PlannedWindow, cut_at: Position) -> PlannedWindow:
-    """The window without the records that the stream has not written yet."""
-    starts, stops, ends = (
-        {tp: min(offset, cut_at[tp]) for tp, offset in position.items()}
-        for position in (window.starts, window.stops, window.ends)
-    )
-    return PlannedWindow(window.window, starts, stops, ends, window.is_complete)

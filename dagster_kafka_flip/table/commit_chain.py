@@ -33,20 +33,15 @@ _MOVING = frozenset(
 
 @dataclass(frozen=True)
 class Break:
-    """A gap or overlap between two commits of a stream.
+    """A gap or overlap between two commits of a stream."""
 
-    Attributes:
-        version: The table's version of the later commit.
-        what: Description, without a final period.
-        skipped: Number of offsets that no commit has read.
-        repeated: Number of offsets that were read again.
-        reason: Reason recorded in the commit; None if there is none.
-    """
-
+    # Of the later commit.
     version: int
     what: str
+    # Offsets that no commit has read, and that were read again.
     skipped: int = 0
     repeated: int = 0
+    # The reason that the commit records.
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -55,25 +50,18 @@ class Break:
 
 @dataclass(frozen=True)
 class Continuity:
-    """Result of the comparison.
+    """Result of the comparison."""
 
-    Attributes:
-        from_version: The oldest compared version; None if there is no commit.
-        to_version: The newest compared version.
-        commits: Number of the stream's commits among them.
-        compared: Number of commits that were compared with the previous one.
-        breaks: Gaps and overlaps, oldest first; without those that a RESTORE has undone.
-        restores: Number of RESTOREs.
-        changes: Number of other commits that changed or removed rows, including repairs: positions do not show which
-            rows.
-    """
-
+    # The oldest and the newest version; None if there is no commit.
     from_version: int | None
     to_version: int | None
+    # The stream's commits, and those that were compared with the previous one.
     commits: int
     compared: int
+    # Oldest first; without those that a RESTORE has undone.
     breaks: tuple[Break, ...]
     restores: int
+    # Other commits that changed or removed rows, including repairs: positions do not show which rows.
     changes: int
 
     @property

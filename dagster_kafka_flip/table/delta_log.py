@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import re
@@ -26,7 +25,7 @@ from dagster_kafka_flip.table.sql import literal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -133,24 +132,21 @@ def _no_file_system(target: DeltaTarget, scheme: str) -> TableError:
         # Some classes have other names.
         scheme = target.location.partition(":")[0].lower()
     finding = f"the table {target} can't be reached: Spark has no file system for {scheme}:"
-    version = hadoop_version()
     package = _FILE_SYSTEMS.get(scheme)
     if package is None:
         return TableError(finding, "Correct the scheme, or add the file system's Maven artifact to Spark's packages")
+    needed = (
+        f'packages=["org.apache.hadoop:{package}:{hadoop_version()}"]; a Spark Connect server needs it at its start'
+    )
     if package == "hadoop-aws" and scheme != "s3a":
         # The jar may be there: it brings a file system for s3a: alone.
         instead = "Name the table with s3a://" if target.is_path else "Give the catalog's locations s3a://"
         return TableError(
             finding,
             f"{instead}; or set spark.hadoop.fs.{scheme}.impl=org.apache.hadoop.fs.s3a.S3AFileSystem in Spark's "
-            f'config. Either needs packages=["org.apache.hadoop:{package}:{version}"]; a Spark Connect server needs it '
-            "at its start",
+            f"config. Either needs {needed}",
         )
-    return TableError(
-        f"{finding}, because the jar {package} is missing",
-        f'Add it to Spark: packages=["org.apache.hadoop:{package}:{version}"]; a Spark Connect server needs it at its '
-        "start",
-    )
+    return TableError(f"{finding}, because the jar {package} is missing", f"Add it to Spark: {needed}")
 
 
 _T = TypeVar("_T")
@@ -204,27 +200,42 @@ class TransactionLog:
         self._table = table
 
     def transaction_version(self, application: str, newest: int) -> int | None:
-        """Returns an application's last transaction version at a table version; None if there is none.
-
-        Reads the last checkpoint and the commits after it. A checkpoint's sidecars only contain files.
-        """
-        return self._trying(
-            functools.partial(self._transaction_versions, f"appId = {literal(application)}", newest)
-        ).get(application)
+        """Returns an application's last transaction version at a table version; None if there is none."""
+        return self._transaction_versions(f"appId = {literal(application)}", newest).get(application)
 
     def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
-        """Returns the last transaction versions of all applications with an id prefix; see `transaction_version`."""
-        condition = f"startswith(appId, {literal(prefix)})"
-        return self._trying(functools.partial(self._transaction_versions, condition, newest))
+        """Returns the last transaction versions of all applications with an id prefix."""
+        return self._transaction_versions(f"startswith(appId, {literal(prefix)})", newest)
 
     def generated_columns(self, newest: int) -> frozenset[str]:
-        """Returns the columns that Delta computes from others, at a table version.
+        """Returns the columns that Delta computes from others, at a table version; Spark does not show which."""
+        _, (text,) = max(self._rows(newest, _SCHEMA, "schemaString IS NOT NULL", "metaData.schemaString"))
+        return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
 
-        Spark does not show which these are.
+    def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
+        found = self._rows(newest, _TRANSACTIONS, condition, "txn.appId", "txn.version")
+        return {application: version for _, (application, version) in sorted(found)}
+
+    def _rows(self, newest: int, schema: str, condition: str, *columns: str) -> list[tuple[int, tuple[Any, ...]]]:
+        """What actions say, each with its file's version: of the last checkpoint and the commits after it.
+
+        A checkpoint's sidecars only contain files.
         """
-        return self._trying(functools.partial(self._generated_columns, newest))
 
-    def _trying(self, read: Callable[[], _T]) -> _T:
+        def read() -> list[tuple[int, tuple[Any, ...]]]:
+            reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
+            paths = [f"{self._readable}/{name}" for name in self._files(newest)]
+            by_format = {suffix: [path for path in paths if path.endswith(suffix)] for suffix in (".json", ".parquet")}
+            return [
+                (int(file[:20]), tuple(values))
+                for suffix, files in by_format.items()
+                if files
+                for file, *values in (reader.json(files) if suffix == ".json" else reader.parquet(*files))
+                .selectExpr("_metadata.file_name", *columns)
+                .where(condition)
+                .collect()
+            ]
+
         try:
             return answered(_logger, f"reading the log of {self._table}", read)
         except TableError:
@@ -232,25 +243,6 @@ class TransactionLog:
         except Exception as error:
             what = f"the log of the table {self._table} ({self._folder})"
             raise TableError(*told(f"{what} can't be read", error, CHECK_ACCESS)) from error
-
-    def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
-        found = [
-            (int(row["file_name"][:20]), row["appId"], row["version"])
-            for rows in self._read(self._files(newest), _TRANSACTIONS)
-            for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version").where(condition).collect()
-        ]
-        return {application: version for _, application, version in sorted(found)}
-
-    def _generated_columns(self, newest: int) -> frozenset[str]:
-        found = [
-            (int(row["file_name"][:20]), row["schemaString"])
-            for rows in self._read(self._files(newest), _SCHEMA)
-            for row in rows.where("metaData IS NOT NULL")
-            .selectExpr("_metadata.file_name", "metaData.schemaString")
-            .collect()
-        ]
-        _, text = max(found)
-        return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
 
     def _files(self, newest: int) -> list[str]:
         """The last checkpoint up to a version, and the commits after it."""
@@ -274,17 +266,3 @@ class TransactionLog:
                 f"{missing[0]} nor a later checkpoint, up to version {newest}"
             )
         return [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
-
-    def _read(self, names: list[str], schema: str) -> list[DataFrame]:
-        reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
-        by_format = {
-            suffix: [f"{self._readable}/{name}" for name in names if name.endswith(suffix)] for suffix in _READ
-        }
-        return [
-            reader.json(paths) if suffix == ".json" else reader.parquet(*paths)
-            for suffix, paths in by_format.items()
-            if paths
-        ]
-
-
-_READ = (".json", ".parquet")

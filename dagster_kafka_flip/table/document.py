@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
-from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER, from_document, to_document
+from dagster_kafka_flip.source.state import EnumeratorState, splits_from_json, splits_to_json
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.mode import Append, Mode, key_of, kind_of, mode_of
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
-    from dagster_kafka_flip.source.state import EnumeratorState
 
 T = TypeVar("T")
 
@@ -119,8 +118,8 @@ class RoutedBatch:
             "version": self.version,
             "attempt": self.attempt,
             "run": self.run_id,
-            "splits": to_document(SPLIT_SERIALIZER, self.splits),
-            "state": to_document(STATE_SERIALIZER, self.state),
+            "splits": splits_to_json(self.splits),
+            "state": self.state.to_json(),
         }
         return {**self.route.to_json(), "batch": batch}
 
@@ -134,8 +133,8 @@ class RoutedBatch:
             version=batch["version"],
             attempt=batch["attempt"],
             run_id=batch["run"],
-            splits=from_document(SPLIT_SERIALIZER, batch["splits"]),
-            state=from_document(STATE_SERIALIZER, batch["state"]),
+            splits=splits_from_json(batch["splits"]),
+            state=EnumeratorState.from_json(batch["state"]),
             route=DeadLetterRoute.from_json(document),
         )
 
@@ -219,8 +218,8 @@ class CommitDocument:
             "run": self.run_id,
             "base": self.base_version,
             "anchor": self.anchor_version,
-            "splits": to_document(SPLIT_SERIALIZER, self.splits),
-            "state": to_document(STATE_SERIALIZER, self.state),
+            "splits": splits_to_json(self.splits),
+            "state": self.state.to_json(),
             "rows_before": self.rows_before,
         }
         if self.after is not None:
@@ -259,8 +258,8 @@ class CommitDocument:
             run_id=document["run"],
             base_version=document["base"],
             anchor_version=document["anchor"],
-            splits=from_document(SPLIT_SERIALIZER, document["splits"]),
-            state=from_document(STATE_SERIALIZER, document["state"]),
+            splits=splits_from_json(document["splits"]),
+            state=EnumeratorState.from_json(document["state"]),
             rows_before=document["rows_before"],
             overrides_start=document.get("overrides_start", False),
             reason=document.get("reason"),
@@ -338,8 +337,8 @@ class WindowsDocument:
             "base": self.base_version,
             "mode": self.mode,
             "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
-            "splits": to_document(SPLIT_SERIALIZER, self.splits),
-            "state": to_document(STATE_SERIALIZER, self.state),
+            "splits": splits_to_json(self.splits),
+            "state": self.state.to_json(),
         }
         if self.topics is not None:
             document["topics"] = list(self.topics)
@@ -367,8 +366,8 @@ class WindowsDocument:
             base_version=document["base"],
             mode=document["mode"],
             windows=tuple(Window(*window) for window in document["windows"]),
-            splits=from_document(SPLIT_SERIALIZER, document["splits"]),
-            state=from_document(STATE_SERIALIZER, document["state"]),
+            splits=splits_from_json(document["splits"]),
+            state=EnumeratorState.from_json(document["state"]),
             topics=None if topics is None else tuple(topics),
             repairs=document.get("repairs"),
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),

@@ -100,13 +100,9 @@ def is_anchor(commit: Commit, document: CommitDocument) -> bool:
 
 
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Checks that nobody deleted rows or wrote the same ones between the reading of the position and the commit.
+    """Checks that nobody deleted rows or wrote the same ones between the reading of the position and a stream's commit.
 
-    Args:
-        commits: The commits between the two, and those from the anchor on, as far as they are known.
-        document: The document of the commit.
-        version: The commit's version.
-        table: The table's name, for the message.
+    The commits are those between the two, and those from the anchor on, as far as they are known.
     """
     if version <= document.base_version:
         raise TableChangedError(

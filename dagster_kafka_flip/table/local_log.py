@@ -5,11 +5,12 @@ Anything unclear counts as unknown, and Spark reads the table instead.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.runtime.remote import is_remote, sees_same_files
@@ -17,13 +18,16 @@ from dagster_kafka_flip.table.commit import Commit, Effect, effect_of
 from dagster_kafka_flip.table.store_lock import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 # Hadoop's setting of the file system of paths without a scheme, and its former name.
 _DEFAULT_FILES = ("fs.defaultFS", "fs.default.name")
@@ -65,6 +69,7 @@ _LARGEST_COMMIT = 16 * 1024 * 1024
 _NAME = re.compile(r"(\d{20})\.(json|checkpoint\..+)")
 # The folders of commits that a catalog knows before the log has them, in Delta's protocol and in its preview.
 _STAGED = ("_staged_commits", "_commits")
+_LEAVES_POSITION = frozenset({Effect.APPENDS, Effect.KEEPS_ROWS, Effect.CHANGES_ROWS})
 
 
 class TableDetails(NamedTuple):
@@ -75,113 +80,105 @@ class TableDetails(NamedTuple):
     properties: Mapping[str, str]
 
 
-_LEAVES_POSITION = frozenset({Effect.APPENDS, Effect.KEEPS_ROWS, Effect.CHANGES_ROWS})
+def _if_clear(read: Callable[Concatenate[Path, _P], _T]) -> Callable[Concatenate[str, _P], _T | None]:
+    """Reads the log of the table at a location: None if it is elsewhere, also in part, or anything is unclear."""
 
-
-def version_if_still_valid(
-    location: str, stream: str, state: EnumeratorState, anchor_version: int, table_version: int, table_rows: int | None
-) -> tuple[int, int | None] | None:
-    """Returns the newest version of a table and its rows, if a stream's recorded position is still valid.
-
-    Returns:
-        The version, and the rows if known. None if the log is not accessible, does not show the position, or has later
-        commits that may have changed it.
-    """
-    log = _log(location)
-    if log is None:
-        return None
-    try:
-        if not _shows(log, stream, state, anchor_version) or not _file(log, table_version).is_file():
+    @functools.wraps(read)
+    def told(location: str, *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        if (table := local_path(location)) is None:
             return None
-        version, rows = table_version, table_rows
-        while _file(log, version + 1).is_file():
-            version += 1
-            commit = _commit(log, version)
-            if commit is None or version - table_version > _MOST_COMMITS:
-                return None
-            document = commit.document()
-            effect = effect_of(commit)
-            if (document is None and effect not in _LEAVES_POSITION) or (document and document.stream == stream):
-                return None
-            added = 0 if effect is Effect.KEEPS_ROWS else commit.rows_gained
-            rows = None if rows is None or added is None or effect is Effect.CHANGES_ROWS else rows + added
-    except (OSError, ValueError, DocumentVersionError):
+        log = table / "_delta_log"
+        try:
+            is_staged = any(any((log / name).iterdir()) for name in _STAGED if (log / name).is_dir())
+            return None if is_staged else read(log, *args, **kwargs)
+        except (OSError, ValueError, LookupError, TypeError, DocumentVersionError):
+            return None
+
+    return told
+
+
+@_if_clear
+def version_if_still_valid(
+    log: Path, stream: str, state: EnumeratorState, anchor_version: int, table_version: int, table_rows: int | None
+) -> tuple[int, int | None] | None:
+    """The newest version of a table and its rows, if known; None if a stream's recorded position may have changed."""
+    # The table may have been replaced by another one.
+    anchor = _commit(log, anchor_version)
+    document = anchor.document()
+    is_there = effect_of(anchor) is Effect.RESTORES
+    if document is not None:
+        is_there = (document.stream, document.state) == (stream, state)
+    if not is_there:
         return None
+    version, rows = table_version, table_rows
+    _file(log, version).stat()
+    while _file(log, version + 1).is_file():
+        version += 1
+        commit = _commit(log, version)
+        document, effect = commit.document(), effect_of(commit)
+        is_left = effect in _LEAVES_POSITION if document is None else document.stream != stream
+        if not is_left or version - table_version > _MOST_COMMITS:
+            return None
+        added = 0 if effect is Effect.KEEPS_ROWS else commit.rows_gained
+        rows = None if rows is None or added is None or effect is Effect.CHANGES_ROWS else rows + added
     return version, rows
 
 
-def is_newest(location: str, version: int) -> bool:
-    """Whether a table's log is on this machine, and has a version and none after it."""
-    log = _log(location)
-    if log is None:
-        return False
-    try:
-        return _file(log, version).is_file() and not _file(log, version + 1).is_file()
-    except OSError:
-        return False
+@_if_clear
+def is_newest(log: Path, version: int) -> bool:
+    """Whether a table has a version and none after it."""
+    return _file(log, version).is_file() and not _file(log, version + 1).is_file()
 
 
 def is_absent(location: str) -> bool:
     """Whether there is certainly no log at a location of this machine."""
-    table = local_path(location)
-    if table is None:
+    if (table := local_path(location)) is None:
         return False
     try:
         (table / "_delta_log").stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, (FileNotFoundError, NotADirectoryError))
     return False
 
 
-def newest_commits(location: str, limit: int) -> list[Commit] | None:
-    """Reads what `DESCRIBE HISTORY` returns about a table, if its log is on this machine.
-
-    Returns:
-        The newest commits, newest first; None if the log is elsewhere, or anything about it is unclear.
-    """
-    log = _log(location)
-    if log is None:
+@_if_clear
+def newest_commits(log: Path, limit: int) -> list[Commit] | None:
+    """The newest commits as `DESCRIBE HISTORY` returns them, newest first."""
+    versions, checkpoints = _versions(log)
+    first = newest = max(versions | checkpoints)
+    while first - 1 in versions and newest - first + 1 < limit:
+        first -= 1
+    # Delta deletes old commits, oldest first, once a checkpoint has their files.
+    is_cut = first > 0 and first - 1 not in versions
+    if is_cut and (min(versions) < first or max(checkpoints, default=-1) < first - 1):
         return None
-    try:
-        versions, checkpoints = _versions(log)
-        first = newest = max(versions | checkpoints)
-        while first - 1 in versions and newest - first + 1 < limit:
-            first -= 1
-        # Delta deletes old commits, oldest first, once a checkpoint has their files.
-        is_cut = first > 0 and first - 1 not in versions
-        if is_cut and (min(versions) < first or max(checkpoints, default=-1) < first - 1):
-            return None
-        found = [_commit(log, version) for version in range(first, newest + 1)]
-    except (OSError, ValueError):
-        return None
-    known = [commit for commit in found if commit is not None]
-    return _in_order_of_time(known)[::-1] if len(known) == len(found) else None
+    found: list[Commit] = []
+    for version in range(first, newest + 1):
+        commit, last = _commit(log, version), found[-1].timestamp_ms if found else None
+        # As Delta does, after a clock was set back.
+        if last is not None and commit.timestamp_ms is not None and commit.timestamp_ms <= last:
+            commit = replace(commit, timestamp_ms=last + 1)
+        found.append(commit)
+    return found[::-1]
 
 
-def details_at(location: str) -> tuple[int, TableDetails] | None:
-    """Reads a table's newest version and its details, if its log is on this machine.
+@_if_clear
+def commits_between(log: Path, first: int, last: int) -> list[Commit]:
+    """The commits of these versions, in their order."""
+    return [_commit(log, version) for version in range(first, last + 1)]
 
-    Returns:
-        Both; None if the log is elsewhere, or anything about it is unclear.
-    """
-    log = _log(location)
-    if log is None:
+
+@_if_clear
+def details_at(log: Path) -> tuple[int, TableDetails] | None:
+    """A table's newest version and its details."""
+    versions, checkpoints = _versions(log)
+    newest = max(versions)
+    if newest < max(checkpoints, default=-1):
         return None
-    try:
-        versions, checkpoints = _versions(log)
-        newest = max(versions)
-        if newest < max(checkpoints, default=-1):
-            return None
-        for version in range(newest, max(-1, newest - _MOST_COMMITS), -1):
-            found = _metadata(log, version)
-            if found is not None:
-                return newest, TableDetails(
-                    str(found["id"]), tuple(found["partitionColumns"]), dict(found["configuration"])
-                )
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    for version in range(newest, max(-1, newest - _MOST_COMMITS), -1):
+        if (found := _metadata(log, version)) is not None:
+            properties = dict(found["configuration"])
+            return newest, TableDetails(str(found["id"]), tuple(found["partitionColumns"]), properties)
     return None
 
 
@@ -199,21 +196,8 @@ def _action(line: str, name: str) -> Any:
     """A commit's action, if it has this name."""
     action = json.loads(line)
     if not isinstance(action, dict):
-        raise ValueError("an action is a JSON object")  # noqa: TRY004 - as for a text that is not JSON
+        raise TypeError("an action is a JSON object")
     return action.get(name)
-
-
-def _log(location: str) -> Path | None:
-    """A table's log; None if it is elsewhere, in part or in whole."""
-    table = local_path(location)
-    if table is None:
-        return None
-    log = table / "_delta_log"
-    try:
-        is_staged = any(any((log / name).iterdir()) for name in _STAGED if (log / name).is_dir())
-    except OSError:
-        return None
-    return None if is_staged else log
 
 
 def _versions(log: Path) -> tuple[set[int], set[int]]:
@@ -225,71 +209,30 @@ def _versions(log: Path) -> tuple[set[int], set[int]]:
     )
 
 
-def _in_order_of_time(commits: list[Commit]) -> list[Commit]:
-    """Moves the time of a commit that seems older than the one before, by a clock that was set back, as Delta does."""
-    found: list[Commit] = []
-    for commit in commits:
-        last = found[-1].timestamp_ms if found else None
-        if last is not None and commit.timestamp_ms is not None and commit.timestamp_ms <= last:
-            found.append(replace(commit, timestamp_ms=last + 1))
-        else:
-            found.append(commit)
-    return found
-
-
-def commits_between(location: str, first: int, last: int) -> list[Commit] | None:
-    """Reads commits from a table's log, if it is on this machine.
-
-    Returns:
-        The commits by version; None if the log is elsewhere, or one of them is gone or unclear.
-    """
-    table = local_path(location)
-    if table is None:
-        return None
-    try:
-        found = [_commit(table / "_delta_log", version) for version in range(first, last + 1)]
-    except (OSError, ValueError):
-        return None
-    known = [commit for commit in found if commit is not None]
-    return known if len(known) == len(found) else None
-
-
-def _shows(log: Path, stream: str, state: EnumeratorState, anchor_version: int) -> bool:
-    """Whether the commit that defined the position exists: the table may have been replaced by another one."""
-    commit = _commit(log, anchor_version)
-    if commit is None:
-        return False
-    document = commit.document()
-    if document is None:
-        return effect_of(commit) is Effect.RESTORES
-    return document.stream == stream and document.state == state
-
-
 def _file(log: Path, version: int) -> Path:
     return log / f"{version:020}.json"
 
 
-def _commit(log: Path, version: int) -> Commit | None:
+def _commit(log: Path, version: int) -> Commit:
     file = _file(log, version)
-    if not file.is_file() or (status := file.stat()).st_size > _LARGEST_COMMIT:
-        return None
+    if (status := file.stat()).st_size > _LARGEST_COMMIT:
+        raise ValueError("too large to be read here")
     with file.open(encoding="utf-8") as lines:
-        info = next((found for line in lines if (found := _action(line, "commitInfo"))), None)
+        info: Any = next((found for line in lines if (found := _action(line, "commitInfo"))), None)
     if not isinstance(info, dict):
-        return None
-    found: dict[str, Any] = {**info}
+        raise TypeError("it does not tell what it did")
     return Commit(
         version=version,
-        operation=found.get("operation"),
+        operation=info.get("operation"),
         parameters={
             name: value if value is None else _text(value)
-            for name, value in (found.get("operationParameters") or {}).items()
+            for name, value in (info.get("operationParameters") or {}).items()
         },
-        metrics={name: _text(value) for name, value in (found.get("operationMetrics") or {}).items()},
-        user_metadata=found.get("userMetadata"),
+        metrics={name: _text(value) for name, value in (info.get("operationMetrics") or {}).items()},
+        user_metadata=info.get("userMetadata"),
         # Delta goes by the file's time, unless the table has a feature for times within commits.
-        timestamp_ms=found.get("inCommitTimestamp") or status.st_mtime_ns // 1_000_000,
-        engine=found.get("engineInfo"),
+        timestamp_ms=info.get("inCommitTimestamp") or status.st_mtime_ns // 1_000_000,
+        engine=info.get("engineInfo"),
     )
 
 

@@ -3,8 +3,8 @@
 `guarded` is the one way to change a table: look at what the change rests on, make it, and look back, under the
 lock.
 
-Beside it is the port to Kafka, `Cluster` in `source/log.py`. Planning, writing and recovery ask the world only through
-these two, so that a simulator can take its place (`tests/simulation`).
+Beside it is the port to Kafka, `KafkaCluster` in `source/cluster.py`. Planning, writing and recovery ask the world only
+through these two, so that a simulator can take its place (`tests/simulation`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import itertools
 import logging
 import uuid
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableChangedError, TableError
 from dagster_kafka_flip.runtime.relied_settings import check_settings
@@ -51,98 +51,11 @@ _logger = logging.getLogger(__name__)
 _UNCACHED = "_dagster_kafka_flip_uncached"
 
 
-class TablePort(Protocol):
-    """Requests to one table. Spark's errors come through as they are; the callers translate them.
+class TablePort:
+    """Requests to one table of a Spark session, whose name stays the table's.
 
-    Attributes:
-        target: The table and the stream, with a name that stays the table's.
+    Spark's errors come through as they are; the callers translate them.
     """
-
-    target: DeltaTarget
-
-    def check_session(self) -> None:
-        """Refuses a session with a setting that would change values, or which rows are read and written."""
-        ...
-
-    def check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
-        """Refuses a store that does not keep two writers apart; `properties` are the table's, None without a table."""
-        ...
-
-    def commits(self) -> Iterator[Commit]:
-        """The commits, newest first, without those that arrive meanwhile."""
-        ...
-
-    def is_newest(self, location: str, version: int) -> bool:
-        """Whether it is certain, without a request, that there is this version and none after it."""
-        ...
-
-    def log(self, location: str) -> TransactionLog:
-        """The files of the table's log."""
-        ...
-
-    def details(self) -> TableDetails:
-        """The table's id, partition columns and properties."""
-        ...
-
-    def detail(self, what: str) -> Any:
-        """The table's `location` or `name`."""
-        ...
-
-    def schema(self) -> StructType:
-        """The table's columns."""
-        ...
-
-    def rows(self, version: int | None) -> DataFrame:
-        """The table's rows, now or at a version."""
-        ...
-
-    def no_rows(self, schema: StructType) -> DataFrame:
-        """No rows, with these columns."""
-        ...
-
-    def count_rows(self, version: int | None) -> int:
-        """The number of rows, now or at a version."""
-        ...
-
-    def check_place_is_free(self) -> None:
-        """Checks that a table can be created where there is none."""
-        ...
-
-    def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
-        """Checks that Delta would store the times in these partition columns as they are."""
-        ...
-
-    def creation(self, schema: StructType) -> Callable[[], None]:
-        """Checks that the table can be created with these columns, and returns what creates it."""
-        ...
-
-    def place_by_catalog(self) -> str:
-        """Where the catalog would create the table; empty if it doesn't say."""
-        ...
-
-    def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
-        """Returns what sets some of the table's properties."""
-        ...
-
-    def append(self, rows: DataFrame, options: Mapping[str, str | int]) -> None:
-        """Adds rows in one commit."""
-        ...
-
-    def replace(self, rows: DataFrame, predicate: str | None, options: Mapping[str, str | int]) -> None:
-        """Replaces the rows that match an SQL condition, or all of them, in one commit."""
-        ...
-
-    def lock(self, location: str) -> AbstractContextManager[object]:
-        """The lock that keeps other runs from writing, where the store has one."""
-        ...
-
-    def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
-        """Runs an action so that an interrupt stops it, in the table's session or another one."""
-        ...
-
-
-class _DeltaPort:
-    """The port to a Delta table in a Spark session."""
 
     def __init__(self, spark: SparkSession, target: DeltaTarget) -> None:
         check_settings(spark)
@@ -151,31 +64,40 @@ class _DeltaPort:
         self.target = _named_in_full(spark, target)
 
     def check_session(self) -> None:
+        """Refuses a session with a setting that would change values, or which rows are read and written."""
         check_settings(self._spark)
 
     def check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
+        """Refuses a store that does not keep two writers apart; `properties` are the table's, None without a table."""
         check_writers(self._spark, location, single_writer=self.target.single_writer, properties=properties)
 
     def commits(self) -> Iterator[Commit]:
+        """The commits, newest first, without those that arrive meanwhile."""
         return commits_of(self._spark, self.target)
 
     def is_newest(self, location: str, version: int) -> bool:
-        return not is_remote(self._spark) and is_newest(location, version)
+        """Whether it is certain, without a request, that there is this version and none after it."""
+        return not is_remote(self._spark) and bool(is_newest(location, version))
 
     def log(self, location: str) -> TransactionLog:
+        """The files of the table's log."""
         return TransactionLog(self._spark, location, str(self.target))
 
     def details(self) -> TableDetails:
+        """The table's id, partition columns and properties."""
         return details_of(self._spark, self.target)
 
     def detail(self, what: str) -> Any:
+        """The table's `location` or `name`."""
         (detail,) = detail_of(self._spark, self.target, what)
         return detail
 
     def schema(self) -> StructType:
+        """The table's columns."""
         return described(self.target, lambda: self._spark.table(self.target.identifier).schema)
 
     def rows(self, version: int | None) -> DataFrame:
+        """The table's rows, now or at a version."""
         reader = self._spark.read if version is None else self._spark.read.option("versionAsOf", version)
         found = reader.table(self.target.identifier)
         # Spark answers from a cache, of any session, if a part of the query is what was cached. With this column, the
@@ -183,26 +105,33 @@ class _DeltaPort:
         return found.select("*", found.metadataColumn("_metadata").alias(_UNCACHED)).drop(_UNCACHED)
 
     def no_rows(self, schema: StructType) -> DataFrame:
+        """No rows, with these columns."""
         return self._spark.createDataFrame([], schema)
 
     def count_rows(self, version: int | None) -> int:
+        """The number of rows, now or at a version."""
         return answered(_logger, f"counting the rows of {self.target}", lambda: self.rows(version).count())
 
     def check_place_is_free(self) -> None:
+        """Checks that a table can be created where there is none."""
         check_place_is_free(self._spark, self.target)
 
     def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
+        """Checks that Delta would store the times in these partition columns as they are."""
         check_times_of_partitions(self._spark, self.target, timestamps)
 
     def creation(self, schema: StructType) -> Callable[[], None]:
+        """Checks that the table can be created with these columns, and returns what creates it."""
         statement = create_statement(self._spark, self.target, schema)
         check_catalog_lasts(self._spark, self.target)
         return self._statement(statement, f"creating {self.target}")
 
     def place_by_catalog(self) -> str:
+        """Where the catalog would create the table; empty if it doesn't say."""
         return place_by_catalog(self._spark, self.target)
 
     def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
+        """Returns what sets some of the table's properties."""
         return self._statement(setting(self.target, properties), f"setting properties of {self.target}")
 
     def _statement(self, statement: str, what: str) -> Callable[[], None]:
@@ -213,9 +142,11 @@ class _DeltaPort:
         return run
 
     def append(self, rows: DataFrame, options: Mapping[str, str | int]) -> None:
+        """Adds rows in one commit."""
         self._writer(rows, options).append()
 
     def replace(self, rows: DataFrame, predicate: str | None, options: Mapping[str, str | int]) -> None:
+        """Replaces the rows that match an SQL condition, or all of them, in one commit."""
         from pyspark.sql import functions as f
 
         self._writer(rows, options).overwrite(f.lit(True) if predicate is None else f.expr(predicate))
@@ -227,9 +158,11 @@ class _DeltaPort:
         return writer.option("mergeSchema", "true") if self.target.schema_evolution else writer
 
     def lock(self, location: str) -> AbstractContextManager[object]:
+        """The lock that keeps other runs from writing, where the store has one."""
         return store_lock(location, is_remote=is_remote(self._spark))
 
     def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
+        """Runs an action so that an interrupt stops it, in the table's session or another one."""
         run_interruptibly(session or self._spark, action, tag, hold)
 
 
@@ -242,7 +175,7 @@ def setting(target: DeltaTarget, properties: Mapping[str, str]) -> str:
 @functools.singledispatch
 def table_port(spark: Any, target: DeltaTarget) -> TablePort:
     """Returns the port to a table in a session."""
-    return _DeltaPort(spark, target)
+    return TablePort(spark, target)
 
 
 def _named_in_full(spark: SparkSession, target: DeltaTarget) -> DeltaTarget:

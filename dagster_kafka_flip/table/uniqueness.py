@@ -30,14 +30,7 @@ class RecordColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Result of the search.
-
-    Attributes:
-        rows: Number of compared rows.
-        records: Number of duplicated records.
-        surplus: Number of surplus rows.
-        example: One of the records, such as `flights-0 offset 17`; None if there is none.
-    """
+    """Numbers of compared rows, duplicated records and surplus rows, and one of the records."""
 
     rows: int
     records: int
@@ -47,16 +40,10 @@ class Duplicates:
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """Half-open range of offsets of a topic partition, or of all partitions of a topic.
-
-    Attributes:
-        topic: The topic.
-        partition: The partition's number; -1 for all.
-        start: The first offset.
-        stop: The first offset that is not in it.
-    """
+    """Half-open range of offsets of a topic partition, or of all partitions of a topic."""
 
     topic: str
+    # -1 for all.
     partition: int
     start: int
     stop: int
@@ -127,10 +114,7 @@ def topics_with_several_logs(states: Iterable[EnumeratorState]) -> tuple[str, ..
 def find_duplicates(
     table: DataFrame, columns: RecordColumns, ranges: Sequence[OffsetRange] | None, leave_out: Sequence[str] = ()
 ) -> Duplicates:
-    """Counts duplicates in one pass over three columns.
-
-    Ignores rows without topic, partition or offset.
-    """
+    """Counts duplicates in one pass over three columns; ignores rows without topic, partition or offset."""
     from pyspark.sql import functions as f
 
     if ranges is not None:
@@ -157,20 +141,15 @@ def find_duplicates(
 
 @dataclass(frozen=True)
 class KeysSeen:
-    """Result of a check of all rows.
-
-    Attributes:
-        rows: Number of rows.
-        null_rows: Number of rows with a null in a key column.
-        duplicate_keys: Number of keys with several rows; a null equals a null.
-        surplus: Number of surplus rows.
-        example: Records that two rows of one key come from; None if there is no such key.
-    """
+    """Result of a check of all rows."""
 
     rows: int
+    # With a null in a key column.
     null_rows: int
+    # Keys with several rows; a null equals a null.
     duplicate_keys: int
     surplus: int
+    # Records that two rows of one key come from.
     example: str | None
 
 
@@ -209,17 +188,13 @@ def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -
 
 @dataclass(frozen=True)
 class HistorySeen:
-    """Result of a look at the history of all keys.
-
-    Attributes:
-        rows: Number of rows.
-        overlaps: Number of rows that are valid until after the next one of their key begins, or that end before they
-            begin, or whose `is_current` contradicts this.
-        example: The record that one of them comes from; None if there is none.
-    """
+    """Result of a look at the history of all keys."""
 
     rows: int
+    # Rows that are valid until after the next one of their key begins, or that end before they begin, or whose
+    # `is_current` contradicts this.
     overlaps: int
+    # The record that one of them comes from.
     example: str | None
 
 

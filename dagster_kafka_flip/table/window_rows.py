@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError, TopicRecreatedError
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.instants import instant, utc_time
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS, instant, utc_time
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.commit_chain import why_elsewhere
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -260,8 +259,8 @@ def time_predicate(windows: Sequence[Window], column: str) -> str:
     time = quoted(column)
     start, stop = windows[0].start_ms, windows[-1].stop_ms
     # No column has a timestamp beyond Spark's maximum.
-    after_start = f"{time} >= {_timestamp(start)}" if start <= LATEST_MS else "false"
-    before_stop = f"{time} < {_timestamp(stop)}" if stop <= LATEST_MS else f"{time} IS NOT NULL"
+    after_start = f"{time} >= {_timestamp(start)}" if start <= LAST_SPARK_TIMESTAMP_MS else "false"
+    before_stop = f"{time} < {_timestamp(stop)}" if stop <= LAST_SPARK_TIMESTAMP_MS else f"{time} IS NOT NULL"
     return f"({after_start} AND {before_stop})"
 
 

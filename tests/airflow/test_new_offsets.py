@@ -14,7 +14,6 @@ from dagster_kafka_flip import EnumeratorState, KafkaSource, TopicPartition
 from dagster_kafka_flip.airflow import KafkaLagSensor, NewOffsetsTrigger
 from dagster_kafka_flip.airflow.given import source_to_json
 from dagster_kafka_flip.errors import ClusterUnreachableError
-from dagster_kafka_flip.source.state import STATE_SERIALIZER, to_document
 from tests.kafka_topic import Kafka
 
 SECRET = "never-to-be-seen-9c2d"
@@ -29,7 +28,7 @@ def _connection(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trigger(topic: str, offset: int | None, **options: Any) -> NewOffsetsTrigger:
     state = None if offset is None else EnumeratorState({TopicPartition(topic, 0): offset})
-    document = None if state is None else to_document(STATE_SERIALIZER, state)
+    document = None if state is None else state.to_json()
     given: dict[str, Any] = {"kafka_conn_id": "shop", "poll_interval": 0.02, **options}
     made = NewOffsetsTrigger(source_to_json(KafkaSource(topics=(topic,))), document, **given)
     # As the triggerer gets it.

@@ -13,11 +13,9 @@ import pytest
 from dagster_kafka_flip.ingestion import open_stream, stream_batch, stream_run
 from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
 from dagster_kafka_flip.source import enumerator, window_checks, window_enumerator
-from dagster_kafka_flip.source.api import SplitEnumerator
-from dagster_kafka_flip.source.log import Log, TopicSettings
-from dagster_kafka_flip.source.plan import ReadPlan
-from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition
-from dagster_kafka_flip.source.window_checks import LookUps, WindowLogs
+from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
+from dagster_kafka_flip.source.window_checks import WindowLogs
 from dagster_kafka_flip.table import anchor, delta_table, history, table_port, table_writer
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -127,29 +125,27 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @_mutant("new topic partitions begin at their ends")
 def _(patch: pytest.MonkeyPatch) -> None:
-    original: Any = enumerator.KafkaSourceEnumerator._starts
-
-    def starts(self: Any, change: Any, state: Any, same: Any, log: Any, cut: Any, *, overrides: bool) -> Any:
-        found, incidents = original(self, change, state, same, log, cut, overrides=overrides)
-        return found | log.end_offsets(change.new), incidents
-
-    patch.setattr(enumerator.KafkaSourceEnumerator, "_starts", starts)
+    patch.setattr(enumerator, "_new_starts", lambda change, _, log: log.end_offsets(change.new))
 
 
 @_mutant("a batch has the position of the whole plan")
 def _(patch: pytest.MonkeyPatch) -> None:
-    original: Any = ReadPlan.take
+    original: Any = enumerator.KafkaSourceEnumerator.assign
 
-    def take(self: Any, most: Any) -> Any:
-        batch, rest = original(self, most)
-        return replace(batch, state=self.state), rest
+    def assign(self: Any, *args: Any) -> Any:
+        left, found = self._left, original(self, *args)
+        if found is not None:
+            # It is past its splits: they follow from it.
+            assert found.plan.splits is not None
+            vars(found.plan)["state"] = left.state
+        return found
 
-    patch.setattr(ReadPlan, "take", take)
+    patch.setattr(enumerator.KafkaSourceEnumerator, "assign", assign)
 
 
 @_mutant("splits of a batch that was not written are not given back")
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SplitEnumerator, "add_splits_back", _nothing)
+    patch.setattr(enumerator.KafkaSourceEnumerator, "add_splits_back", _nothing)
 
 
 @_mutant("a RESTORE is not followed")
@@ -225,17 +221,17 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @_mutant("a window ends at any entry, also at a marker", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
-    def record(self: LookUps, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
+    def record(self: WindowLogs, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
         offset = self.entry(tp, ms)
-        return None if offset == self._end[tp] else TimestampedOffset(offset, ms)
+        return None if offset == self.end[tp] else TimestampedOffset(offset, ms)
 
-    patch.setattr(LookUps, "record", record)
+    patch.setattr(WindowLogs, "record", record)
 
 
 @_mutant("a window begins at the first record of its time, and not at the first entry", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
-    original: Any = LookUps.entry
-    patch.setattr(LookUps, "entry", lambda self, tp, ms: min(original(self, tp, ms) + 1, self._end[tp]))
+    original: Any = WindowLogs.entry
+    patch.setattr(WindowLogs, "entry", lambda self, tp, ms: min(original(self, tp, ms) + 1, self.end[tp]))
 
 
 @_mutant("a window ends where the next one begins", WINDOW_MUTANTS)

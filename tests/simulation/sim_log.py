@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
-from dagster_kafka_flip.source.log import READ_COMMITTED, TopicSettings
 from dagster_kafka_flip.source.split import (
+    READ_COMMITTED,
     KafkaPartitionSplit,
     LogEnd,
     Position,
     RecordSearch,
     SplitSample,
     TimestampedOffset,
+    TopicMetadata,
     TopicPartition,
+    TopicSettings,
 )
-from dagster_kafka_flip.source.subscription import TopicMetadata
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler

@@ -20,9 +20,9 @@ from dagster_kafka_flip.ingestion.stream_batch import BatchRows, batch_rows
 from dagster_kafka_flip.ingestion.window_read import WindowRows, window_rows
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log import Cluster
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import WindowPlan, Windows
 from dagster_kafka_flip.table.table_port import TablePort, table_port
@@ -96,8 +96,8 @@ class SimSource(KafkaSource):
 
     world: Any
 
-    def _cluster(self, context: SplitEnumeratorContext) -> Cluster:
-        return cast("Cluster", SimCluster(self.world.log, self.world.scheduler))
+    def _cluster(self, context: SplitEnumeratorContext) -> KafkaCluster:
+        return cast("KafkaCluster", SimCluster(self.world.log, self.world.scheduler))
 
 
 class SimSession:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.split import LogEnd, RecordSearch, SplitSample, TimestampedOffset, TopicPartition
-from dagster_kafka_flip.source.subscription import TopicMetadata
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.split import (
+    LogEnd,
+    RecordSearch,
+    SplitSample,
+    TimestampedOffset,
+    TopicMetadata,
+    TopicPartition,
+    TopicSettings,
+)
 
 
 @dataclass
@@ -62,8 +69,8 @@ class LogModel:
 
 
 @dataclass
-class ClusterModel:
-    """Implements the enumerator's `Cluster`."""
+class ClusterModel(KafkaCluster):
+    """Takes the place of all requests."""
 
     logs: dict[TopicPartition, LogModel]
     committed: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
@@ -82,7 +89,7 @@ class ClusterModel:
 
     def list_topics(self):
         self.requests += 1
-        return {tp.topic for tp in self.logs}
+        return tuple({tp.topic for tp in self.logs})
 
     def describe_topics(self, topics, *, skip_missing=False):
         self.requests += 1
@@ -114,7 +121,8 @@ class ClusterModel:
     def cut_offsets(self, ends):
         self.requests += 1
         found = {tp: self.logs[tp].end_of_epoch(end.leader_epoch or 0) for tp, end in ends.items()}
-        return {tp: end for tp, end in found.items() if end < ends[tp].offset}
+        cut: dict[TopicPartition, int | None] = {tp: end for tp, end in found.items() if end < ends[tp].offset}
+        return cut
 
     def offsets_for_times(self, timestamps_ms, isolation_level):
         self.requests += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dagster_kafka_flip.source.plan import ReadPlan
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 
 
@@ -13,7 +13,6 @@ def make_plan(ranges: dict[int, tuple[int, int]], topic: str = "t") -> ReadPlan:
     idle = {TopicPartition(topic, 99): 5}
     ends = {tp: stop for tp, (_, stop) in partitions.items()} | idle
     return ReadPlan(
-        splits=tuple(KafkaPartitionSplit(tp, *span) for tp, span in sorted(partitions.items()) if span[0] < span[1]),
         state=EnumeratorState(position=ends, cluster_id="c", topic_ids={topic: "id"}),
         beginning_offsets=dict.fromkeys(ends, 0),
         end_offsets=ends,

@@ -131,7 +131,7 @@ def test_the_watermark_is_reached_with_the_last_batch_and_not_before():
     assert last is not None
     assert first.plan.state.watermark is None
     assert last.plan.state.watermark == planned.state.watermark is not None
-    enumerator.add_splits_back(last.plan.splits)
+    enumerator.add_splits_back(last.plan)
     assert enumerator.snapshot_state() == first.plan.state
 
 

@@ -335,7 +335,7 @@ def test_a_source_without_any_specific_offset_starts_at_the_reset_and_reads_noth
     a, c = TopicPartition("a", 0), TopicPartition("c", 0)
     start = OffsetsInitializer.specific_offsets({a: 1}, OffsetResetStrategy.LATEST)
     source = KafkaSource(topics=("a", "c"), starting_offsets=start).only(["c"])
-    log = Log(source, ClusterModel({c: LogModel([1000] * 7)}), [c])
+    log = Log(ClusterModel({c: LogModel([1000] * 7)}), [c], source.isolation_level)
     assert source.starting_offsets.starting_offsets([c], log) == {c: 7}
     assert (
         KafkaSource(topics=("a", "c"), stopping_offsets=start).only(["c"]).stopping_offsets.stopping_offsets([c], log)

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
+from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TimestampedOffset, TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-class Retriever:
+class Retriever(Log):
     """Topic partitions with offsets 5 to 50, one of them with a commit and a record in time; tells what was asked."""
 
     def __init__(self, highest: TimestampedOffset | None = None):

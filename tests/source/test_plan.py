@@ -24,7 +24,8 @@ def test_batches_tile_the_plan_and_the_last_one_ends_where_the_plan_does(ranges,
     batches = 0
     while rest is not None:
         before = rest
-        batch, rest = before.take(limit)
+        batch = before.take(limit)
+        rest = before.continued_at(batch.state.position)
         batches += 1
         assert 0 <= batch.offset_span <= limit
         assert rest is None or batch.offset_span == limit, "a batch is filled unless it is the last"
@@ -49,7 +50,9 @@ def test_batches_tile_the_plan_and_the_last_one_ends_where_the_plan_does(ranges,
 
 
 def test_a_batch_is_spread_in_proportion_to_what_is_left():
-    batch, rest = make_plan({0: (0, 100), 1: (50, 60), 2: (7, 7)}).take(11)
+    plan = make_plan({0: (0, 100), 1: (50, 60), 2: (7, 7)})
+    batch = plan.take(11)
+    rest = plan.continued_at(batch.state.position)
     assert [str(split) for split in batch.splits] == ["t-0 [0, 10)", "t-1 [50, 51)"]
     assert rest is not None
     assert [str(split) for split in rest.splits] == ["t-0 [10, 100)", "t-1 [51, 60)"]
@@ -58,7 +61,9 @@ def test_a_batch_is_spread_in_proportion_to_what_is_left():
 
 
 def test_a_limit_smaller_than_the_number_of_topic_partitions_still_makes_progress():
-    batch, rest = make_plan(dict.fromkeys(range(5), (0, 1))).take(2)
+    plan = make_plan(dict.fromkeys(range(5), (0, 1)))
+    batch = plan.take(2)
+    rest = plan.continued_at(batch.state.position)
     assert batch.offset_span == 2
     assert rest is not None
     assert rest.offset_span == 3
@@ -66,8 +71,8 @@ def test_a_limit_smaller_than_the_number_of_topic_partitions_still_makes_progres
 
 def test_without_a_limit_the_plan_is_one_batch():
     plan = make_plan({0: (0, 10)})
-    assert plan.take(None) == (plan, None)
-    assert plan.take(10) == (plan, None)
+    assert plan.take(None) == plan.take(10) == plan
+    assert plan.continued_at(plan.state.position) is None
 
 
 def test_lag_is_counted_to_the_end_offset_and_what_is_held_back_beyond_it():

@@ -20,6 +20,7 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from tests.source.log_model import ClusterModel, LogModel
@@ -134,7 +135,9 @@ def test_an_error_that_is_not_tolerated_ends_the_run():
 def test_a_second_plan_of_the_run_continues_from_there():
     enumerator = _enumerator({T0: _log(9, beginning=7), T1: _log(2)}, _STATE, RetentionOvertookPositionError)
     first = enumerator.start()
-    enumerator.add_splits_back(())
+    batch = enumerator.assign(Limits())
+    assert batch is not None
+    enumerator.add_splits_back(batch.plan)
     second = enumerator.start()
     assert (_splits(second), second.incidents) == (_splits(first), ())
 

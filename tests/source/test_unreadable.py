@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TimestampedOffset, TopicPartition
-from dagster_kafka_flip.source.unreadable import LATEST_MS, unreadable_record
 from tests.source.log_model import ClusterModel
 
 if TYPE_CHECKING:
@@ -18,6 +21,10 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def split(start: int, stop: int, tp: TopicPartition = A) -> KafkaPartitionSplit:
     return KafkaPartitionSplit(tp, start, stop)
+
+
+def unreadable_record(logs: Any, splits: list[KafkaPartitionSplit]):
+    return KafkaSourceEnumerator(KafkaSource(topics=("t",)), logs, SplitEnumeratorContext()).unreadable_record(splits)
 
 
 class _Logs(ClusterModel):
@@ -46,15 +53,15 @@ class _Logs(ClusterModel):
                     yield each.topic_partition, TimestampedOffset(offset, time)
 
 
-@pytest.mark.parametrize("bad", [LATEST_MS + 1, 2**63 - 1])
+@pytest.mark.parametrize("bad", [LAST_SPARK_TIMESTAMP_MS + 1, 2**63 - 1])
 def test_a_late_record_is_found_from_where_a_look_up_by_time_points(bad):
-    logs = _Logs({A: [0, LATEST_MS, bad, 1, None, bad], B: [0, 1, 2]})
-    assert unreadable_record(logs, [split(0, 6), split(0, 3, B)], "read_committed") == (A, (2, bad))
+    logs = _Logs({A: [0, LAST_SPARK_TIMESTAMP_MS, bad, 1, None, bad], B: [0, 1, 2]})
+    assert unreadable_record(logs, [split(0, 6), split(0, 3, B)]) == (A, (2, bad))
     assert logs.read == [split(2, 6)]
-    assert unreadable_record(logs, [split(3, 5), split(0, 3, B)], "read_committed") is None
-    assert unreadable_record(logs, [], "read_committed") is None
+    assert unreadable_record(logs, [split(3, 5), split(0, 3, B)]) is None
+    assert unreadable_record(logs, []) is None
 
 
 def test_times_long_before_1970_are_found_by_reading_all():
-    logs = _Logs({A: [0, -LATEST_MS], B: [0, -1, -LATEST_MS - 1, 5]})
-    assert unreadable_record(logs, [split(0, 2), split(0, 4, B)], "read_committed") == (B, (2, -LATEST_MS - 1))
+    logs = _Logs({A: [0, -LAST_SPARK_TIMESTAMP_MS], B: [0, -1, -LAST_SPARK_TIMESTAMP_MS - 1, 5]})
+    assert unreadable_record(logs, [split(0, 2), split(0, 4, B)]) == (B, (2, -LAST_SPARK_TIMESTAMP_MS - 1))

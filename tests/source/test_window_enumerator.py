@@ -19,8 +19,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.split import TopicPartition, TopicSettings
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window, Windows, carried
 from dagster_kafka_flip.source.window_enumerator import WindowEnumerator

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.errors import WindowBeyondRetentionError, WindowNotCompleteError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.split import TopicPartition, TopicSettings
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 from tests.source.log_model import ClusterModel, LogModel

@@ -10,7 +10,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, from_document, to_document
+from dagster_kafka_flip.source.state import splits_from_json, splits_to_json
 from tests.source.flink.logs import offsets_read
 
 
@@ -21,8 +21,8 @@ def test_splits_out_of_their_text_read_the_same_records(spark, source_of, enumer
     enumerator = enumerator_of(builder)
     enumerator.start()
     first = enumerator.assign(Limits(max_records_per_batch=20))
-    text = json.dumps(to_document(SPLIT_SERIALIZER, first.plan.splits))
-    splits = from_document(SPLIT_SERIALIZER, json.loads(text))
+    text = json.dumps(splits_to_json(first.plan.splits))
+    splits = splits_from_json(json.loads(text))
     assert splits == first.plan.splits
     again = enumerator.replay(splits)
     assert again.plan.splits == first.plan.splits
@@ -32,8 +32,8 @@ def test_splits_out_of_their_text_read_the_same_records(spark, source_of, enumer
 @pytest.mark.parametrize("stop", [0, 1, 2**63 - 1])
 def test_a_stop_survives_its_text(stop):
     split = KafkaPartitionSplit(TopicPartition("topic", 1), 0, stop)
-    document = json.loads(json.dumps(to_document(SPLIT_SERIALIZER, (split,))))
-    assert from_document(SPLIT_SERIALIZER, document) == (split,)
+    document = json.loads(json.dumps(splits_to_json((split,))))
+    assert splits_from_json(document) == (split,)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-2, 5), (-1, 5), (-3, 5), (0, -3), (0, -(2**63))])

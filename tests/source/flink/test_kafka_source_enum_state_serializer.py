@@ -8,13 +8,13 @@ import pytest
 
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.state import STATE_SERIALIZER, from_document, to_document
+from dagster_kafka_flip.source.state import EnumeratorState
 
 pytestmark = pytest.mark.kafka
 
 
 def _through_text(state):
-    return from_document(STATE_SERIALIZER, json.loads(json.dumps(to_document(STATE_SERIALIZER, state))))
+    return EnumeratorState.from_json(json.loads(json.dumps(state.to_json())))
 
 
 def test_a_stream_continues_from_the_text_of_its_state(enumerator_of, flink_topics):
@@ -43,7 +43,7 @@ def test_a_stream_continues_from_a_state_written_by_version_1(cluster, enumerato
         "topics": {flink_topics.one: cluster.describe_topics([flink_topics.one])[flink_topics.one].topic_id},
         "position": {flink_topics.one: [4, None, 10]},
     }
-    state = from_document(STATE_SERIALIZER, json.loads(json.dumps(document)))
+    state = EnumeratorState.from_json(json.loads(json.dumps(document)))
     builder = KafkaSource.builder().set_partitions([(flink_topics.one, p) for p in (0, 1, 2)])
     plan = enumerator_of(builder, state).start()
     assert [str(split) for split in plan.splits] == [f"{flink_topics.one}-0 [4, 10)", f"{flink_topics.one}-1 [1, 10)"]

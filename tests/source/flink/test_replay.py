@@ -32,7 +32,7 @@ def test_failed_splits_are_assigned_again_unchanged_although_records_arrived(
     assert splits_of(failed.plan) == {0: (2, 4), 1: (2, 4)}
     write(kafka, topic, {0: [1000] * 3, 1: [1000] * 3})
 
-    enumerator.add_splits_back(failed.plan.splits)
+    enumerator.add_splits_back(failed.plan)
     assert by_number(enumerator.snapshot_state().position) == {0: 2, 1: 2}
     again = enumerator.assign(Limits(max_records_per_batch=4))
     assert again == failed
@@ -55,7 +55,7 @@ def test_after_another_start_what_failed_is_assigned_with_what_arrived(
     failed = enumerator.assign(Limits(max_records_per_batch=4))
     kafka.grow(topic, 3)
     write(kafka, topic, {0: [1000] * 3, 2: [1000]})
-    enumerator.add_splits_back(failed.plan.splits)
+    enumerator.add_splits_back(failed.plan)
     assert splits_of(enumerator.start()) == {0: (2, 9), 1: (2, 6), 2: (0, 1)}
     read = offsets_read(spark, source_of(builder), enumerator.assign(Limits()))
     assert read == {0: list(range(2, 9)), 1: list(range(2, 6)), 2: [0]}
