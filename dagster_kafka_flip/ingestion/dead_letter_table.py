@@ -270,9 +270,6 @@ class DeadLetterTable:
     def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
         """Checks that the committed dead letters belong to the batch, which was read again for them."""
 
-        def ask() -> None:
-            self._pending.check_same_logs(batch, plan)
-
         def doubt(error: KafkaFlipError) -> LogChangedError:
             return LogChangedError(
                 f"{error.finding}. This happened while the dead letters of version {batch.version} of "
@@ -284,7 +281,7 @@ class DeadLetterTable:
                 outcome="Nothing more was read, and all runs of the stream stop until you decide",
             )
 
-        self._writer.confirm(ask, doubt, document, committed)
+        self._writer.confirm(lambda: self._pending.check_same_logs(batch, plan), doubt, document, committed)
 
     def _is_of(self, route: DeadLetterRoute) -> bool:
         """Whether a route leads to this table, by the same or another name."""

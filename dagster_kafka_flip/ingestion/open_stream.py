@@ -6,6 +6,7 @@ position in one Delta commit. Everything after the commit only reports.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -42,7 +43,6 @@ from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.known_position import KnownPosition
-from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -367,41 +367,31 @@ class OpenStream:
         table_rows = anchor.table_rows
         if table_rows is None:
             # Of this version: others may have added rows since.
-            table_rows = self._or_else(
-                None,
-                "could not count the table's rows",
-                lambda: self._table.count_rows(anchor.table_version),
-            )
+            count = functools.partial(self._table.count_rows, anchor.table_version)
+            table_rows = self._or_else(None, "could not count the table's rows", count)
         # Without an answer, the next run reads the table.
-        now = instants.now()
-        kept_until = self._or_else(
-            now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
-        )
+        ask = functools.partial(self._table.kept_until, anchor)
+        kept_until = self._or_else(instants.now(), "could not read how long history is kept", ask)
         location = self._or_else(self._spec.target.uri, "could not read the table's location", self._table.location)
         name = self._or_else(None, "could not read the table's name", self._table.name_in_catalog)
-        is_seen = location is not None and (
-            version_if_still_valid(
-                location, self._spec.target.stream, anchor.state, anchor.version, anchor.table_version, None
-            )
-            is not None
+        known = KnownPosition(
+            stream=self._spec.target.stream,
+            table=self._spec.target.identity,
+            state=anchor.state,
+            verified_at=instants.now(),
+            table_version=anchor.table_version,
+            table_rows=table_rows,
+            record_bytes=self.context.record_bytes,
+            kept_until=kept_until,
+            dead_letters_pending=dead_letters_pending,
+            anchor_version=anchor.version,
+            transaction_version=anchor.transaction_version,
+            log=location,
         )
         return IngestResult(
             plan=self._plan_of_the_run(),
             batches=tuple(self._batches),
-            known=KnownPosition(
-                stream=self._spec.target.stream,
-                table=self._spec.target.identity,
-                state=anchor.state,
-                verified_at=instants.now(),
-                table_version=anchor.table_version,
-                table_rows=table_rows,
-                record_bytes=self.context.record_bytes,
-                kept_until=kept_until,
-                dead_letters_pending=dead_letters_pending,
-                anchor_version=anchor.version,
-                transaction_version=anchor.transaction_version,
-                log=location if is_seen else None,
-            ),
+            known=known if known.seen_in_log() is not None else replace(known, log=None),
             location=location,
             table_name=name,
             columns=names_and_types(self._columns),
