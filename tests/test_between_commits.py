@@ -86,7 +86,7 @@ def conflicts(monkeypatch):
 def test_a_change_by_another_writer_before_each_batch_does_not_end_the_run_but_repeated_ones_before_one_batch_do(
     kafka, land, offsets, topic, conflicts, monkeypatch
 ):
-    monkeypatch.setattr("dagster_kafka_flip.table.retries.MOST_PLANS", 2)
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.batch_writer.MOST_PLANS", 2)
     batches = 3
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * batches)

@@ -14,12 +14,10 @@ import pytest
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.assets.step_events import as_failure
 from dagster_kafka_flip.errors import (
-    ConcurrentIngestionError,
     KafkaFlipError,
     RetentionOvertookPositionError,
     TopicNotFoundError,
     TopicRecreatedError,
-    WriteFailedError,
     outcome,
 )
 from dagster_kafka_flip.formats.decode import Decoder
@@ -29,7 +27,6 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.retries import MOST_PLANS, Conflicts
 from dagster_kafka_flip.table.target import DeltaTarget
 
 _MORE = {RetentionOvertookPositionError: {"log_start_offsets": {("t", 0): 7}}, TopicRecreatedError: {"topics": ("t",)}}
@@ -113,14 +110,3 @@ def test_windows_that_fail_do_not_deny_those_that_their_run_wrote_before(monkeyp
 
     assert message() == "the topic is gone. Nothing was written. Create it"
     assert message(commits=2) == "the topic is gone. Nothing was written after 2 commits of this run. Create it"
-
-
-def test_a_conflict_is_told_by_what_happened_and_not_by_what_else_its_error_says():
-    conflicts = Conflicts(DeltaTarget(table="/lake/t"), logging.getLogger(__name__))
-    conflict = ConcurrentIngestionError("another run was first", "Run again", outcome="Nothing is lost")
-    for _ in range(MOST_PLANS - 1):
-        conflicts.met(conflict, "the batch")
-    with pytest.raises(WriteFailedError) as error:
-        conflicts.met(conflict, "the batch")
-    assert error.value.finding.endswith("the last one with another run was first")
-    assert error.value.outcome == "Nothing of the batch was written"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagster_kafka_flip.ingestion.dead_letter_rows import without_existing
+from dagster_kafka_flip.ingestion.dead_letter_table import without_existing
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 _COLUMNS = """

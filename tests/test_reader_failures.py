@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PythonException, SparkRuntimeException
 
 from dagster_kafka_flip.errors import ClusterAccessError, SparkSessionError, WriteFailedError
-from dagster_kafka_flip.ingestion.reader_failures import reader_failures
+from dagster_kafka_flip.ingestion.reader_failures import check_reader
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -34,7 +34,7 @@ def _check(cause: BaseException, attempt: int = 2, seconds: float = 31.0) -> Non
     failed = WriteFailedError("the write failed")
     failed.__cause__ = cause
     splits = [KafkaPartitionSplit(TopicPartition("orders", 0), 0, 10)]
-    reader_failures(source, SplitEnumeratorContext(2), splits)(failed, attempt, seconds)
+    check_reader(failed, attempt, seconds, source, SplitEnumeratorContext(2), splits)
 
 
 @pytest.mark.parametrize("text", [_REFUSED, _REFUSED_BY_CONNECT])

@@ -11,8 +11,8 @@ from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, TopicNotFoundError, TopicRecreatedError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
@@ -142,7 +142,7 @@ def test_a_topic_that_was_recreated_while_a_run_that_died_read_it_is_not_tolerat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(LogConfirmation, "confirm", die)
+        patch.setattr(BatchWriter, "confirm", die)
         with pytest.raises(KeyboardInterrupt):
             land(made_again_before=2)
     assert values(table) == sorted(numbered("new", range(50)) + numbered("other", range(5)))

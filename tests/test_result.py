@@ -12,8 +12,8 @@ from dagster_kafka_flip.assets.metadata import result_metadata, timestamp_value
 from dagster_kafka_flip.assets.position_record import Record
 from dagster_kafka_flip.assets.run_checks import Findings, check_results
 from dagster_kafka_flip.ingestion.observation import Observed
-from dagster_kafka_flip.ingestion.open_stream import unreported_commits
-from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, UnreportedCommits
+from dagster_kafka_flip.ingestion.stream_plan import unreported_commits
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
@@ -85,7 +85,7 @@ def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_t
     found = _unreported(
         [_commit(6), _commit(5, stream="other"), optimised, _commit(3, incidents=(lost,)), _commit(2)], reported=2
     )
-    assert found == Unreported(commits=2, rows=6, from_version=3, to_version=6, incidents=(lost,), runs=("r",))
+    assert found == UnreportedCommits(commits=2, rows=6, from_version=3, to_version=6, incidents=(lost,), runs=("r",))
     metadata = result_metadata(_result({}, unreported=found), None)
     assert (metadata["delta/unreported_commits"], metadata["delta/unreported_versions"]) == (2, "3 to 6")
     assert metadata["kafka/lost_offsets"] == 2
@@ -99,7 +99,7 @@ def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_t
 def test_commits_that_a_restore_has_undone_are_not_reported(to):
     commits = [restore(7, to), _commit(6), _commit(5), *(_commit(version) for version in range(4, 0, -1))]
     found = _unreported(commits, reported=3)
-    assert found == (Unreported(1, 3, 4, 4, (), ("r",)) if to == 4 else None)
+    assert found == (UnreportedCommits(1, 3, 4, 4, (), ("r",)) if to == 4 else None)
 
 
 def test_reported_commits_belong_to_the_table_however_its_path_is_spelled():

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ from dagster_kafka_flip import (
     StringFormat,
     TopicPartition,
     Upsert,
-    Window,
     Windows,
     build_kafka_delta_asset,
     build_kafka_delta_assets,

@@ -51,23 +51,33 @@ def knowing_schemas(
         try:
             return run()
         except Exception as error:  # noqa: PERF203 - each round reads a batch
-            if not has_mark(error, UNKNOWN_SCHEMA):
+            if not learns_from(error, records, decoder, log):
                 raise
-            learned = learn_schemas(records(), decoder)
-            if not learned:
-                raise
-            for side, frames in learned.items():
-                if lacking := [digits for digits in frames if decoder.with_books[side].book.known[digits] is None]:
-                    log.warning(
-                        "the registry does not have the schemas %s; the records whose %ss name them are rejected",
-                        first_few(map(schema_id, lacking), _NAMED),
-                        side,
-                    )
-                log.info(
-                    "reading the batch again, because its %ss have schemas that were not yet requested: %s",
-                    side,
-                    first_few(map(schema_id, frames), _NAMED),
-                )
+
+
+def learns_from(
+    error: BaseException,
+    records: Callable[[], DataFrame],
+    decoder: Decoder,
+    log: logging.Logger | logging.LoggerAdapter[Any] = _logger,
+) -> bool:
+    """Whether a read ended because records named schemas that were not asked for, and the decoder has them now."""
+    if not has_mark(error, UNKNOWN_SCHEMA):
+        return False
+    learned = learn_schemas(records(), decoder)
+    for side, frames in learned.items():
+        if lacking := [digits for digits in frames if decoder.with_books[side].book.known[digits] is None]:
+            log.warning(
+                "the registry does not have the schemas %s; the records whose %ss name them are rejected",
+                first_few(map(schema_id, lacking), _NAMED),
+                side,
+            )
+        log.info(
+            "reading the batch again, because its %ss have schemas that were not yet requested: %s",
+            side,
+            first_few(map(schema_id, frames), _NAMED),
+        )
+    return bool(learned)
 
 
 def has_mark(error: BaseException | None, mark: str) -> bool:

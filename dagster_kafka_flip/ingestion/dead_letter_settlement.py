@@ -54,16 +54,7 @@ def check_nothing_pending(
     main_target: DeltaTarget,
     tolerated: Collection[type[KafkaFlipError]],
 ) -> tuple[Incident, ...]:
-    """Checks that a stream without a dead-letter table has no pending dead letters in its former one.
-
-    Returns:
-        Tolerated errors.
-
-    Raises:
-        ConfigurationError: Dead letters are pending.
-        DeadLetterTableMissingError: The table does not exist, so the answer is unknown.
-        TableReplacedError: The table was rolled back, and has lost dead letters.
-    """
+    """Checks that a stream without a dead-letter table has none pending in its former one; returns tolerated errors."""
     if not batch.splits:
         return ()
     # Only reads the table, so other writers do not matter.
@@ -237,13 +228,7 @@ class PendingDeadLetters:
     def readable(
         self, splits: tuple[KafkaPartitionSplit, ...], batch: RoutedBatch, *, moved: bool
     ) -> tuple[KafkaPartitionSplit, ...]:
-        """Returns the pending splits that the logs still have; missing ones are an error, unless tolerated.
-
-        Args:
-            splits: The pending splits.
-            batch: Their batch.
-            moved: Whether the dead letters' position was moved: missing ones are then left out without an error.
-        """
+        """Returns the splits that the logs still have; missing ones are an error unless tolerated, or moved over."""
         if not splits:
             return ()
         try:

@@ -8,6 +8,7 @@ pending batch, which the next run settles before planning.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     ConfigurationError,
+    DeadLetterDecoderError,
     KafkaFlipError,
     LogChangedError,
     WriteFailedError,
 )
-from dagster_kafka_flip.formats.description import describe_decoder
+from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
-from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
+from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
     UNREADABLE,
@@ -38,27 +40,26 @@ from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     settlement,
     write_off,
 )
-from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
-from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
 from dagster_kafka_flip.ingestion.observation import observed_metrics
-from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.incident import Tolerance, total
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
-from dagster_kafka_flip.table.retries import Conflicts
-from dagster_kafka_flip.table.table_port import ForeignConflictError
+from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.table.uniqueness import RecordColumns, offset_ranges, offsets_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
@@ -71,23 +72,12 @@ if TYPE_CHECKING:
 class _Letters:
     """Dead letters to write in one commit."""
 
-    batch: RoutedBatch
     splits: tuple[KafkaPartitionSplit, ...]
     # Of the stream's own table.
     settles: int
     # Whether it is the stream's next batch, and not a repaired range.
     moves_on: bool = True
     select: Callable[[DataFrame], DataFrame] | None = None
-
-
-@dataclass(frozen=True)
-class Repair:
-    """A repaired range of a stream, whose rows are replaced."""
-
-    version: int
-    attempt: str
-    splits: tuple[KafkaPartitionSplit, ...]
-    state: EnumeratorState
 
 
 class DeadLetterTable:
@@ -109,7 +99,7 @@ class DeadLetterTable:
         self._main = main
         self._letters = letters
         self._table = DeltaTable(session, self.target, context.tolerated)
-        self._confirmation = LogConfirmation(spec.log, self._table, spec.run_id)
+        self._writer = BatchWriter(spec, context, self.target, self._table)
         self._main_id = ""
         # The expected table ids; empty until a commit of the stream has one.
         self._table_id = ""
@@ -135,15 +125,7 @@ class DeadLetterTable:
         return self._tolerance.take()
 
     def settle_pending(self, batch: RoutedBatch) -> None:
-        """Writes the pending dead letters of the stream's last commit, if any.
-
-        Raises:
-            ConfigurationError: They are pending for another table.
-            DeadLetterTableMissingError: The table does not exist, or was replaced.
-            TableReplacedError: The table was rolled back, and has lost dead letters.
-            DeadLetterLostError: The log no longer has the pending records.
-            DeadLetterDecoderError: The decoder that rejected them can't be rebuilt.
-        """
+        """Writes the pending dead letters of the stream's last commit, if any."""
         if not self._is_of(batch.route):
             incidents = check_nothing_pending(
                 self._session, batch, self._main, self._spec.target, self._context.tolerated
@@ -169,11 +151,7 @@ class DeadLetterTable:
             )
 
     def settle(self, batch: RoutedBatch, observed: Observed | None) -> int | None:
-        """Writes the rejected records of a batch that was just committed.
-
-        Returns:
-            Number of rejected records; None if unknown.
-        """
+        """Writes the rejected records of a batch that was just committed; returns their number, None if unknown."""
         # If the number may not be 0, the batch is read again.
         rejected = None if observed is None else observed.rejected
         if not batch.splits or rejected == 0:
@@ -199,14 +177,10 @@ class DeadLetterTable:
 
     def confirm(self) -> None:
         """Repeats the check of the last dead letters' logs, if it got no answer."""
-        self._confirmation.finish()
+        self._writer.finish()
 
     def finish(self) -> bool:
-        """Records in the dead-letter table that nothing is pending, so that later runs need not read the batch again.
-
-        Returns:
-            Whether this is not recorded yet; then the next run checks.
-        """
+        """Records that nothing is pending, so that later runs need not read the batch; returns whether this failed."""
         batch, self._unmarked = self._unmarked, None
         if batch is None:
             return False
@@ -224,35 +198,29 @@ class DeadLetterTable:
 
     def land_missing(
         self,
-        repair: Repair,
+        version: int,
+        attempt: str,
+        assignment: SplitAssignment,
+        state: EnumeratorState,
         routed: RoutedBatch | None,
-        records: DataFrame,
         select: Callable[[DataFrame], DataFrame],
     ) -> None:
         """Writes those rejected records of a repaired range that the table does not have yet.
 
-        Args:
-            repair: The repaired range.
-            routed: The stream's last batch with a dead-letter route; None if there is none.
-            records: The range's records as read, to count the rejected ones.
-            select: Selects the rejected records of the range.
+        `routed` is the stream's last batch with a dead-letter route, and `select` leaves the records of the range.
         """
         if routed is not None:
             self.settle_pending(routed)
-        self.prepare(records)
-        batch = RoutedBatch(
-            repair.version, repair.attempt, self._spec.run_id, repair.splits, repair.state, self.route()
-        )
-        self._land_letters(
-            lambda anchor: _Letters(
-                batch,
-                batch.splits,
-                batch.version if (settles := settlement(anchor)) is None else settles.version,
-                moves_on=False,
-                select=select,
-            ),
-            batch,
-        )
+        self.prepare(self._spec.records(self._session, assignment))
+        batch = RoutedBatch(version, attempt, self._spec.run_id, assignment.plan.splits, state, self.route())
+
+        def letters(anchor: Anchor) -> _Letters:
+            settles = settlement(anchor)
+            settled = version if settles is None else settles.version
+            return _Letters(batch.splits, settled, moves_on=False, select=select)
+
+        self._land_letters(letters, batch)
+        self._writer.finish()
 
     def _settle(self, batch: RoutedBatch, *, reads: bool, notes: bool = True) -> None:
         """Writes the dead letters of a batch, if any may be pending, and notes that there are none."""
@@ -270,37 +238,37 @@ class DeadLetterTable:
                 if is_settled or not reads
                 else self._pending.readable(pending_splits(anchor, batch), batch, moved=moved)
             )
-            return _Letters(batch, splits, batch.version)
+            return _Letters(splits, batch.version)
 
-        self._land_letters(letters, batch)
+        # Nothing is added to the stream until they are written. A log may have lost them since it was checked.
+        self._land_letters(letters, batch, *UNREADABLE)
 
-    def _land_letters(self, letters: Callable[[Anchor], _Letters | None], batch: RoutedBatch) -> None:
-        conflicts = Conflicts(self.target, self._spec.log)
-        while True:
+    def _land_letters(
+        self,
+        letters: Callable[[Anchor], _Letters | None],
+        batch: RoutedBatch,
+        *plans_again: type[KafkaFlipError],
+    ) -> None:
+        def plan(_: KafkaFlipError | None) -> Batch[tuple[CommitDocument, Committed, ReadPlan | None]] | None:
             # Read again each time: the fence covers this lookup, so that only one of two concurrent runs wins.
             anchor = self._look(batch)
-            wanted = letters(anchor)
-            if wanted is None:
-                return
-            attempt = uuid.uuid4().hex
-            try:
-                retrying = write_retries(self._spec.log, self.target, self._spec.source, self._context, wanted.splits)
-                document, committed, plan = retrying(self._commit, anchor, wanted, attempt)
-            except (ConcurrentIngestionError, ForeignConflictError, *UNREADABLE) as error:
-                if isinstance(error, UNREADABLE) and not wanted.moves_on:
-                    raise
-                # Nothing is added to the stream until they are written. A log may have lost them since it was checked.
-                conflicts.met(error, f"the dead letters of version {batch.version} of {self._spec.target}")
-                continue
-            if plan is not None:
-                self._confirm(plan, batch, document, committed)
-            return
+            if (wanted := letters(anchor)) is None:
+                return None
+            return Batch(
+                f"the dead letters of version {batch.version} of {self._spec.target}",
+                lambda: functools.partial(self._commit, anchor, batch, wanted, uuid.uuid4().hex),
+                lambda: self._spec.records(self._session, self._pending.replay(batch, wanted.splits)),
+                wanted.splits,
+            )
+
+        done = self._writer.write(plan, (ConcurrentIngestionError, *plans_again))
+        if done is not None:
+            document, committed, read = done
+            if read is not None:
+                self._confirm(read, batch, document, committed)
 
     def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
         """Checks that the committed dead letters belong to the batch, which was read again for them."""
-
-        def ask() -> None:
-            self._pending.check_same_logs(batch, plan)
 
         def doubt(error: KafkaFlipError) -> LogChangedError:
             return LogChangedError(
@@ -313,7 +281,7 @@ class DeadLetterTable:
                 outcome="Nothing more was read, and all runs of the stream stop until you decide",
             )
 
-        self._confirmation.confirm(ask, doubt, document, committed)
+        self._writer.confirm(lambda: self._pending.check_same_logs(batch, plan), doubt, document, committed)
 
     def _is_of(self, route: DeadLetterRoute) -> bool:
         """Whether a route leads to this table, by the same or another name."""
@@ -374,20 +342,16 @@ class DeadLetterTable:
         self._table_id = ""
 
     def _commit(
-        self, anchor: Anchor, letters: _Letters, attempt: str
+        self, anchor: Anchor, batch: RoutedBatch, letters: _Letters, attempt: str
     ) -> tuple[CommitDocument, Committed, ReadPlan | None]:
         """Writes dead letters; a retry is the same attempt. Returns the commit, and what was read for it."""
-        batch = letters.batch
         rows = self._table.no_rows()
         plan: ReadPlan | None = None
         if letters.splits:
-            self._confirmation.ask_again()
             assignment = self._pending.replay(batch, letters.splits)
             plan = assignment.plan
             state = _identified(assignment.plan.state, batch.state)
-            rows, self._counted = rejected_rows(
-                self._spec, self._session, assignment, batch, state, self._main_id, self.target
-            )
+            rows, self._counted = self._rejected_rows(assignment, batch, state)
             if letters.splits != batch.splits:
                 # A partial count would look like a full one.
                 self._counted = None
@@ -426,6 +390,44 @@ class DeadLetterTable:
             )
         return document, committed, plan
 
+    def _rejected_rows(
+        self, assignment: SplitAssignment, batch: RoutedBatch, state: EnumeratorState
+    ) -> tuple[DataFrame, Observation]:
+        """The rejected records of a batch as rows, and an observation with their number (`rejected`)."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        decoder = decoder_of(batch.route.decoder, self._spec.decoder)
+        if decoder is None:
+            raise DeadLetterDecoderError(
+                f"the dead letters of version {batch.version} of {self._spec.target} were rejected by another decoder "
+                "than this run's, and it can't be rebuilt from the description in the commit: "
+                f"{dict(batch.route.decoder)}",
+                f"Run once with that decoder. {write_off(self.target, batch.splits, 'latest')}",
+            )
+        number = Observation()
+        staged = decoder.stage(read(self._spec.source, self._session, assignment))
+        fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
+        rows = (
+            staged.select(*fields, decoder.problem().alias("error"), *decoder.written_with())
+            # The observation also prevents Spark from moving filters past it, so each record is parsed once.
+            .observe(number, f.count("error").alias("rejected"))
+            .where("error IS NOT NULL")
+            .withColumns(
+                {
+                    "stream": f.lit(self._spec.target.stream),
+                    "target_table": f.lit(str(self._spec.target)),
+                    "run_id": f.lit(batch.run_id),
+                    "attempt": f.lit(batch.attempt),
+                    "landed_at": f.current_timestamp(),
+                    "kafka_cluster_id": f.lit(state.cluster_id).cast("string"),
+                    "kafka_topic_id": _by_topic(state, assignment),
+                    "target_table_id": f.lit(self._main_id),
+                }
+            )
+        )
+        return rows, number
+
 
 def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:
     """The range, with all known ids of cluster and topics."""
@@ -434,3 +436,42 @@ def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorSt
         cluster_id=read.cluster_id or planned.cluster_id,
         topic_ids={**planned.topic_ids, **read.topic_ids},
     )
+
+
+def without_existing(
+    rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str, stream: str
+) -> DataFrame:
+    """Returns the dead letters that the table does not have yet; only compares rows of about these splits."""
+    from pyspark.sql import functions as f
+
+    columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
+    ranges = offsets_predicate(offset_ranges(splits), columns)
+    known = there.where(f"target_table_id = {literal(table_id)} AND stream = {literal(stream)} AND ({ranges})").alias(
+        "there"
+    )
+    return rows.alias("new").join(known, f.expr(SAME_LETTER), "left_anti")
+
+
+# An offset identifies a record only within one topic of one cluster. If ids are unknown, the record's content
+# identifies it, because it never changes.
+SAME_LETTER = """
+new.kafka_topic = there.kafka_topic AND new.kafka_partition = there.kafka_partition
+AND new.kafka_offset = there.kafka_offset
+AND coalesce(new.kafka_cluster_id = there.kafka_cluster_id, true)
+AND coalesce(
+    new.kafka_topic_id = there.kafka_topic_id,
+    new.kafka_timestamp <=> there.kafka_timestamp AND new.kafka_key <=> there.kafka_key
+    AND new.kafka_value <=> there.kafka_value
+)
+"""
+
+
+def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
+    """Each record's topic id, null if unknown."""
+    from pyspark.sql import functions as f
+
+    topics = {split.topic_partition.topic for split in assignment.plan.splits}
+    column = f.lit(None).cast("string")
+    for topic in sorted(topics & state.topic_ids.keys()):
+        column = f.when(f.col("kafka_topic") == topic, f.lit(state.topic_ids[topic])).otherwise(column)
+    return column

@@ -63,11 +63,7 @@ class DeadLetters(Settings):
     single_writer: bool = False
 
     def target(self, main: DeltaTarget) -> DeltaTarget:
-        """The dead-letter table, as the target of its own stream.
-
-        Args:
-            main: The stream's own table.
-        """
+        """The dead-letter table of a stream's own table, as the target of its own stream."""
         stream = f"{main.stream}-dead-letters" if self.stream is None else self.stream
         return DeltaTarget(
             table=self.table,

@@ -61,15 +61,12 @@ class Move:
 
     Attributes:
         before: The stream's previous state, if known from history; None if it never had a position.
-        after: The stream's new state.
         unread: Where the records begin that the stream has not read yet; None if unknown.
         problem: Why a run can't continue from `before`; None if it can.
-        base_version: The table's version that the move is based on.
         fence: Transaction version for the commit.
         routed: The stream's last batch with a dead-letter route, which may be pending.
         settles: In a dead-letter table: the commit up to which everything is settled.
         given_up: Topic partitions that the stream gives up.
-        mode: What becomes of the table's rows.
     """
 
     before: EnumeratorState | None
@@ -116,14 +113,6 @@ def plan_move(
         to: The new position; None keeps the current one. Specific offsets only move the listed topic partitions.
         give_up: Whether the stream gives up topic partitions that the source no longer reads, so that another stream of
             the table can read them.
-
-    Raises:
-        TableError: The table does not exist.
-        ConfigurationError: The offsets are invalid for the source, or would have other records than the rows of a
-            table with a key.
-        StreamOverlapError: The source reads topic partitions of another stream of the table.
-        PositionLostError: A topic partition is to keep a position that a RESTORE may have undone.
-        KafkaFlipError: The offsets can't be resolved.
     """
     table = DeltaTable(spark, target)
     history = table.history()
@@ -210,13 +199,7 @@ def _plan(
 
 @outcome("Nothing was changed")
 def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: str) -> Committed:
-    """Commits a new position, without rows.
-
-    Raises:
-        ConcurrentIngestionError: A run of the stream committed since the move was planned.
-        StreamOverlapError: Another stream has begun to read the same since.
-        WriteFailedError: The commit failed, or the table was changed since.
-    """
+    """Commits a new position, without rows, unless the stream or the table was changed since it was planned."""
     table = DeltaTable(spark, target)
     document = CommitDocument(
         stream=target.stream,

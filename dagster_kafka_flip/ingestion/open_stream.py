@@ -6,46 +6,62 @@ position in one Delta commit. Everything after the commit only reports.
 
 from __future__ import annotations
 
-import itertools
+import functools
+import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from dagster_kafka_flip.errors import ConcurrentIngestionError, KafkaFlipError
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    EndBeforePositionError,
+    KafkaFlipError,
+    LogChangedError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
-from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Unreported
+from dagster_kafka_flip.ingestion.observation import NOTHING_REPORTED, BatchObservation, Observed, log_observed
+from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
-from dagster_kafka_flip.ingestion.stream_batch import Landing
-from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
+from dagster_kafka_flip.ingestion.stream_batch import batch_rows
+from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner, find_unreported
+from dagster_kafka_flip.runtime.session import dead_spark_as_error
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import incident_of, total
+from dagster_kafka_flip.source.api import SplitAssignment
+from dagster_kafka_flip.source.identity import is_same_log, taken_up
+from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.next_step import set_position
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.anchor import Anchor
+from dagster_kafka_flip.table.changes import Changes
+from dagster_kafka_flip.table.commit import Committed
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.history import commits_that_count, documented
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.known_position import KnownPosition
-from dagster_kafka_flip.table.local_log import version_if_still_valid
-from dagster_kafka_flip.table.retries import Conflicts
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
-from dagster_kafka_flip.table.table_port import ForeignConflictError
+from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from dagster_kafka_flip.ingestion.run_spec import RunSource, RunSpec
     from dagster_kafka_flip.ingestion.tolerance import Incidents
-    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
-    from dagster_kafka_flip.table.commit import Commit, Committed
-    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _T = TypeVar("_T")
+_Landed: TypeAlias = tuple[SplitAssignment, CommitDocument, Committed, BatchObservation]
 
 
 class OpenStream:
@@ -64,17 +80,17 @@ class OpenStream:
         self._spec = spec
         self._reads = reads
         self._incidents = incidents
+        self._commits = 0
         session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
-        clock = Clock()
+        self._clock = Clock()
         self._table = DeltaTable(session, spec.target, context.tolerated, record)
         self._letters = None
         if spec.dead_letters is not None:
             self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
-        self._landing = Landing(spec, session, context, self._table, self._letters)
-        self._confirmation = LogConfirmation(spec.log, self._table, spec.run_id)
-        self._conflicts = Conflicts(spec.target, spec.log)
+        self._rows = batch_rows(session, spec, leave_out_rejected=self._letters is not None)
+        self._writer = BatchWriter(spec, context, spec.target, self._table)
         self._planner = StreamPlanner(
-            spec, session, context, self._table, self._landing.schema, self._letters, record, reads, incidents
+            spec, session, context, self._table, self._rows.schema, self._letters, record, reads, incidents
         )
         try:
             self._continue_earlier_try()
@@ -91,8 +107,10 @@ class OpenStream:
             self.close()
             raise
         self.plan = self._planned.plan
-        self._plan_seconds = clock.lap()
+        self._plan_seconds = self._clock.lap()
         self._assigned: SplitAssignment | None = None
+        self._until: Position | None = None
+        self._columns: TableColumns | None = None
         self._batches: list[BatchResult] = []
         self._group_commit_failures = 0
 
@@ -121,7 +139,7 @@ class OpenStream:
             return False
         for commit, document in documented(self._table.history() or (), self._spec.target.stream):
             if document.overrides_start and document.run_id in self._spec.tries:
-                self._reads.continue_from_position()
+                self._reads.overriding = None
                 self._spec.log.warning(
                     "an earlier try of this run (%s) already started at its `start`, and committed version %s of %s: "
                     "continuing from the position. To start there once more, launch a new run",
@@ -134,7 +152,7 @@ class OpenStream:
 
     def outcome(self) -> str:
         """What the run has written so far."""
-        return nothing_written(self._landing.commits, 0 if self._letters is None else self._letters.landed)
+        return nothing_written(self._commits, 0 if self._letters is None else self._letters.landed)
 
     @property
     def position(self) -> Position:
@@ -153,63 +171,171 @@ class OpenStream:
 
     def assign(self, until: Position | None = None) -> bool:
         """Assigns the next batch; returns whether there is one."""
+        self._until = until
         self._assigned = self._planned.enumerator.assign(self._spec.limits, until) if self.has_more else None
         return self._assigned is not None
 
     def land(self) -> None:
-        """Writes the batch, if there is one.
+        """Writes the assigned batch, if there is one.
 
-        After a conflict with another writer, nothing is written and the rest is planned again.
+        After a conflict with another writer, what is left is planned again.
         """
-        planned, assignment = self._planned, self._assigned
-        if assignment is None:
+        landed = self._writer.write(self._batch, self.context.tolerated)
+        if landed is None:
             return
-        self._confirmation.ask_again()
-        try:
-            done = self._landing.land(
-                planned.anchor,
-                assignment,
-                overrides_start=self._reads.overriding is not None and not self._batches,
-                incidents=self._incidents.uncommitted,
-                confirm=self._confirm,
-            )
-        except (ForeignConflictError, *self.context.tolerated) as conflict:
-            self._conflicts.met(conflict, "the batch")
-            if isinstance(conflict, ConcurrentIngestionError):
-                self._incidents.add((incident_of(conflict, "The run planned again from there."),))
-            # What wrote for an earlier try may only now have ended.
-            if not self._batches and self._continue_earlier_try():
-                self._planned = self._planner.plan(self._reads.source)
-                return
-            planned.enumerator.add_splits_back(assignment.plan)
-            source = self._reads.source if self._batches else self._reads.first
-            self._planned = self._planner.plan_again(planned, source)
-            return
+        assignment, document, committed, watch = landed
+        seconds = self._clock.lap()
+        self._commits += 1
+        self._confirm(document, committed)
+        done = self._reported(assignment, document, committed, watch, seconds)
         self._batches.append(done)
-        self._incidents.add(done.incidents)
         self._incidents.commit()
         if self._letters is not None:
             # Met after the commit: the next one records them.
             self._incidents.add(self._letters.take_incidents())
-        self._conflicts.over()
+        planned = self._planned
         self._group_commit_failures += self._notify(planned.enumerator)
         if done.observed.records and done.observed.bytes is not None:
             self.context.record_bytes = done.observed.bytes / done.observed.records
         planned.anchor = Anchor(
-            table_version=done.committed.version,
-            version=done.committed.version,
+            table_version=committed.version,
+            version=committed.version,
             state=assignment.plan.state,
-            table_rows=done.committed.table_rows,
+            table_rows=committed.table_rows,
             other_streams=planned.anchor.other_streams,
             committed_ms=instants.now_ms(),
             transaction_version=planned.anchor.version,
-            attempt=done.committed.attempt,
+            attempt=committed.attempt,
         )
+
+    def _batch(self, conflict: KafkaFlipError | None) -> Batch[_Landed] | None:
+        """The assigned batch; after a conflict that of another plan."""
+        if conflict is not None:
+            self._plan_again(conflict)
+        if (assignment := self._assigned) is None:
+            return None
+        # Of all attempts: failed ones take time, too.
+        self._clock.lap()
+        return Batch(
+            "the batch",
+            lambda: self._attempt(assignment),
+            lambda: self._rows.records(assignment),
+            assignment.plan.splits,
+            assignment.plan.state,
+        )
+
+    def _plan_again(self, conflict: KafkaFlipError) -> None:
+        planned = self._planned
+        if isinstance(conflict, ConcurrentIngestionError):
+            self._incidents.add((incident_of(conflict, "The run planned again from there."),))
+        # What wrote for an earlier try may only now have ended.
+        if not self._batches and self._continue_earlier_try():
+            self._planned = self._planner.plan(self._reads.source)
+        else:
+            if self._assigned is not None:
+                planned.enumerator.add_splits_back(self._assigned.plan)
+            source = self._reads.source if self._batches else self._reads.first
+            self._planned = self._planner.plan_again(planned, source)
+        self.assign(self._until)
+
+    def _attempt(self, assignment: SplitAssignment) -> Callable[[], _Landed]:
+        """Begins an attempt to write a batch; returns what writes it."""
+        plan, anchor, letters = assignment.plan, self._planned.anchor, self._letters
+        if letters is not None:
+            # Before the document is fixed, which records what is tolerated of that table, too.
+            letters.prepare(None if plan.is_empty else self._rows.records(assignment))
+            self._incidents.add(letters.take_incidents())
+        document = CommitDocument(
+            stream=self._spec.target.stream,
+            attempt=uuid.uuid4().hex,
+            run_id=self._spec.run_id,
+            base_version=anchor.table_version,
+            anchor_version=anchor.version,
+            after=anchor.attempt,
+            splits=plan.splits,
+            state=plan.state,
+            rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+            overrides_start=self._reads.overriding is not None and not self._batches,
+            dead_letter=None if letters is None else letters.route(),
+            incidents=self._incidents.uncommitted,
+            schemas=self._spec.decoder.schemas,
+            mode=self._spec.target.mode,
+        )
+        takes_up = taken_up(anchor.state, plan.state)
+
+        def write() -> _Landed:
+            rows, watch = self._rows.rows(assignment)
+            with dead_spark_as_error():
+                columns = self._table.check_schema((rows.landed if isinstance(rows, Changes) else rows).schema)
+            before = () if self._columns is None else self._columns.changes
+            # A repeat finds the same changes.
+            self._columns = replace(columns, changes=tuple(dict.fromkeys((*before, *columns.changes))))
+            progress = ReadProgress(plan.offset_span, self.context.record_bytes, behind=sum(plan.lag_after.values()))
+            with self._rows.watched(document.attempt, progress):
+                return assignment, document, TableWriter(self._table).commit(rows, document, takes_up), watch
+
+        return write
+
+    def _reported(
+        self,
+        assignment: SplitAssignment,
+        document: CommitDocument,
+        committed: Committed,
+        watch: BatchObservation,
+        seconds: float,
+    ) -> BatchResult:
+        """What a commit has, and lands its dead letters."""
+        batch, tasks = assignment.plan, len(assignment.task_plan.tasks)
+        try:
+            observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
+            observed = Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
+        if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
+            observed = Observed(records=0, bytes=0, rejected=0)
+        log_with_fields(
+            self._spec.log,
+            "committed version %d of %s",
+            committed.version,
+            self._spec.target,
+            rows=committed.rows,
+            bytes_written=committed.bytes,
+            records=observed.records,
+            bytes_read=observed.bytes,
+            rejected=observed.rejected,
+            splits=len(batch.splits),
+            tasks=tasks,
+            lag=sum(batch.lag_after.values()),
+            seconds=seconds,
+        )
+        measure_commit(self._spec, committed, observed)
+        log_observed(self._spec.log, observed)
+        routed = document.routed(committed.version)
+        if self._letters is not None and routed is not None:
+            # If not all of the batch was counted, reading it again finds the dead letters.
+            rejected = self._letters.settle(routed, observed if observed.is_whole else None)
+            observed = replace(observed, rejected=rejected)
+        return BatchResult(
+            plan=batch,
+            tasks=tasks,
+            committed=committed,
+            observed=observed,
+            read_and_write_seconds=seconds - committed.confirm_seconds,
+            confirm_seconds=committed.confirm_seconds,
+            incidents=document.incidents,
+        )
+
+    def _has_no_record(self, batch: ReadPlan) -> bool:
+        """Whether there is no record in a batch's offsets, as compaction leaves them."""
+        # If rows are merged by key, Spark then drops what observes them from its adaptive plan.
+        try:
+            return self._rows.records(self.context.assignment(batch)).isEmpty()
+        except Exception:  # noqa: BLE001 - the batch is committed, and what can't be read stays unknown
+            return False
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
         """Checks that the committed batch was read from the planned logs."""
         planned = self._planned
-        self._confirmation.confirm(
+        self._writer.confirm(
             lambda: planned.enumerator.check_same_logs(document.splits, document.state),
             lambda error: doubtful_commit(error, document, committed, self._spec.target),
             document,
@@ -222,7 +348,7 @@ class OpenStream:
         Everything is committed: values that can't be read are omitted without an error.
         """
         try:
-            self._confirmation.finish(is_needed=not self.context.tolerated.isdisjoint(OTHER_OFFSETS))
+            self._writer.finish(is_needed=not self.context.tolerated.isdisjoint(OTHER_OFFSETS))
             if self._letters is not None:
                 self._letters.confirm()
         finally:
@@ -240,47 +366,37 @@ class OpenStream:
         table_rows = anchor.table_rows
         if table_rows is None:
             # Of this version: others may have added rows since.
-            table_rows = self._or_else(
-                None,
-                "could not count the table's rows",
-                lambda: self._table.count_rows(anchor.table_version),
-            )
+            count = functools.partial(self._table.count_rows, anchor.table_version)
+            table_rows = self._or_else(None, "could not count the table's rows", count)
         # Without an answer, the next run reads the table.
-        now = instants.now()
-        kept_until = self._or_else(
-            now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
-        )
+        ask = functools.partial(self._table.kept_until, anchor)
+        kept_until = self._or_else(instants.now(), "could not read how long history is kept", ask)
         location = self._or_else(self._spec.target.uri, "could not read the table's location", self._table.location)
         name = self._or_else(None, "could not read the table's name", self._table.name_in_catalog)
-        is_seen = location is not None and (
-            version_if_still_valid(
-                location, self._spec.target.stream, anchor.state, anchor.version, anchor.table_version, None
-            )
-            is not None
+        known = KnownPosition(
+            stream=self._spec.target.stream,
+            table=self._spec.target.identity,
+            state=anchor.state,
+            verified_at=instants.now(),
+            table_version=anchor.table_version,
+            table_rows=table_rows,
+            record_bytes=self.context.record_bytes,
+            kept_until=kept_until,
+            dead_letters_pending=dead_letters_pending,
+            anchor_version=anchor.version,
+            transaction_version=anchor.transaction_version,
+            log=location,
         )
         return IngestResult(
             plan=self._plan_of_the_run(),
             batches=tuple(self._batches),
-            known=KnownPosition(
-                stream=self._spec.target.stream,
-                table=self._spec.target.identity,
-                state=anchor.state,
-                verified_at=instants.now(),
-                table_version=anchor.table_version,
-                table_rows=table_rows,
-                record_bytes=self.context.record_bytes,
-                kept_until=kept_until,
-                dead_letters_pending=dead_letters_pending,
-                anchor_version=anchor.version,
-                transaction_version=anchor.transaction_version,
-                log=location if is_seen else None,
-            ),
+            known=known if known.seen_in_log() is not None else replace(known, log=None),
             location=location,
             table_name=name,
-            columns=names_and_types(self._landing.columns),
-            comments=comments(self._landing.columns),
-            column_changes=() if self._landing.columns is None else self._landing.columns.changes,
-            columns_not_written=() if self._landing.columns is None else self._landing.columns.not_written,
+            columns=names_and_types(self._columns),
+            comments=comments(self._columns),
+            column_changes=() if self._columns is None else self._columns.changes,
+            columns_not_written=() if self._columns is None else self._columns.not_written,
             reader_schemas=self._spec.decoder.reader_schemas,
             overrides_start=self._reads.overriding is not None,
             started_spark=True,
@@ -329,50 +445,28 @@ class OpenStream:
         return False
 
 
-def find_unreported(
-    table: DeltaTable,
-    target: DeltaTarget,
-    anchor: Anchor,
-    reported: int,
-    log: logging.Logger | logging.LoggerAdapter[Any],
-) -> Unreported | None:
-    """Returns the stream's commits after the last reported one; None if there are none."""
-    # Versions start again at 0 if the table was recreated.
-    reported = reported if reported <= anchor.table_version else -1
-    if anchor.state is None or anchor.version <= reported:
-        return None
-    found = unreported_commits(table.newest_commits(), target.stream, reported)
-    if found is not None:
-        # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
-        one = found.commits == 1
-        log.warning(
-            "no earlier run reported %s of %s: the run %s died after %s, the asset was renamed, or something else "
-            "writes to the stream. This run reports %s%s",
-            f"1 commit (version {found.to_version})"
-            if one
-            else f"{found.commits} commits (versions {found.from_version} to {found.to_version})",
-            target,
-            ", ".join(found.runs) or "of an unknown id",
-            "it" if one else "them",
-            "it" if one else "them",
-            "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in found.incidents),
-        )
-    return found
-
-
-def unreported_commits(commits: Iterable[Commit], stream: str, reported: int) -> Unreported | None:
-    """Summarizes the stream's commits after the last reported one; None if there are none."""
-    # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
-    fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits))
-    # Excludes manual moves, whose result the user has already seen.
-    own = [(commit, document) for commit, document in documented(fresh, stream) if document.reason is None]
-    if not own:
-        return None
-    return Unreported(
-        commits=len(own),
-        rows=total(commit.rows_written for commit, _ in own),
-        from_version=own[-1][0].version,
-        to_version=own[0][0].version,
-        incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),
-        runs=tuple(dict.fromkeys(document.run_id for _, document in reversed(own) if document.run_id)),
+def doubtful_commit(
+    error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget
+) -> LogChangedError:
+    """Creates the error about a commit whose rows may come from two logs."""
+    recreated = isinstance(error, TopicRecreatedError)
+    topics = error.topics if isinstance(error, TopicRecreatedError) else ()
+    splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
+    start = (
+        str(OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics}))
+        if recreated
+        else "earliest"
+    )
+    then = (
+        "Copy them first if you need what the log has lost. 2. Run again: it continues from there"
+        if isinstance(error, EndBeforePositionError)
+        else "Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
+        f"run read the new log from the beginning: {set_position(str(target), target.stream, to=start)}"
+    )
+    return LogChangedError(
+        f"{error.finding}. This happened while version {committed.version} of {target} was read and written. Its rows "
+        f"of {first_few(splits)} may come from either log",
+        f"1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of that "
+        f"commit. {then}",
+        outcome="The commit stays; nothing more was read, and all runs of the stream stop until you decide",
     )

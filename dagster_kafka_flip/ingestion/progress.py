@@ -114,15 +114,7 @@ def read_watched(
 ) -> Generator[None, None, None]:
     """Logs a write's progress at each interval, or that it is still running. Short writes log nothing.
 
-    Errors of this log never affect the write.
-
-    Args:
-        spark: The session of the write.
-        tag: The tag of the write's jobs.
-        progress: Formats the progress.
-        log: The log.
-        interval_seconds: Seconds until the first line, and between lines.
-        silence_seconds: Seconds without a line after which it logs that the write is still running.
+    Errors of this log never affect the write, whose jobs have the tag.
     """
     begin = logged_at = time.monotonic()
     records_now = records_read(spark, tag)

@@ -19,6 +19,7 @@ from dagster_kafka_flip.errors import (
     TableError,
     outcome,
 )
+from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns, with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
@@ -30,9 +31,7 @@ from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import documented
-from dagster_kafka_flip.table.retries import Conflicts
 from dagster_kafka_flip.table.sql import quoted
-from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
@@ -97,19 +98,6 @@ def rebuild(
             they fail the rebuild.
         limits: Limits of batches.
         logger: Logger for each step. Default: this module's.
-
-    Raises:
-        ConfigurationError: The table's rows have no key, or the other table was used before.
-        TableError: There is no table.
-        RetentionOvertookPositionError: The topic no longer has all records.
-        TopicRecreatedError: The stream's position is in an earlier topic of the same name.
-        ClusterChangedError: The stream's position is in another cluster.
-        EndBeforePositionError: The log ends before the stream's position.
-        ForeignRowsError: Others have written rows to the table.
-        SchemaMismatchError: The table has columns that the rebuilt rows lack.
-        ConcurrentIngestionError: A run of the stream committed in the meantime.
-        WriteFailedError: Other writers changed the table again and again in the meantime.
-        KafkaFlipError: The other table can't be built. The stream's own is as it was.
     """
     log = logger or _logger
     beside = table.model_copy(update={"table": staging, "stream": f"{table.stream}-rebuild"})
@@ -144,36 +132,37 @@ def rebuild(
     from_the_beginning = from_earliest.model_copy(
         update={"starting_offsets": OffsetsInitializer.specific_offsets(dict.fromkeys(there, 0))}
     )
+    spec = RunSpec(
+        source=from_the_beginning,
+        target=beside,
+        spark=lambda: spark,
+        decoder=decoder,
+        transform=transform,
+        dead_letters=dead_letters,
+        # All of it: a part of the topic can't be put in place.
+        limits=(limits or Limits()).model_copy(update={"max_batches": None}),
+        log=log,
+    )
     try:
-        run_stream(
-            RunSpec(
-                source=from_the_beginning,
-                target=beside,
-                spark=lambda: spark,
-                decoder=decoder,
-                transform=transform,
-                dead_letters=dead_letters,
-                # All of it: a part of the topic can't be put in place.
-                limits=(limits or Limits()).model_copy(update={"max_batches": None}),
-                log=log,
-            ),
-            known=None,
-            verify_after=timedelta(0),
-        )
+        run_stream(spec, known=None, verify_after=timedelta(0))
     except OffsetOutOfRangeError:
         _check_has_everything(from_earliest, table)
         raise
-    conflicts = Conflicts(table, log)
-    while True:
+
+    def plan(_: KafkaFlipError | None) -> Batch[tuple[Committed, CommitDocument]]:
         rows, document = _replacement(target, made, table, beside, change_columns(decoder.columns).offset)
-        try:
-            committed = TableWriter(target).replace(rows, document)
-        except ForeignConflictError as conflict:
-            conflicts.met(conflict, "the rebuilt rows")
-        else:
-            _notify(connected, document.state, log)
-            with outcome(is_committed(committed.version)):
-                return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
+        return Batch(
+            "the rebuilt rows", lambda: lambda: (TableWriter(target).replace(rows, document), document), lambda: rows
+        )
+
+    done = BatchWriter(spec, SplitEnumeratorContext(), table).write(plan)
+    if done is None:
+        msg = f"{table} was not rebuilt; this is a bug"
+        raise TableError(msg)
+    committed, document = done
+    _notify(connected, document.state, log)
+    with outcome(is_committed(committed.version)):
+        return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
 
 
 def _reason(beside: DeltaTarget, made: DeltaTable) -> str:

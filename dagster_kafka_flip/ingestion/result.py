@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.observation import Observed
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Unreported:
+class UnreportedCommits:
     """Commits of earlier runs that were not reported, because the runs failed or were killed."""
 
     commits: int
@@ -105,7 +104,7 @@ class IngestResult:
     dead_letters: int | None = 0
     dead_letter_table: str | None = None
     incidents: tuple[Incident, ...] = ()
-    unreported: Unreported | None = None
+    unreported: UnreportedCommits | None = None
     plan_seconds: float = 0.0
     spark_seconds: float = 0.0
     spark_ui: str | None = None
@@ -211,44 +210,23 @@ class IngestResult:
 
 def known_to_json(known: KnownPosition) -> dict[str, Any]:
     """Serializes a position."""
-    return {
-        "stream": known.stream,
-        "table": known.table,
+    kept = known.kept_until
+    return vars(known) | {
         "state": known.state.to_json(),
         "verified_at": known.verified_at.isoformat(),
-        "table_version": known.table_version,
-        "table_rows": known.table_rows,
-        "record_bytes": known.record_bytes,
-        "kept_until": None if known.kept_until is None else known.kept_until.isoformat(),
-        "dead_letters_pending": known.dead_letters_pending,
-        "anchor_version": known.anchor_version,
-        "transaction_version": known.transaction_version,
-        "known_since": known.known_since,
-        "log": known.log,
+        "kept_until": None if kept is None else kept.isoformat(),
     }
 
 
 def known_from_json(value: Any) -> KnownPosition | None:
     """Reads the result of `known_to_json`; None if the value is something else."""
-    if not isinstance(value, Mapping):
-        return None
-    document: Any = value
     try:
-        return KnownPosition(
-            stream=document["stream"],
-            table=document["table"],
-            state=EnumeratorState.from_json(document["state"]),
-            verified_at=datetime.fromisoformat(document["verified_at"]),
-            table_version=document["table_version"],
-            table_rows=document["table_rows"],
-            record_bytes=document["record_bytes"],
-            kept_until=None if (kept := document["kept_until"]) is None else datetime.fromisoformat(kept),
-            dead_letters_pending=document["dead_letters_pending"],
-            anchor_version=document["anchor_version"],
-            transaction_version=document["transaction_version"],
-            known_since=document["known_since"],
-            log=document["log"],
-        )
+        found: dict[str, Any] = {each.name: value[each.name] for each in fields(KnownPosition)}
+        kept = found["kept_until"]
+        found["state"] = EnumeratorState.from_json(found["state"])
+        found["verified_at"] = datetime.fromisoformat(found["verified_at"])
+        found["kept_until"] = None if kept is None else datetime.fromisoformat(kept)
+        return KnownPosition(**found)
     except (KeyError, TypeError, ValueError):
         # A foreign value with the same name. The table has the position.
         return None
@@ -332,12 +310,7 @@ class WindowsResult:
     columns_not_written: tuple[str, ...] = ()
 
     def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
-        """Number of rows of one of its windows; None if unknown.
-
-        Args:
-            window: The window.
-            topics: Of these topics only; None for all.
-        """
+        """Number of rows of one of its windows, of some topics only or of all; None if unknown."""
         key = window.window.key
         if topics is None:
             return None if self.rows is None else self.rows.get(key, 0)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import WindowPlan, Windows
-    from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
+    from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsState
 
 _MAY_LOSE = {
     error.__name__
@@ -79,26 +79,26 @@ class RowsToReplace:
         self._rules = rules
         self._topics = topics
 
-    def of(self, look: WindowsLook, plan: WindowPlan) -> tuple[ReplacedRows, WindowPlan]:
+    def of(self, before: WindowsState, plan: WindowPlan) -> tuple[ReplacedRows, WindowPlan]:
         """Returns which rows are replaced, and the plan with the errors that are tolerated."""
         errors: list[tuple[KafkaFlipError, str]] = []
         if self._rules.repair:
             scoped = ReplacedRows(None, self._repair_predicate(plan) if plan.splits else "")
-            if (error := self._earlier_topic(look, plan)) is not None:
+            if (error := self._earlier_topic(before, plan)) is not None:
                 errors.append((error, "The run replaced the rows of both topics with the log's current records."))
         else:
-            scoped = self._windows_scope(look, plan)
+            scoped = self._windows_scope(before, plan)
             windows = [planned.window for planned in plan.windows]
-            if (error := look.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
+            if (error := before.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
                 errors.append((error, "The run replaced these rows with the log's current records."))
         if (error := self._compacted(plan, scoped)) is not None:
             errors.append((error, "The run wrote the remaining records."))
         met = tuple(tolerate(error, self._context.tolerated, continuation) for error, continuation in errors)
-        return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
+        return scoped, replace(plan, incidents=(*before.incidents, *plan.incidents, *met))
 
-    def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> ReplacedRows:
-        look.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
-        scope = Scope.of(look.landed, plan.stops, self._topics)
+    def _windows_scope(self, before: WindowsState, plan: WindowPlan) -> ReplacedRows:
+        before.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
+        scope = Scope.of(before.landed, plan.stops, self._topics)
         needed = self.needed_columns(scope)
         if not self._table.has_columns(needed):
             raise self._missing_columns(scope, needed)
@@ -135,10 +135,10 @@ class RowsToReplace:
             f"ALTER TABLE {self._target.identifier} UNSET TBLPROPERTIES ({properties})",
         )
 
-    def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
+    def _earlier_topic(self, before: WindowsState, plan: WindowPlan) -> KafkaFlipError | None:
         for split in plan.splits:
             tp = split.topic_partition
-            earlier = look.earlier.get(tp)
+            earlier = before.earlier.get(tp)
             if earlier is not None and split.starting_offset < earlier.stop:
                 topic_id = earlier.logs.topic_ids.get(tp.topic, "unknown")
                 return TopicRecreatedError(
@@ -179,17 +179,7 @@ class RowsToReplace:
     def lost(
         self, plan: WindowPlan, scoped: ReplacedRows, missing: Callable[[DataFrame, Mapping[str, str]], tuple[int, Any]]
     ) -> tuple[Incident, ...]:
-        """Looks for records that the table has rows of, and that would have none after the write.
-
-        Args:
-            plan: The plan, with the errors that are tolerated.
-            scoped: The rows that are replaced.
-            missing: Counts those records of the table's rows, by their columns, that the windows will not have; see
-                `WindowRows.missing`.
-
-        Raises:
-            WindowBeyondRetentionError: There are such records, and that is not tolerated.
-        """
+        """The loss, if it is tolerated, of records that the table has rows of; see `WindowRows.missing`."""
         named = {field: self._names.name(field) for field in LOG_FIELDS if field in self._names.fields}
         # Tolerated: these rows are of another log, or their records are known to be gone.
         if (

@@ -52,26 +52,11 @@ class Clock:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Source, target and options of one run.
-
-    Attributes:
-        source: The source, with a connection.
-        target: The table.
-        spark: Returns a Spark session; only called if there is something to do.
-        decoder: Decodes records.
-        transform: Function from the batch's records to the rows to write; None for no transform.
-        dead_letters: Table for records that can't be decoded; None if they fail the run or are kept.
-        limits: Limits of batches and runs.
-        tolerated: Errors that don't fail the run.
-        run_id: Run id for the commits.
-        tries: Ids of all runs that are this one, tried again. If one of them committed rows from an overridden start,
-            this run continues from the position.
-        log: Logger for each step.
-        read: Reads records; replaced if several runs share a read.
-    """
+    """Source (with a connection), target and options of one run; see `ingest`."""
 
     source: KafkaSource
     target: DeltaTarget
+    # Only called if there is something to do.
     spark: Callable[[], SparkSession]
     decoder: Decoder
     limits: Limits
@@ -80,7 +65,10 @@ class RunSpec:
     dead_letters: DeadLetters | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     run_id: str = ""
+    # Ids of all runs that are this one, tried again: if one has committed rows from an overridden start, this run
+    # continues from the position.
     tries: frozenset[str] = frozenset()
+    # Replaced if several runs share a read.
     read: Callable[[KafkaSource, SparkSession, SplitAssignment], DataFrame] = read
 
     @property
@@ -109,31 +97,15 @@ def topics_of(source: KafkaSource) -> set[str] | None:
 
 @dataclass
 class RunSource:
-    """What a run reads.
-
-    Attributes:
-        source: The source; several tables get a common stop.
-        overriding: The source with the start that the run's config sets; None to continue from the position.
-    """
+    """What a run reads: its source, and the same one with the start that the run's config sets, if any."""
 
     source: KafkaSource
     overriding: KafkaSource | None = None
-
-    @classmethod
-    def of(cls, source: KafkaSource, starting_offsets: OffsetsInitializer | None) -> RunSource:
-        """What a run reads."""
-        if starting_offsets is None:
-            return cls(source)
-        return cls(source, source.with_overrides(starting_offsets=starting_offsets))
 
     @property
     def first(self) -> KafkaSource:
         """The source of the first plan."""
         return self.overriding or self.source
-
-    def continue_from_position(self) -> None:
-        """Continues from the position: an earlier try of this run has committed from the start that overrides it."""
-        self.overriding = None
 
     def stop_at(self, stop: Position) -> None:
         """Sets the stop offsets of later plans; topic partitions without one are not read."""

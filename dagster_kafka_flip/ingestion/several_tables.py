@@ -67,13 +67,7 @@ class SharedRead:
 
 @dataclass(frozen=True)
 class TableRun:
-    """The run of one of the tables.
-
-    Attributes:
-        spec: The run spec; all have the same source.
-        known: A copy of the position.
-        reported: The table's version up to which commits were reported; None if not tracked.
-    """
+    """The run of one of the tables, which all have the same source; see `ingest`."""
 
     spec: RunSpec
     known: KnownPosition | None = None
@@ -82,12 +76,7 @@ class TableRun:
 
 @dataclass(frozen=True)
 class TablesResult:
-    """Result of all runs.
-
-    Attributes:
-        results: Results of the completed runs, by table.
-        failures: Errors of the failed runs, by table. Their earlier batches stay committed.
-    """
+    """Results of the completed runs and errors of the failed ones, whose earlier batches stay committed, by table."""
 
     results: Mapping[str, IngestResult]
     failures: Mapping[str, Exception]

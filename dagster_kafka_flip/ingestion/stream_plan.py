@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
+from dagster_kafka_flip.ingestion.result import UnreportedCommits
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.history import commits_that_count, documented
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    import logging
+    from collections.abc import Callable, Collection, Iterable
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -288,4 +294,50 @@ def check_nothing_is_skipped(
         f"{counted(offsets, 'record')} that were never written: {ranges}{more}",
         f"To write them first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)}; to "
         f"continue without them, run once with start set to {start}; or restore the table, or correct its name",
+    )
+
+
+def find_unreported(
+    table: DeltaTable,
+    target: DeltaTarget,
+    anchor: Anchor,
+    reported: int,
+    log: logging.Logger | logging.LoggerAdapter[Any],
+) -> UnreportedCommits | None:
+    """Returns the stream's commits after the last reported one; None if there are none."""
+    # Versions start again at 0 if the table was recreated.
+    reported = reported if reported <= anchor.table_version else -1
+    if anchor.state is None or anchor.version <= reported:
+        return None
+    found = unreported_commits(table.newest_commits(), target.stream, reported)
+    if found is not None:
+        # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
+        log.warning(
+            "no earlier run reported %s of %s (versions %d to %d): the run %s died, the asset was renamed, or "
+            "something else writes to the stream. This run reports that%s",
+            counted(found.commits, "commit"),
+            target,
+            found.from_version,
+            found.to_version,
+            ", ".join(found.runs) or "of an unknown id",
+            "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in found.incidents),
+        )
+    return found
+
+
+def unreported_commits(commits: Iterable[Commit], stream: str, reported: int) -> UnreportedCommits | None:
+    """Summarizes the stream's commits after the last reported one; None if there are none."""
+    # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
+    fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits))
+    # Excludes manual moves, whose result the user has already seen.
+    own = [(commit, document) for commit, document in documented(fresh, stream) if document.reason is None]
+    if not own:
+        return None
+    return UnreportedCommits(
+        commits=len(own),
+        rows=total(commit.rows_written for commit, _ in own),
+        from_version=own[-1][0].version,
+        to_version=own[0][0].version,
+        incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),
+        runs=tuple(dict.fromkeys(document.run_id for _, document in reversed(own) if document.run_id)),
     )

@@ -40,7 +40,13 @@ def run_stream(
     run = StreamRun(spec, known, starting_offsets, reported)
     with measured_run(spec.metrics) as measured:
         with outcome(run.outcome):
-            result = run.idle(verify_after) or run.execute()
+            result = run.idle(verify_after)
+            if result is None:
+                run.discover()
+                with contextlib.closing(run.open()) as stream:
+                    while stream.assign():
+                        stream.land()
+                    result = stream.finish()
         measured.outcome = "idle" if result.is_idle else "committed"
         measure_result(spec, result)
     return result
@@ -66,7 +72,9 @@ class StreamRun:
         )
         self._spec = spec
         self._known = known
-        self._reads = RunSource.of(spec.source, starting_offsets)
+        self._reads = RunSource(spec.source)
+        if starting_offsets is not None:
+            self._reads.overriding = spec.source.with_overrides(starting_offsets=starting_offsets)
         self._reported = reported
         self._is_reachable = False
         self._incidents = Incidents(spec.log)
@@ -78,39 +86,46 @@ class StreamRun:
 
     def idle(self, verify_after: timedelta) -> IngestResult | None:
         """The result of an idle run, if this is known without Spark; else None."""
-        if self._known is None or self._reads.overriding is not None:
+        spec, known, source = self._spec, self._known, self._reads.source
+        if (
+            known is None
+            or self._reads.overriding is not None
+            or known.dead_letters_pending
+            or not known.is_of(spec.target)
+            or not _is_fresh(spec, known, verify_after)
+        ):
             return None
-        source = self._reads.source
-        with with_fitting_advice(self._spec.target):
-            planned = plan_without_spark(self._spec, source, self.context, self._known, verify_after)
-        if planned is None:
+        clock = Clock()
+        try:
+            with (
+                with_fitting_advice(spec.target),
+                contextlib.closing(source.restore_enumerator(self.context, known.state)) as enumerator,
+            ):
+                plan = enumerator.start()
+        except ClusterUnreachableError:
+            raise
+        except KafkaFlipError as error:
+            # The copy may be outdated. The table decides, and raises the same error if it agrees.
+            spec.log.info(
+                "the last known position does not match the log (%s); reading the table", type(error).__name__
+            )
             return None
+        seconds = clock.lap()
         self._is_reachable = True
-        plan, seconds = planned
-        confirmed = idle_position(self._spec, source, self._known, plan)
+        confirmed = idle_position(spec, source, known, plan)
         if confirmed is None:
             return None
         self._incidents.add(plan.incidents)
+        letters = spec.dead_letters
         return IngestResult(
             plan=plan,
             batches=(),
             known=confirmed,
-            location=self._spec.target.uri,
-            dead_letter_table=self._dead_letter_table(),
+            location=spec.target.uri,
+            dead_letter_table=None if letters is None else str(letters.target(spec.target)),
             incidents=self._incidents.all,
             plan_seconds=seconds,
         )
-
-    def execute(self) -> IngestResult:
-        """Runs all steps: plans from the table's position, and commits batch by batch."""
-        self.discover()
-        stream = self.open()
-        try:
-            while stream.assign():
-                stream.land()
-            return stream.finish()
-        finally:
-            stream.close()
 
     def discover(self) -> None:
         """Before Spark's start, so that a wrong address or topic fails within a second."""
@@ -141,36 +156,6 @@ class StreamRun:
     def stop_at(self, stop: Position) -> None:
         """Sets the stop offsets of later plans; topic partitions without one are not read."""
         self._reads.stop_at(stop)
-
-    def _dead_letter_table(self) -> str | None:
-        letters = self._spec.dead_letters
-        return None if letters is None else str(letters.target(self._spec.target))
-
-
-def plan_without_spark(
-    spec: RunSpec,
-    source: KafkaSource,
-    context: SplitEnumeratorContext,
-    known: KnownPosition,
-    verify_after: timedelta,
-) -> tuple[ReadPlan, float] | None:
-    """Plans from a copy of the position.
-
-    Returns:
-        The plan and the seconds that it took; None if the copy is not to be trusted.
-    """
-    if known.dead_letters_pending or not known.is_of(spec.target) or not _is_fresh(spec, known, verify_after):
-        return None
-    clock = Clock()
-    try:
-        with contextlib.closing(source.restore_enumerator(context, known.state)) as enumerator:
-            return enumerator.start(), clock.lap()
-    except ClusterUnreachableError:
-        raise
-    except KafkaFlipError as error:
-        # The copy may be outdated. The table decides, and raises the same error if it agrees.
-        spec.log.info("the last known position does not match the log (%s); reading the table", type(error).__name__)
-        return None
 
 
 def _is_fresh(spec: RunSpec, known: KnownPosition, verify_after: timedelta) -> bool:

@@ -1,163 +1,323 @@
-"""WindowLanding: reads records, puts them into windows, and replaces those windows in one commit."""
+"""WindowRun: one run of windows, which reads records and replaces the rows of their windows, commit by commit."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import (
-    ClusterChangedError,
-    EndBeforePositionError,
-    KafkaFlipError,
-    LogChangedError,
-    RetentionOvertookPositionError,
-    TimestampTypeChangedError,
-    TopicNotFoundError,
-    TopicRecreatedError,
-    WriteFailedError,
-)
-from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
-from dagster_kafka_flip.formats.learning import knowing_schemas
-from dagster_kafka_flip.ingestion.dead_letter_table import Repair
-from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.errors import KafkaFlipError, LogChangedError, outcome
+from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
+from dagster_kafka_flip.ingestion.dead_letter_settlement import UNREADABLE
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.observation import Observed, log_observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents
-from dagster_kafka_flip.ingestion.reader_failures import naming_wild_timestamps, write_retries
-from dagster_kafka_flip.ingestion.result import WindowsResult, WindowsSeen
+from dagster_kafka_flip.ingestion.result import WindowsResult
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
-from dagster_kafka_flip.ingestion.run_spec import Clock
+from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.ingestion.window_read import window_rows
-from dagster_kafka_flip.reader.window_filter import record_set_by_producer
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
-from dagster_kafka_flip.runtime.spark_status import ui_address
-from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.next_step import set_position
-from dagster_kafka_flip.source.window import carried
+from dagster_kafka_flip.source.window import carried, check_keys
+from dagster_kafka_flip.table.delta_table import still_there
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
-from dagster_kafka_flip.table.windowed_table import Replacement
+from dagster_kafka_flip.table.windowed_table import RepairedTable, Replacement, WindowedTable
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
+from dagster_kafka_flip.telemetry.metrics import measured_run
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.ingestion.window_read import WindowsObservation
-    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.window import WindowPlan, Windows
-    from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+    from dagster_kafka_flip.source.window import Window, WindowPlan, Windows
     from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.schema import TableColumns
-    from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
+    from dagster_kafka_flip.table.windowed_table import WindowsState
 
 
-class PlannedLogsGoneError(KafkaFlipError):
-    """A log lost planned records during the read; nothing was written. Plan again."""
+@dataclass
+class _Batch:
+    """A commit that is being made."""
+
+    plan: WindowPlan
+    assignment: SplitAssignment
+    before: WindowsState
+    scoped: ReplacedRows
+    letters: DeadLetterTable | None
+    plan_seconds: float
+    location: str
+    table_name: str | None
+    clock: Clock = field(default_factory=Clock)
+    watch: WindowsObservation | None = None
+    columns: TableColumns | None = None
+    done: Committed | None = None
 
 
-class WindowLanding:
-    """Writes the planned windows of one run.
+class WindowRun:
+    """Writes windows.
 
     The rows of the topics are replaced; if these are None, those of all topics of the source.
     """
 
+    _table: WindowedTable
+
     def __init__(
-        self,
-        spec: RunSpec,
-        session: SparkSession,
-        context: SplitEnumeratorContext,
-        *,
-        enumerator: WindowEnumerator,
-        table: WindowedTable,
-        rules: Windows,
-        topics: tuple[str, ...] | None,
+        self, spec: RunSpec, rules: Windows, definition: str, topics: tuple[str, ...] | None, commits: int
     ) -> None:
         self._spec = spec
         self._target = spec.target
-        self._session = session
-        self._context = context
-        self._enumerator = enumerator
-        self._table = table
         self._rules = rules
+        self._definition = definition
         self._topics = topics
-        self.commits = 0
-        self.dead_letters: int | None = 0
-        self._rows = window_rows(session, spec, rules)
-        self._to_replace = RowsToReplace(spec, context, table, rules, topics)
-        self._confirmation = LogConfirmation(spec.log)
+        self._commits = commits
+        self._dead_letters: int | None = 0
+        self._context = SplitEnumeratorContext(tolerated=spec.tolerated, log=spec.log)
 
-    def create(self, plan: WindowPlan) -> None:
-        """Creates the table, empty."""
-        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, instants.now_ms())
-        self._table.create(self._rows.schema(), landed)
+    def results(self, groups: Iterable[tuple[Window, ...]]) -> Iterator[WindowsResult]:
+        """Writes groups of adjacent windows, as many in a commit as may be."""
+        with measured_run(self._spec.metrics), contextlib.ExitStack() as open_until_the_end:
+            with outcome(self._outcome):
+                spark_seconds = self._open(open_until_the_end)
+            for group in groups:
+                pending = group
+                while pending:
+                    with outcome(self._outcome):
+                        result = replace(self._land(pending), spark_seconds=spark_seconds)
+                    spark_seconds = 0.0
+                    yield result
+                    pending = pending[len(result.plan.windows) :]
+            self._writer.finish()
 
-    def land(
-        self, look: WindowsLook, plan: WindowPlan, plan_seconds: float, letters: DeadLetterTable | None = None
-    ) -> WindowsResult:
-        """Replaces some windows, in one commit.
+    def _open(self, open_until_the_end: contextlib.ExitStack) -> float:
+        """Connects to Kafka, and starts Spark; returns the seconds that this took."""
+        enumerator = self._spec.source.window_enumerator(self._rules, self._context)
+        self._enumerator = open_until_the_end.enter_context(contextlib.closing(enumerator))
+        # Before Spark's start, so that a wrong address or topic fails within a second.
+        self._enumerator.discover()
+        self._spec = self._spec.bound()
+        open_until_the_end.enter_context(contextlib.closing(self._spec.decoder))
+        self._session, spark_seconds, self._spark_ui = start_spark(self._spec, self._context)
+        if self._rules.repair:
+            self._table = RepairedTable(self._session, self._target, self._context.tolerated)
+        else:
+            self._table = WindowedTable(self._session, self._target, self._definition)
+        self._rows = window_rows(self._session, self._spec, self._rules)
+        self._to_replace = RowsToReplace(self._spec, self._context, self._table, self._rules, self._topics)
+        self._writer = BatchWriter(self._spec, self._context, self._target)
+        return spark_seconds
 
-        Raises:
-            ForeignConflictError: Another writer changed the table meanwhile; plan again.
-            PlannedLogsGoneError: A log no longer has the planned records; plan again.
-            LogChangedError: It was committed, and its rows may come from another log.
-            CommitUnknownError: It may be committed.
-            KafkaFlipError: Nothing was committed.
-        """
-        self._confirmation.ask_again()
-        scoped, plan = self._to_replace.of(look, plan)
-        for incident in plan.incidents:
-            log_tolerated(self._spec.log, incident)
-        tasks = len(self._enumerator.assign(plan).task_plan.tasks)
-        log_with_fields(
-            self._spec.log,
-            "planned %s from %s to %s",
-            counted(len(plan.windows), "window"),
-            plan.windows[0].window.start,
-            plan.windows[-1].window.stop,
-            splits=len(plan.splits),
-            offsets=plan.offset_span,
-            seconds=plan_seconds,
-        )
-        # Before the commit: if Spark dies after it, the result must not suffer.
-        spark_ui = ui_address(self._session)
-        location, table_name = self._table.delta.location(), self._table.delta.name_in_catalog()
-        clock = Clock()
-        with naming_wild_timestamps(self._spec.source, self._context, plan.splits):
-            batch = knowing_schemas(
-                lambda: self._written(look, plan, scoped, letters),
-                lambda: self._rows.records(self._enumerator.assign(plan)),
-                self._spec.decoder,
-                self._spec.log,
-            )
-        seconds = clock.lap()
-        self.commits += batch.done is not None
+    def _outcome(self) -> str:
+        """What the run has written so far."""
+        return nothing_written(self._commits, self._dead_letters)
+
+    def _land(self, windows: tuple[Window, ...]) -> WindowsResult:
+        """Writes the first of some windows, in one commit."""
+        # If a log has lost planned records meanwhile, another plan finds out what to do.
+        batch = self._writer.write(lambda _: self._batch(windows), UNREADABLE)
+        if batch is None:
+            msg = f"there was no plan for the windows of {self._target}; this is a bug"
+            raise KafkaFlipError(msg)
+        seconds = batch.clock.lap()
+        self._commits += batch.done is not None
         self._confirm(batch)
         log_with_fields(
             self._spec.log,
             "committed %s of %s",
             "nothing" if batch.done is None else f"version {batch.done.version}",
             self._target,
-            windows=len(plan.windows),
+            windows=len(batch.plan.windows),
             rows=0 if batch.done is None else batch.done.rows,
             bytes_written=0 if batch.done is None else batch.done.bytes,
-            splits=len(plan.splits),
-            tasks=tasks,
+            splits=len(batch.plan.splits),
+            tasks=len(batch.assignment.task_plan.tasks),
             seconds=seconds,
         )
-        return self._result(batch, plan_seconds, seconds, location, table_name, spark_ui)
+        return self._result(batch, seconds)
+
+    def _batch(self, windows: tuple[Window, ...]) -> Batch[_Batch]:
+        """Plans a commit."""
+        clock = Clock()
+        before, plan = self._plan(windows)
+        plan = self._first_part(plan)
+        plan_seconds = clock.lap()
+        scoped, plan = self._to_replace.of(before, plan)
+        for incident in plan.incidents:
+            log_tolerated(self._spec.log, incident)
+        first, last = plan.windows[0].window, plan.windows[-1].window
+        log_with_fields(
+            self._spec.log,
+            "planned %s from %s to %s",
+            counted(len(plan.windows), "window"),
+            first.start,
+            last.stop,
+            splits=len(plan.splits),
+            offsets=plan.offset_span,
+            seconds=plan_seconds,
+        )
+        assignment, delta = self._enumerator.assign(plan), self._table.delta
+        # Before the commit: if Spark dies after it, the result must not suffer.
+        location, name = delta.location(), delta.name_in_catalog()
+        batch = _Batch(plan, assignment, before, scoped, self._letters(before), plan_seconds, location, name)
+        return Batch(
+            f"the windows {first} to {last}",
+            lambda: self._attempt(batch),
+            lambda: self._rows.records(assignment),
+            plan.splits,
+            plan.state,
+            moves_on=False,
+            takes_letters=self._rules.repair,
+        )
+
+    def _plan(self, windows: tuple[Window, ...]) -> tuple[WindowsState, WindowPlan]:
+        before = self._table.state()
+        if before is None:
+            # Plans before creating the table, so that an unreadable source leaves no table behind.
+            first = self._enumerator.plan(windows)
+            self._spec.decoder.renew()
+            landed = LandedLogs().landing(first.state, first.stops, self._target.stream, instants.now_ms())
+            self._table.create(self._rows.schema(), landed)
+            before = still_there(self._table.state(), self._target)
+        if before.foreign:
+            self._spec.log.warning(
+                "other writers appended rows to %s since the last windows were written (versions %s); a window that "
+                "is written again replaces such rows",
+                self._target,
+                first_few(sorted(before.foreign)),
+            )
+        check_keys(windows, before.windows, str(self._target))
+        plan = self._enumerator.plan(windows, known=before.known, cut_at=before.position)
+        if plan.splits:
+            self._spec.decoder.renew()
+            self._spec.decoder.recall(before.schemas)
+        return before, plan
+
+    def _first_part(self, plan: WindowPlan) -> WindowPlan:
+        limit = self._spec.limits.max_records_per_batch
+        first = plan.first_part(limit)
+        if limit is not None and first.offset_span > limit:
+            self._spec.log.warning(
+                "the window %s spans %d offsets, more than max_records_per_batch=%d; windows are not split, so the "
+                "commit exceeds the limit",
+                first.windows[0].window,
+                first.offset_span,
+                limit,
+            )
+        return first
+
+    def _letters(self, before: WindowsState) -> DeadLetterTable | None:
+        """The route of a repair's rejected records: the stream's route."""
+        table, letters = self._table, self._spec.dead_letters
+        if not isinstance(table, RepairedTable):
+            return None
+        formats = (self._spec.decoder.key_format, self._spec.decoder.value_format)
+        if letters is None and before.routed is not None and all(one.on_error == "fail" for one in formats):
+            route = before.routed.route
+            letters = DeadLetters(table=route.table, stream=route.stream, single_writer=self._spec.target.single_writer)
+        if letters is None:
+            return None
+        return DeadLetterTable(self._spec, self._session, self._context, table.delta, letters)
+
+    def _attempt(self, batch: _Batch) -> Callable[[], _Batch]:
+        """Begins an attempt to write a commit; returns what writes it."""
+        attempt = uuid.uuid4().hex
+        if batch.letters is not None and batch.plan.splits:
+            # Before the rows are replaced: a record that was decoded then and is rejected now is never missing.
+            self._land_letters(batch.letters, batch, attempt)
+            self._dead_letters = total((self._dead_letters, batch.letters.landed))
+            batch.plan = replace(batch.plan, incidents=(*batch.plan.incidents, *batch.letters.take_incidents()))
+        return functools.partial(self._write, batch, attempt)
+
+    def _write(self, batch: _Batch, attempt: str) -> _Batch:
+        plan, scope, predicate = batch.plan, batch.scoped.scope, batch.scoped.predicate
+        # A repair of a range that the stream has not reached has nothing to replace.
+        if self._rules.repair and not plan.splits:
+            return batch
+        with dead_spark_as_error():
+            records = self._rows.records(batch.assignment)
+
+        def lost() -> tuple[Incident, ...]:
+            return self._to_replace.lost(
+                plan, batch.scoped, lambda rows, named: self._rows.missing(rows, named, records, plan)
+            )
+
+        with self._rows.watched(compared := f"{attempt}-compared", ReadProgress(plan.offset_span)):
+            losses = TableWriter(self._table.delta).read(lost, compared)
+        rows, batch.watch = self._rows.rows(
+            records, plan, are_windows=scope is not None, leave_out_rejected=batch.letters is not None
+        )
+        with dead_spark_as_error():
+            if scope is None:
+                check_keeps(rows, list(self._to_replace.repaired_columns().values()))
+                rows = self._to_replace.repaired(rows, plan, predicate)
+            else:
+                check_keeps(rows, self._to_replace.needed_columns(scope))
+            batch.columns = self._table.delta.check_schema(rows.schema)
+        if scope is not None:
+            until_ms = batch.before.until_ms or instants.now_ms()
+            landed = batch.before.landed.landing(plan.state, plan.stops, self._target.stream, until_ms, plan.made_again)
+            self._table.keep(landed, batch.before)
+        plan = replace(plan, incidents=(*plan.incidents, *losses))
+        replacement = Replacement(predicate, frozenset(plan.stops))
+        with self._rows.watched(attempt, ReadProgress(plan.offset_span)):
+            batch.done = self._table.rewrite(rows, self._document(batch, plan, attempt), replacement)
+        batch.plan = plan
+        return batch
+
+    def _document(self, batch: _Batch, plan: WindowPlan, attempt: str) -> WindowsDocument:
+        before, scope = batch.before, batch.scoped.scope
+        replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
+        return WindowsDocument(
+            attempt=attempt,
+            run_id=self._spec.run_id,
+            base_version=before.base_version,
+            mode="repair" if self._rules.repair else EXACT,
+            windows=tuple(planned.window for planned in plan.windows),
+            splits=plan.splits,
+            state=plan.state if self._rules.repair else carried(before.known, plan),
+            topics=self._topics if self._rules.repair else replaced,
+            repairs=self._table.repairs,
+            incidents=plan.incidents,
+            until_ms=None if self._rules.repair else max(before.until_ms or 0, plan.windows[-1].window.stop_ms),
+            schemas=self._spec.decoder.schemas,
+        )
+
+    def _land_letters(self, letters: DeadLetterTable, batch: _Batch, attempt: str) -> None:
+        """Writes the rejected records of a repair that are not among the stream's dead letters yet."""
+        from pyspark.sql import functions as f
+
+        before, plan = batch.before, batch.plan
+        windows = [planned.window for planned in plan.windows]
+        columns = self._to_replace.repaired_columns()
+
+        def select(rejected: DataFrame) -> DataFrame:
+            if self._rules.event_time is None:
+                return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
+            # The event time of a rejected record is unknown. Records whose rows stay are not in these windows.
+            kept = self._table.delta.rows().where(f.expr(kept_predicate(windows, plan.splits, columns)))
+            names = ("topic", "partition", "offset")
+            same = [rejected[f"kafka_{name}"] == kept[quoted(columns[name])] for name in names]
+            return rejected.join(kept, same, "left_anti")
+
+        state = plan.state if before.position is None else replace(plan.state, position=before.position)
+        letters.land_missing(before.base_version, attempt, batch.assignment, state, before.routed, select)
 
     def _confirm(self, batch: _Batch) -> None:
         """Checks that the windows were read from the logs that they were planned for."""
@@ -187,46 +347,16 @@ class WindowLanding:
                 outcome="The commit stays",
             )
 
-        self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), doubt)
+        self._writer.confirm(lambda: self._enumerator.check_same_logs(plan), doubt)
 
-    def finish(self) -> None:
-        """Checks the last commit's logs again, if Kafka did not answer the first time."""
-        self._confirmation.finish()
-
-    def _written(
-        self, look: WindowsLook, plan: WindowPlan, scoped: ReplacedRows, letters: DeadLetterTable | None
-    ) -> _Batch:
-        """Writes one commit."""
-        attempt = uuid.uuid4().hex
-        assignment = self._enumerator.assign(plan)
-        if letters is not None and plan.splits:
-            # Before the rows are replaced: a record that was decoded then and is rejected now is never missing.
-            self._land_letters(letters, look, plan, assignment, attempt)
-            self.dead_letters = total((self.dead_letters, letters.landed))
-            plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
-        batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
-        # A repair of a range that the stream has not reached has nothing to replace.
-        if not (self._rules.repair and not plan.splits):
-            retrying = write_retries(self._spec.log, self._target, self._spec.source, self._context, plan.splits)
-            batch.done = retrying(lambda: self._write(batch, attempt, retrying.statistics["attempt_number"]))
-        batch.plan = batch.plan_with_losses
-        return batch
-
-    def _result(
-        self,
-        batch: _Batch,
-        plan_seconds: float,
-        seconds: float,
-        location: str,
-        table_name: str | None,
-        spark_ui: str | None,
-    ) -> WindowsResult:
+    def _result(self, batch: _Batch, seconds: float) -> WindowsResult:
         done = batch.done
+        observed, seen = Observed(records=0, bytes=0, rejected=0), None
         try:
-            observed, seen = self._observed(batch)
+            if batch.plan.splits and batch.watch is not None:
+                observed, seen = batch.watch.get(patience=2.0 if done is not None and done.rows == 0 else 10.0)
         except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
             observed = Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
-            seen = None
         log_observed(self._spec.log, observed)
         if done is not None:
             measure_commit(self._spec, done, observed)
@@ -234,17 +364,17 @@ class WindowLanding:
         rows = rows_by_topic = None
         scope = batch.scoped.scope
         if scope is not None:
-            counted = self._table.rows_by_window(
+            counts = self._table.rows_by_window(
                 [planned.window for planned in batch.plan.windows],
                 done,
                 self._rules.column,
                 None if self._topics is None else self._spec.decoder.columns.name("topic"),
                 is_whole=scope.topics is None,
             )
-            if counted is not None:
-                rows_by_topic = {(key, topic): count for (key, topic), count in counted.items() if topic is not None}
+            if counts is not None:
+                rows_by_topic = {(key, topic): count for (key, topic), count in counts.items() if topic is not None}
                 rows = {}
-                for (key, _), count in counted.items():
+                for (key, _), count in counts.items():
                     rows[key] = rows.get(key, 0) + count
         confirm_seconds = 0.0 if done is None else done.confirm_seconds
         return WindowsResult(
@@ -255,165 +385,17 @@ class WindowLanding:
             seen=seen,
             rows=rows,
             rows_by_topic=rows_by_topic if self._topics is not None else None,
-            location=location,
-            table_name=table_name,
+            location=batch.location,
+            table_name=batch.table_name,
             columns=names_and_types(batch.columns),
             comments=comments(batch.columns),
             column_changes=() if batch.columns is None else batch.columns.changes,
             columns_not_written=() if batch.columns is None else batch.columns.not_written,
             reader_schemas=self._spec.decoder.reader_schemas,
-            plan_seconds=plan_seconds,
+            plan_seconds=batch.plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
-            spark_ui=spark_ui,
+            spark_ui=self._spark_ui,
             kept=() if scope is None else tuple(sorted(scope.kept)),
-            can_miss=batch.reads and batch.scoped.scope is not None,
+            can_miss=bool(batch.plan.splits) and scope is not None,
         )
-
-    def _observed(self, batch: _Batch) -> tuple[Observed, WindowsSeen | None]:
-        """Returns the counts of the records and of their windows."""
-        if not batch.reads or batch.watch is None:
-            return Observed(records=0, bytes=0, rejected=0), None
-        return batch.watch.get(patience=2.0 if batch.done is not None and batch.done.rows == 0 else 10.0)
-
-    def _land_letters(
-        self,
-        letters: DeadLetterTable,
-        look: WindowsLook,
-        plan: WindowPlan,
-        assignment: SplitAssignment,
-        attempt: str,
-    ) -> None:
-        """Writes the rejected records of a repair that are not among the stream's dead letters yet."""
-        from pyspark.sql import functions as f
-
-        windows = [planned.window for planned in plan.windows]
-        columns = self._to_replace.repaired_columns()
-
-        def select(rejected: DataFrame) -> DataFrame:
-            if self._rules.event_time is None:
-                return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
-            # The event time of a rejected record is unknown. Records whose rows stay are not in these windows.
-            kept = self._table.delta.rows().where(f.expr(kept_predicate(windows, plan.splits, columns)))
-            names = ("topic", "partition", "offset")
-            same = [rejected[f"kafka_{name}"] == kept[quoted(columns[name])] for name in names]
-            return rejected.join(kept, same, "left_anti")
-
-        state = plan.state if look.position is None else replace(plan.state, position=look.position)
-        repair = Repair(look.base_version, attempt, plan.splits, state)
-        letters.land_missing(repair, look.routed, self._rows.records(assignment), select)
-        letters.confirm()
-
-    def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
-        look, plan, scope = batch.look, batch.plan_with_losses, batch.scoped.scope
-        replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
-        return WindowsDocument(
-            attempt=attempt,
-            run_id=self._spec.run_id,
-            base_version=look.base_version,
-            mode="repair" if self._rules.repair else EXACT,
-            windows=tuple(planned.window for planned in plan.windows),
-            splits=plan.splits,
-            state=plan.state if self._rules.repair else carried(look.known, plan),
-            topics=self._topics if self._rules.repair else replaced,
-            repairs=self._table.repairs,
-            incidents=plan.incidents,
-            until_ms=None if self._rules.repair else max(look.until_ms or 0, plan.windows[-1].window.stop_ms),
-            schemas=self._spec.decoder.schemas,
-        )
-
-    def _check_still_in_log(self, plan: WindowPlan) -> None:
-        """Checks that the logs still have the planned records. If not, another plan finds out what to do."""
-        if not plan.splits:
-            return
-        with contextlib.closing(self._spec.source.restore_enumerator(self._context, plan.state)) as enumerator:
-            try:
-                enumerator.replay(plan.splits)
-            except (
-                ClusterChangedError,
-                EndBeforePositionError,
-                RetentionOvertookPositionError,
-                TopicNotFoundError,
-                TopicRecreatedError,
-            ) as error:
-                raise PlannedLogsGoneError(error.finding, error.advice) from error
-
-    def _write(self, batch: _Batch, attempt: str, attempt_number: int) -> Committed | None:
-        """Writes a batch. A repeat is the same attempt, if the logs still have its records."""
-        if attempt_number > 1:
-            self._check_still_in_log(batch.plan)
-        with dead_spark_as_error():
-            records = self._rows.records(batch.assignment)
-        try:
-            with self._watching(batch, look := f"{attempt}-look"):
-                batch.losses = TableWriter(self._table.delta).read(lambda: self._lost(records, batch), look)
-            return self._write_rows(records, batch, attempt)
-        except WriteFailedError as error:
-            if (record := record_set_by_producer(error)) is not None:
-                raise TimestampTypeChangedError(
-                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says that "
-                    "brokers set it: the setting was changed. Such records may be late, and late records were not read",
-                    "Tolerate TimestampTypeChangedError to read as far as max_lateness allows",
-                ) from None
-            if is_rejection(error):
-                raise rejected_records(records, self._spec.decoder, dead_letters=self._rules.repair) from None
-            raise
-
-    def _watching(self, batch: _Batch, attempt: str) -> AbstractContextManager[None]:
-        return self._rows.watched(attempt, ReadProgress(batch.plan.offset_span))
-
-    def _lost(self, records: DataFrame, batch: _Batch) -> tuple[Incident, ...]:
-        """The tolerated loss of records that the table has rows of, by a read of its own."""
-        return self._to_replace.lost(
-            batch.plan, batch.scoped, lambda rows, named: self._rows.missing(rows, named, records, batch.plan)
-        )
-
-    def _write_rows(self, records: DataFrame, batch: _Batch, attempt: str) -> Committed | None:
-        scope, predicate = batch.scoped.scope, batch.scoped.predicate
-        rows, batch.watch = self._rows.rows(
-            records, batch.plan, are_windows=scope is not None, leave_out_rejected=batch.leaves_out_rejected
-        )
-        with dead_spark_as_error():
-            if scope is None:
-                check_keeps(rows, list(self._to_replace.repaired_columns().values()))
-                rows = self._to_replace.repaired(rows, batch.plan, predicate)
-            else:
-                check_keeps(rows, self._to_replace.needed_columns(scope))
-            batch.columns = self._table.delta.check_schema(rows.schema)
-        if scope is not None:
-            landed = batch.look.landed.landing(
-                batch.plan.state,
-                batch.plan.stops,
-                self._target.stream,
-                batch.look.until_ms or instants.now_ms(),
-                batch.plan.made_again,
-            )
-            self._table.keep(landed, batch.look)
-        replacement = Replacement(predicate, frozenset(batch.plan.stops))
-        with self._watching(batch, attempt):
-            return self._table.rewrite(rows, self._document(batch, attempt), replacement)
-
-
-@dataclass
-class _Batch:
-    """A commit that is being made."""
-
-    plan: WindowPlan
-    assignment: SplitAssignment
-    look: WindowsLook
-    scoped: ReplacedRows
-    leaves_out_rejected: bool
-    watch: WindowsObservation | None = None
-    columns: TableColumns | None = None
-    done: Committed | None = None
-    losses: tuple[Incident, ...] = ()
-
-    @property
-    def plan_with_losses(self) -> WindowPlan:
-        """The plan, with what its look at the records found."""
-        return replace(self.plan, incidents=(*self.plan.incidents, *self.losses))
-
-    @property
-    def reads(self) -> bool:
-        """Whether there is something to read."""
-        return bool(self.plan.splits)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.ingestion.observation import BatchObservation, Observed, WholeBatch, observed_metrics
-from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
 from dagster_kafka_flip.ingestion.result import WindowsSeen, windows_seen
 from dagster_kafka_flip.ingestion.rows_to_replace import check_keeps
+from dagster_kafka_flip.ingestion.stream_batch import RunRows
 from dagster_kafka_flip.reader.kafka_reader import no_records
 from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
-from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.transform import transformed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.window import WindowPlan, Windows
 
 
@@ -41,62 +38,27 @@ class WindowsObservation(NamedTuple):
         return observed, windows_seen(metrics) if observed.is_whole else None
 
 
-class WindowRows(Protocol):
+class WindowRows(RunRows):
     """The bounded read of one run's windows, up to the rows."""
 
-    def schema(self) -> StructType:
-        """The columns of the rows, without reading anything."""
-        ...
-
-    def records(self, assignment: SplitAssignment) -> DataFrame:
-        """The records of a batch, as they are read."""
-        ...
-
-    def missing(
-        self, rows: DataFrame, named: Mapping[str, str], records: DataFrame, plan: WindowPlan
-    ) -> tuple[int, Any]:
-        """Counts the records that the table has rows of and that are not among those of the windows.
-
-        Args:
-            rows: The table's rows.
-            named: Their columns with topic, partition and offset.
-            records: The records, as they are read.
-            plan: The windows.
-
-        Returns:
-            Their number, and topic, partition and offset of the first.
-        """
-        ...
-
-    def rows(
-        self, records: DataFrame, plan: WindowPlan, *, are_windows: bool, leave_out_rejected: bool
-    ) -> tuple[DataFrame, WindowsObservation]:
-        """The rows, with their windows' keys unless it is a repair, and what observes the write of them."""
-        ...
-
-    def watched(self, attempt: str, progress: ReadProgress) -> AbstractContextManager[None]:
-        """Logs how far the write of an attempt has read."""
-        ...
-
-
-class _SparkWindowRows:
     def __init__(self, session: SparkSession, spec: RunSpec, rules: Windows) -> None:
-        self._session = session
-        self._spec = spec
+        super().__init__(session, spec)
         self._rules = rules
 
     def schema(self) -> StructType:
+        """The columns of the rows, without reading anything."""
         from pyspark.sql import functions as f
 
         rows = self._spec.decoder.finish(self._spec.decoder.stage(no_records(self._session)))
         return self._transformed(rows.withColumn(self._rules.column, f.lit("").cast("string"))).schema
 
-    def records(self, assignment: SplitAssignment) -> DataFrame:
-        return self._spec.records(self._session, assignment)
-
     def missing(
         self, rows: DataFrame, named: Mapping[str, str], records: DataFrame, plan: WindowPlan
     ) -> tuple[int, Any]:
+        """Counts the records of the table's rows that are not among those of the windows, and returns the first.
+
+        `named` are the table's columns with topic, partition and offset.
+        """
         from pyspark.sql import functions as f
 
         there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
@@ -115,6 +77,7 @@ class _SparkWindowRows:
     def rows(
         self, records: DataFrame, plan: WindowPlan, *, are_windows: bool, leave_out_rejected: bool
     ) -> tuple[DataFrame, WindowsObservation]:
+        """The rows, with their windows' keys unless it is a repair, and what observes the write of them."""
         # New ones each time: an observation reports the first run of a DataFrame, which may have failed.
         windows = WindowFilter(plan, self._rules) if are_windows else None
         is_counted = windows is not None and not windows.is_by_value
@@ -155,9 +118,6 @@ class _SparkWindowRows:
             check_keeps(result, [self._rules.column])
         return result
 
-    def watched(self, attempt: str, progress: ReadProgress) -> AbstractContextManager[None]:
-        return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
-
 
 def _inside(
     windows: WindowFilter, records: DataFrame, whole: WholeBatch | None = None
@@ -173,4 +133,4 @@ def _inside(
 @functools.singledispatch
 def window_rows(session: Any, spec: RunSpec, rules: Windows) -> WindowRows:
     """Returns the reads of a run of windows in a session."""
-    return _SparkWindowRows(session, spec, rules)
+    return WindowRows(session, spec, rules)

@@ -26,7 +26,7 @@ from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.retries import retried
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics, measured_run
 
@@ -179,9 +179,7 @@ class _Run:
             None if self._transform is None else RowTransform(session, self._transform).of,
         )
         tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
-        for attempt in retries(self._log, "publishing"):
-            with attempt:
-                publication.run(last, self._cluster, tag)
+        retried(self._log, "publishing", lambda: publication.run(last, self._cluster, tag))
         result = publication.result(last, spark_seconds, time.monotonic() - self._begun)
         log_with_fields(
             self._log,

@@ -47,8 +47,8 @@ _DEFINED_AS = '"mode": "{}"'
 
 
 @dataclass(frozen=True)
-class WindowsLook:
-    """Information about the table for a plan of windows.
+class WindowsState:
+    """State of a table that a plan of windows goes out from.
 
     Attributes:
         base_version: The table's newest version.
@@ -113,7 +113,7 @@ class WindowedTable:
         self.delta = DeltaTable(spark, target.model_copy(update={"properties": properties}))
         self._target = self.delta.target
 
-    def look(self) -> WindowsLook | None:
+    def state(self) -> WindowsState | None:
         """Reads the table's windows; None if there is no table yet."""
         try:
             walked = self._walk()
@@ -126,7 +126,7 @@ class WindowedTable:
         last = walked.last
         state = EnumeratorState({}) if last is None else last.state
         known = replace(state, cluster_id=landed.cluster_id, topic_ids=landed.topic_ids)
-        return WindowsLook(
+        return WindowsState(
             base_version=walked.newest,
             known=known if landed.topics or last is not None else None,
             landed=landed,
@@ -243,9 +243,9 @@ class WindowedTable:
         properties = {**self._target.properties, **landed.properties()}
         DeltaTable(self._spark, self._target.model_copy(update={"properties": properties})).create(schema)
 
-    def keep(self, landed: LandedLogs, look: WindowsLook) -> None:
+    def keep(self, landed: LandedLogs, before: WindowsState) -> None:
         """Records the logs of the rows before writing them."""
-        known = look.landed.properties()
+        known = before.landed.properties()
         changed = {key: value for key, value in landed.properties().items() if known.get(key) != value}
 
         def check_unchanged(properties: Mapping[str, str]) -> None:
@@ -383,7 +383,7 @@ class RepairedTable(WindowedTable):
         self.repairs = target.stream
         self.delta = DeltaTable(spark, target, tolerated)
 
-    def look(self) -> WindowsLook:
+    def state(self) -> WindowsState:
         """Reads the stream's position."""
         anchor = self.delta.anchor()
         if anchor is None or anchor.state is None:
@@ -396,7 +396,7 @@ class RepairedTable(WindowedTable):
         if anchor.document is not None:
             check_mode(self._target, anchor.document.mode, f"version {anchor.version}")
         earlier = earlier_rows(commits_that_count(self.delta.commits()), anchor.state)
-        return WindowsLook(
+        return WindowsState(
             anchor.table_version,
             anchor.state,
             position=anchor.state.position,

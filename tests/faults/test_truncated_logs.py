@@ -13,8 +13,8 @@ import pytest
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import EndBeforePositionError, LogChangedError
+from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from tests import landed
@@ -152,7 +152,7 @@ def test_a_log_that_is_truncated_and_written_again_between_plan_and_read_lands_o
 
     with monkeypatch.context() as patch:
         if is_killed:
-            patch.setattr(LogConfirmation, "confirm", killed)
+            patch.setattr(BatchWriter, "confirm", killed)
         with pytest.raises(SystemExit if is_killed else LogChangedError) as refused:
             run(topic, transform=losing)
     if is_killed:

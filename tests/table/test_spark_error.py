@@ -19,7 +19,7 @@ from dagster_kafka_flip.formats.learning import has_mark
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table import retries as retries_module
 from dagster_kafka_flip.table.change_errors import error_of
-from dagster_kafka_flip.table.retries import TRIES, answered, retries
+from dagster_kafka_flip.table.retries import TRIES, answered, retried
 from dagster_kafka_flip.table.spark_error import (
     error_summary,
     is_conflict,
@@ -208,7 +208,7 @@ def test_temporary_failures_are_retried_up_to_a_limit_and_logged_each_time(error
         raise failed("the write failed") from error
 
     with caplog.at_level(logging.WARNING), pytest.raises(failed):
-        retries(logging.getLogger("test"), "the write to t")(fail)
+        retried(logging.getLogger("test"), "the write to t", fail)
     assert len(tries) == TRIES == 5
     reported = [record.getMessage().partition("; retrying in 0 s: ") for record in caplog.records]
     assert [(what, cause) for what, _, cause in reported] == [
@@ -227,7 +227,7 @@ def test_permanent_failures_are_not_retried(error):
         raise WriteFailedError("the write failed") from error
 
     with pytest.raises(WriteFailedError):
-        retries(logging.getLogger("test"), "the write to t")(fail)
+        retried(logging.getLogger("test"), "the write to t", fail)
     assert len(tries) == 1
 
 
@@ -258,7 +258,7 @@ def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch
             raise error
         return "done"
 
-    assert retries(logging.getLogger("test"), "the write to t")(ask) == "done"
+    assert retried(logging.getLogger("test"), "the write to t", ask) == "done"
 
 
 @pytest.mark.parametrize(

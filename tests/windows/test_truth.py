@@ -19,7 +19,6 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import window_batch as window_landing
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -373,7 +372,6 @@ def test_whatever_fails_behind_the_commit_of_a_window_the_run_reports_it(kafka, 
             (DeltaTable, "location"),
             (DeltaTable, "name_in_catalog"),
             (BatchObservation, "get"),
-            (window_landing, "ui_address"),
         ):
             monkeypatch.setattr(kind, name, fail)
         return done

@@ -1,0 +1,260 @@
+"""BatchWriter: the one loop around every write, of streams, windows, dead letters and rebuilt tables.
+
+It also checks right after a commit that the batch was read from the planned logs. Spark reads topics by name: if one is
+deleted and recreated meanwhile, it silently reads the new one, and the commit would have rows of either topic with the
+planned topic's id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    EndBeforePositionError,
+    KafkaFlipError,
+    LogChangedError,
+    TimestampTypeChangedError,
+    TopicRecreatedError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
+from dagster_kafka_flip.formats.learning import learns_from
+from dagster_kafka_flip.ingestion.reader_failures import check_reader, wild_timestamp
+from dagster_kafka_flip.reader.window_filter import record_set_by_producer
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.retries import waits_for_another_try
+from dagster_kafka_flip.table.table_port import ForeignConflictError
+from dagster_kafka_flip.table.table_writer import TableWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from pyspark.sql import DataFrame
+
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.commit import Committed
+    from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_T = TypeVar("_T")
+
+MOST_PLANS = 5
+"""Maximum number of consecutive plans without a commit."""
+
+
+@dataclass(frozen=True)
+class Batch(Generic[_T]):
+    """What a plan has to write, in one commit.
+
+    Attributes:
+        what: Its name in an error.
+        begin: Begins an attempt, whose id and document are fixed then; returns what writes it.
+        records: The records as they are read.
+        splits: What is read.
+        state: The logs that it was planned in; None if what writes it looks by itself whether they have the records.
+        moves_on: Whether it is a stream's next batch, and not a range that is read again.
+        takes_letters: Whether its rejected records could be sent to a dead-letter table.
+    """
+
+    what: str
+    begin: Callable[[], Callable[[], _T]]
+    records: Callable[[], DataFrame]
+    splits: tuple[KafkaPartitionSplit, ...] = ()
+    state: EnumeratorState | None = None
+    moves_on: bool = True
+    takes_letters: bool = True
+
+
+class BatchWriter:
+    """Writes a run's batches to one table.
+
+    Args:
+        spec: What the run reads.
+        context: The run's context.
+        target: What it writes to.
+        table: The table, if a stream's later runs are to stop after a batch that was read from another log. None for
+            windows, which are rewritten as a whole.
+    """
+
+    def __init__(
+        self, spec: RunSpec, context: SplitEnumeratorContext, target: DeltaTarget, table: DeltaTable | None = None
+    ) -> None:
+        self._spec = spec
+        self._context = context
+        self._target = target
+        self._table = table
+        self._unanswered: Callable[[], None] | None = None
+
+    def write(
+        self,
+        plan: Callable[[KafkaFlipError | None], Batch[_T] | None],
+        plans_again: Collection[type[KafkaFlipError]] = (),
+    ) -> _T | None:
+        """Writes a batch in one commit; returns None if there is nothing to write.
+
+        An error leads to another plan, if the table or the logs have changed; to a new attempt, if records name
+        schemas that the run did not know; to the same attempt again, if it is transient; or it ends the run.
+
+        Args:
+            plan: Returns the batch, or None. It is called with each error that makes another plan necessary.
+            plans_again: Such errors, besides another writer's change.
+        """
+        batch = plan(None)
+        attempt: Callable[[], _T] | None = None
+        tries = plans = 0
+        while batch is not None:
+            if attempt is None:
+                self._ask_again()
+            tries, begun = tries + 1, time.monotonic()
+            try:
+                if attempt is None:
+                    attempt = batch.begin()
+                else:
+                    self._check_still_in_log(batch)
+                return attempt()
+            except (ForeignConflictError, *plans_again) as conflict:
+                plans += 1
+                self._check_may_plan_again(conflict, plans, batch.what)
+                attempt, tries, batch = None, 0, plan(conflict)
+            except Exception as error:
+                if learns_from(error, batch.records, self._spec.decoder, self._spec.log):
+                    attempt, tries = None, 0
+                    continue
+                self._name_record(batch, error)
+                if attempt is None or not self._tries_again(batch, error, tries, time.monotonic() - begun):
+                    raise
+        return None
+
+    def confirm(
+        self,
+        ask: Callable[[], None],
+        doubt: Callable[[KafkaFlipError], LogChangedError],
+        document: CommitDocument | None = None,
+        committed: Committed | None = None,
+    ) -> None:
+        """Checks that a batch was read from the planned logs.
+
+        Without an answer, the batch stays committed; the check is repeated before the next batch and at the end of the
+        run.
+
+        Args:
+            ask: Compares the logs with what was planned, and raises TopicRecreatedError, ClusterChangedError or
+                EndBeforePositionError.
+            doubt: Returns the error for the user, from the one that `ask` raised.
+            document: The commit's document.
+            committed: The commit.
+        """
+
+        def check() -> None:
+            try:
+                ask()
+            except (TopicRecreatedError, ClusterChangedError, EndBeforePositionError) as error:
+                doubtful = doubt(error)
+                if self._table is not None and document is not None and committed is not None:
+                    self._mark(self._table, document, committed, doubtful)
+                raise doubtful from error
+
+        self._unanswered = check
+        self._ask_or_warn("retrying")
+
+    def finish(self, *, is_needed: bool = False) -> None:
+        """Repeats the check at the end of a run: all is committed; the next run compares the ids before it reads.
+
+        Args:
+            is_needed: Whether it needs an answer, because the next run would tolerate another log: reported as a run
+                that ended well, the commit would count as checked.
+        """
+        if is_needed:
+            self._ask_again()
+        else:
+            self._ask_or_warn("the next run compares their ids")
+
+    def _ask_again(self) -> None:
+        """Repeats the last commit's check if it got no answer."""
+        if self._unanswered is not None:
+            self._unanswered()
+            self._unanswered = None
+
+    def _ask_or_warn(self, then: str) -> None:
+        try:
+            self._ask_again()
+        except LogChangedError:
+            raise
+        except KafkaFlipError as error:
+            self._spec.log.warning("the check that the topics are still the same failed; %s: %s", then, error)
+
+    def _check_still_in_log(self, batch: Batch[_T]) -> None:
+        """Before the same attempt again: retention may have deleted its records, and the error has the numbers."""
+        if not batch.splits or batch.state is None:
+            return
+        with contextlib.closing(self._spec.source.restore_enumerator(self._context, batch.state)) as enumerator:
+            enumerator.replay(batch.splits)
+
+    def _check_may_plan_again(self, conflict: KafkaFlipError, plans: int, what: str) -> None:
+        if plans == MOST_PLANS:
+            raise WriteFailedError(
+                f"{MOST_PLANS} plans in a row conflicted with other changes to {self._target}, the last one with "
+                f"{conflict.finding}",
+                "Run again when nothing else writes to the table, or give the runs that change it a pool with the "
+                "limit 1",
+                outcome=f"Nothing of {what} was written",
+            ) from conflict
+        self._spec.log.warning("%s or its logs changed meanwhile (%s); planning again", self._target, conflict.finding)
+
+    def _tries_again(self, batch: Batch[_T], error: Exception, tries: int, seconds: float) -> bool:
+        check_reader(error, tries, seconds, self._spec.source, self._context, batch.splits)
+        return waits_for_another_try(self._spec.log, f"the write to {self._target}", tries, error)
+
+    def _name_record(self, batch: Batch[_T], error: Exception) -> None:
+        """Raises the error that names the record which a write failed on, if it failed on one."""
+        if isinstance(error, WriteFailedError):
+            if is_rejection(error):
+                raise rejected_records(
+                    batch.records(),
+                    self._spec.decoder,
+                    dead_letters=batch.takes_letters,
+                    nulls=not self._target.key,
+                ) from None
+            if (truncated := truncation(error, str(self._target))) is not None:
+                raise truncated from None
+            if (record := record_set_by_producer(error)) is not None:
+                raise TimestampTypeChangedError(
+                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says that "
+                    "brokers set it: the setting was changed. Such records may be late, and late records were not read",
+                    "Tolerate TimestampTypeChangedError to read as far as max_lateness allows",
+                ) from None
+        target = self._target if batch.moves_on else None
+        if (wild := wild_timestamp(error, self._spec.source, self._context, batch.splits, target)) is not None:
+            raise wild from error
+
+    def _mark(
+        self, table: DeltaTable, document: CommitDocument, committed: Committed, doubtful: LogChangedError
+    ) -> None:
+        """Adds a commit that stops later runs of the stream."""
+        mark = CommitDocument(
+            stream=document.stream,
+            attempt=uuid.uuid4().hex,
+            run_id=self._spec.run_id,
+            base_version=committed.version,
+            anchor_version=committed.version,
+            after=committed.attempt,
+            splits=(),
+            state=document.state,
+            rows_before=committed.table_rows,
+            carried=document.routed(committed.version),
+            settles=document.settles,
+            doubt=(doubtful.finding, doubtful.outcome, doubtful.advice),
+            mode=document.mode,
+        )
+        try:
+            TableWriter(table).commit(table.no_rows(), mark)
+        except KafkaFlipError as failure:
+            self._spec.log.warning("the change of a log could not be recorded: %s", failure)
