@@ -326,11 +326,8 @@ class KafkaCluster(ClusterClient):
         # group's coordinator is loading or __consumer_offsets does not exist yet (librdkafka issue 5040).
         asked = Asked(f"the offsets of the consumer group {group_id}", group=group_id)
         config = self._config | _GROUP_READER | {"group.id": group_id} | self._callbacks
-        consumer = confluent_kafka.Consumer(config)
-        try:
+        with contextlib.closing(confluent_kafka.Consumer(config)) as consumer:
             answer = self._committed(consumer, partitions, asked)
-        finally:
-            consumer.close()
         found: dict[TopicPartition, int] = {}
         for entry in answer:
             if entry.error is not None:

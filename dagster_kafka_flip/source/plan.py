@@ -98,12 +98,7 @@ class ReadPlan:
 
     def changes_nothing(self, state: EnumeratorState) -> bool:
         """Whether there is nothing to read, and a stream's state stays as it is."""
-        return (
-            self.is_empty
-            and dict(self.state.position) == dict(state.position)
-            and self.state.cluster_id == state.cluster_id
-            and dict(self.state.topic_ids) == dict(state.topic_ids)
-        )
+        return self.is_empty and replace(self.state, watermark=state.watermark) == state
 
     @property
     def offset_span(self) -> int:
