@@ -87,6 +87,35 @@ def test_progress_behind_an_earlier_run_is_refused():
         check_known({0: at(5, 2)}, "s", "p", {0: (5, 2), 1: (5, 0)})
 
 
+@pytest.mark.parametrize(
+    ("known", "doubled"),
+    [({0: (5, 0), 1: (5, 0)}, False), ({0: (6, 0), 1: (5, 0)}, True), ({0: (5, 2), 1: (5, 0)}, True)],
+)
+def test_the_printed_start_leaves_out_no_row_of_a_lane_that_is_less_far(known, doubled):
+    with pytest.raises(SinkProgressError, match=r"set start=6 in the DeltaSource") as refused:
+        check_known({}, "s", "p", known)
+    assert ("(rows of version 6 and later that are in the topic" in str(refused.value)) == doubled
+    lanes = {lane: at(version, lane=lane) for lane, (version, _) in known.items()}
+    for refuse in (lambda: check_sink(lanes, "s", 1, "p", "u"), lambda: check_table(lanes, "s", "u", "another")):
+        with pytest.raises(SinkProgressError, match=r"up to version 5\b.*start=6"):
+            refuse()
+
+
+def test_no_start_is_printed_that_would_leave_out_the_rest_of_a_snapshot():
+    part, known = {0: at(2, 9)}, {0: (2, 9), 1: (2, 0)}
+    for refuse in (
+        lambda: check_sink(part, "s", 1, "p", "u"),
+        lambda: check_sink(part, "s", 1, "o", "v"),
+        lambda: check_table(part, "s", "u", "another"),
+        lambda: check_all_there(part, "s", 2, "p"),
+    ):
+        with pytest.raises(SinkProgressError) as refused:
+            refuse()
+        assert "start=" not in str(refused.value)
+    with pytest.raises(SinkProgressError, match="unless it ended within a snapshot, also set start=3"):
+        check_known({}, "s", "p", known)
+
+
 def test_a_lane_that_lost_its_progress_is_refused():
     # A first run may have died between the lanes: then none has published a row.
     check_all_there({}, "s", 2, "p")
