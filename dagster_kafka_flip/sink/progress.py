@@ -268,24 +268,17 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
     """
     start = min(progress.version for progress in found) + 1
     segments: list[Segment] = []
-    if origin.snapshot and start <= origin.version <= last:
-        # A snapshot has the columns of its version, whenever it is read.
-        segments.append(Segment(origin.version, origin.version, is_snapshot=True))
-        start = origin.version + 1
+    furthest = max(found, key=lambda progress: (progress.version, progress.rows))
+    as_before: dict[str, Any] = {}
     if not are_even(found):
-        furthest = max(found, key=lambda progress: (progress.version, progress.rows))
-        reached = min(last, furthest.version + (1 if furthest.rows else 0))
-        if start <= reached:
-            segments.append(
-                Segment(
-                    start,
-                    reached,
-                    columns=furthest.columns,
-                    schema_ids=furthest.schema_ids,
-                    types=furthest.types,
-                )
-            )
-            start = reached + 1
+        as_before = {"columns": furthest.columns, "schema_ids": furthest.schema_ids, "types": furthest.types}
+    if origin.snapshot and start <= origin.version <= last:
+        segments.append(Segment(origin.version, origin.version, is_snapshot=True, **as_before))
+        start = origin.version + 1
+    reached = min(last, furthest.version + (1 if furthest.rows else 0))
+    if as_before and start <= reached:
+        segments.append(Segment(start, reached, **as_before))
+        start = reached + 1
     if start <= last:
         segments.append(Segment(start, last))
     return segments

@@ -16,6 +16,7 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
+    SchemaIds,
     Segment,
     check_all_there,
     check_known,
@@ -28,8 +29,16 @@ from dagster_kafka_flip.sink.sink_status import SinkStatus
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
 
-def at(version: int, rows: int = 0, lane: int = 0, lanes: int = 1, columns: tuple[str, ...] = ("id",)) -> Progress:
-    return Progress(lane, lanes, "o", "u", "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
+def at(
+    version: int,
+    rows: int = 0,
+    lane: int = 0,
+    lanes: int = 1,
+    columns: tuple[str, ...] = ("id",),
+    ids: SchemaIds = (None, None),
+) -> Progress:
+    origin = Origin(3, snapshot=True)
+    return Progress(lane, lanes, "o", "u", "t", "i", origin, version, rows, columns, "s", schema_ids=ids)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +141,9 @@ def test_a_lane_that_lost_its_progress_is_refused():
         # The snapshot of version 3, and what follows it.
         ([at(2)], 3, [Segment(3, 3, is_snapshot=True)]),
         ([at(2)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
-        ([at(2, 9)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
+        # The rest of a snapshot: with the schema that its first rows had, as another may be registered by now.
+        ([at(2, 9, ids=(7, 8))], 5, [Segment(3, 3, True, ("id",), (7, 8)), Segment(4, 5)]),
+        ([at(2), at(3, ids=(7, 8))], 5, [Segment(3, 3, True, ("id",), (7, 8)), Segment(4, 5)]),
         ([at(3)], 5, [Segment(4, 5)]),
         ([at(5)], 5, []),
         ([at(7)], 5, []),
@@ -140,7 +151,7 @@ def test_a_lane_that_lost_its_progress_is_refused():
         ([at(3, 2)], 5, [Segment(4, 4, columns=("id",)), Segment(5, 5)]),
         ([at(3), at(5, columns=("x",))], 6, [Segment(4, 5, columns=("x",)), Segment(6, 6)]),
         ([at(3), at(5, 1, columns=("x",))], 6, [Segment(4, 6, columns=("x",))]),
-        ([at(2), at(4)], 6, [Segment(3, 3, is_snapshot=True), Segment(4, 4, columns=("id",)), Segment(5, 6)]),
+        ([at(2), at(4)], 6, [Segment(3, 3, True, ("id",)), Segment(4, 4, columns=("id",)), Segment(5, 6)]),
         # A stop below what one lane has.
         ([at(3), at(5)], 4, [Segment(4, 4, columns=("id",))]),
     ],
