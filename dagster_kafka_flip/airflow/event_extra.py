@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
@@ -32,6 +32,12 @@ _logger = logging.getLogger(__name__)
 POSITION = "kafka/position"
 SINK = "kafka/sink"
 PROGRESS = "kafka/sink_progress"
+
+EVENTS_RETURN = (
+    "Airflow 3.2.0 to 3.3.2 can't return events while a run that one of them started is queued: wait for the queued or "
+    "cleared runs of the DAGs that this asset starts, or delete them"
+)
+"""When Airflow can return an asset's events again."""
 
 # An asset may have events of several streams or sinks, and of other DAGs.
 _EVENTS_AT_ONCE = 100
@@ -83,23 +89,33 @@ def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None, int | None]:
-    """A stream's position in the newest events of its table, and the version up to which events have its commits.
+class LastKnown(NamedTuple):
+    """What the newest events of a table tell about a stream.
 
-    Returns:
-        The position, None if there is none; and the table's version up to which the stream's commits were reported:
-        -1 if none was, None if that is unknown.
+    Attributes:
+        position: The stream's position; None if none of them has it.
+        reported: The table's version up to which events have the stream's commits; -1 for none, None if unknown.
+        problem: Why the events can't be read; None if they were.
     """
+
+    position: KnownPosition | None = None
+    reported: int | None = None
+    problem: str | None = None
+
+
+def last_known(asset: Asset, target: DeltaTarget) -> LastKnown:
+    """Reads the newest events of a stream's table."""
     try:
         extras = list(itertools.islice(_extras(asset), _EVENTS_AT_ONCE))
     except AirflowRuntimeError as error:
-        _logger.warning("the events of the asset %s can't be read (%s); reading the table", asset.name, error)
-        return None, None
+        problem = f"Airflow can't return the events of the asset {asset.name}: {error}"
+        _logger.warning("%s. What earlier runs have reported is unknown", problem)
+        return LastKnown(problem=problem)
     positions = [known_from_json(extra.get(POSITION)) for extra in extras]
     found = next((position for position in positions if position is not None and position.is_of(target)), None)
     if found is not None:
-        return found, found.table_version
-    return None, -1 if len(extras) < _EVENTS_AT_ONCE else None
+        return LastKnown(found, found.table_version)
+    return LastKnown(reported=-1 if len(extras) < _EVENTS_AT_ONCE else None)
 
 
 def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
@@ -122,8 +138,7 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
         raise SinkProgressError(
             f"Airflow can't return the events of the asset {asset.name}, which hold the progress of the last run of "
             f"the sink {prefix}: {error}. Without them, a lost progress topic would not be noticed",
-            "Run it again. Airflow 3.2.0 to 3.3.2 can't return events while a run that one of them started is queued: "
-            "wait for the queued or cleared runs of the DAGs that this asset starts, or delete them",
+            f"Run it again. {EVENTS_RETURN}",
             outcome="Nothing was published",
         ) from error
     return {}

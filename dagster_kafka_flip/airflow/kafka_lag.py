@@ -11,7 +11,7 @@ from airflow.sdk.configuration import conf
 
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.airflow.asset_uris import table_asset
-from dagster_kafka_flip.airflow.event_extra import last_known
+from dagster_kafka_flip.airflow.event_extra import LastKnown, last_known
 from dagster_kafka_flip.airflow.given import (
     check_absolute,
     check_conn_id,
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from dagster_kafka_flip.airflow.given import GivenSource
-    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.known_position import KnownPosition
 
 
 class KafkaLagSensor(BaseSensorOperator):
     """Waits until a topic has at least `min_lag` offsets after the position in the table's newest event.
 
     It only asks brokers, and starts no Spark. Without an event of the table, the whole log counts. It also ends if a
-    log was deleted, recreated or truncated: the task that lands it says what happened.
+    log was deleted, recreated or truncated, or if the events can't be read: the task that lands it finds out.
 
     Args:
         source: A KafkaSource, or topics. Topics are templated.
@@ -87,25 +87,36 @@ class KafkaLagSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Checks the lag once."""
-        connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
-        with contextlib.closing(LagWatch(kafka_source_of(self.source), connection, self._state(context))) as watch:
-            found = watch.finding(self.min_lag)
-        if found is not None:
-            self._log_found(found)
+        found = self._finding(self._known(context))
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     def execute(self, context: Context) -> Any:
         """Checks the lag, and waits: here, or in the triggerer."""
         if not self.deferrable:
             return super().execute(context)
-        found = self.poke(context)
-        return found.xcom_value if found else self._defer(self._state(context))
+        known = self._known(context)
+        found = self._finding(known)
+        return self._defer(known.position) if found is None else found
 
-    def _defer(self, state: EnumeratorState | None) -> NoReturn:
+    def _finding(self, known: LastKnown) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = None
+        if known.problem is not None:
+            # The task that lands the topic finds out.
+            found = {"lag": None, "problems": [known.problem]}
+        else:
+            state = None if known.position is None else known.position.state
+            connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
+            with contextlib.closing(LagWatch(kafka_source_of(self.source), connection, state)) as watch:
+                found = watch.finding(self.min_lag)
+        if found is not None:
+            self._log_found(found)
+        return found
+
+    def _defer(self, position: KnownPosition | None) -> NoReturn:
         self.defer(
             trigger=NewOffsetsTrigger(
                 source=source_to_json(kafka_source_of(self.source)),
-                state=None if state is None else state.to_json(),
+                state=None if position is None else position.state.to_json(),
                 kafka_conn_id=self.kafka_conn_id,
                 min_lag=self.min_lag,
                 poll_interval=self.poke_interval,
@@ -127,12 +138,12 @@ class KafkaLagSensor(BaseSensorOperator):
         self._log_found(found)
         return found
 
-    def _state(self, context: Context) -> EnumeratorState | None:
+    def _known(self, context: Context) -> LastKnown:
         target = rendered_target(self, self.table, context)
-        known, _ = last_known(table_asset(target), target)
-        return None if known is None else known.state
+        return last_known(table_asset(target), target)
 
     def _log_found(self, found: Mapping[str, Any]) -> None:
-        self.log.info("%d offsets to read from %s", found["lag"], kafka_source_of(self.source))
+        lag = "an unknown number of" if found["lag"] is None else found["lag"]
+        self.log.info("%s offsets to read from %s", lag, kafka_source_of(self.source))
         for problem in found["problems"]:
             self.log.warning("%s", problem)

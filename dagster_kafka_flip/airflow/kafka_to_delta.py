@@ -11,7 +11,7 @@ from airflow.sdk import CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 
 from dagster_kafka_flip.airflow.asset_uris import is_table_asset, known_topics, table_asset, topic_asset
-from dagster_kafka_flip.airflow.event_extra import last_known, stream_extra, windows_extra
+from dagster_kafka_flip.airflow.event_extra import EVENTS_RETURN, LastKnown, last_known, stream_extra, windows_extra
 from dagster_kafka_flip.airflow.given import (
     GivenSource,
     check_absolute,
@@ -26,23 +26,25 @@ from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.lineage import Lineage, table_names, topic_names
 from dagster_kafka_flip.airflow.run_window import run_window
 from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask, add_to_events, is_by_hand, run_name
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, outcome
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, ingest
-from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.tolerance import check_errors, named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from airflow.sdk import Asset, Context
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.airflow.spark_settings import SparkSettings
     from dagster_kafka_flip.errors import KafkaFlipError
@@ -146,9 +148,9 @@ class KafkaToDeltaOperator(SparkTask):
         if self.windows is not None:
             expect("windows", self.windows, Windows, "Windows(max_lateness=timedelta(hours=1))")
             check_without_windows(target)
-        tolerated = tolerated_errors(self.tolerate)
+        self._tolerated = tolerated_errors(self.tolerate)
         decoder = Decoder.of(self.key_format, self.value_format, self.columns)
-        check_keyed(target, decoder, tolerated, has_transform=self.transform is not None)
+        check_keyed(target, decoder, self._tolerated, has_transform=self.transform is not None)
         if (letters := dead_letters_of(self.dead_letter, target, decoder)) is not None:
             check_absolute(letters.target(target))
         if self.partition_keys is not None:
@@ -213,20 +215,47 @@ class KafkaToDeltaOperator(SparkTask):
         assets: Sequence[Asset],
         shared: Mapping[str, Any],
     ) -> dict[str, Any]:
-        known, reported = last_known(assets[0], target) if assets else (None, None)
+        known = last_known(assets[0], target) if assets else LastKnown()
+        if known.problem is not None:
+            self._check_begun(source, target, shared["spark"], known.problem)
+        if assets and known.reported is None and (others := self._tolerated & set(OTHER_OFFSETS)):
+            names = ", ".join(sorted(error.__name__ for error in others))
+            self.log.warning(
+                "%s not tolerated: it is unknown whether a run reported the last commit of %s. If not, it may have "
+                "records of the other log, which would land twice",
+                names,
+                target,
+            )
+            shared = {**shared, "tolerate": self._tolerated - others}
         result = ingest(
             source,
             target,
-            known=known,
+            known=known.position,
             # Whoever starts a run by hand, or again, wants to have the table looked at.
             verify_after=timedelta() if is_by_hand(context) else self.verify_after,
-            reported=reported,
+            reported=known.reported,
             **shared,
         )
         self._has_read(shared["connection"], result.state.position)
         if result.is_idle and self.on_idle == "skip":
             raise AirflowSkipException(f"nothing new in {source} for {target}; its lag is {result.lag_after}")
         return stream_extra(result)
+
+    def _check_begun(
+        self, source: KafkaSource, target: DeltaTarget, spark: Callable[[], SparkSession], problem: str
+    ) -> None:
+        """Refuses to begin a stream that may skip records of an earlier one: only an event tells that there was one."""
+        if source.starting_offsets == OffsetsInitializer.earliest():
+            return
+        with outcome("Nothing was written"):
+            anchor = DeltaTable(spark(), target, self._tolerated).anchor()
+            if anchor is None or (anchor.state is None and anchor.undone_start is None):
+                raise PositionLostError(
+                    f"{target} holds no position of the stream {target.stream!r}, and it is unknown whether an earlier "
+                    f"run had one: {problem}. If the table was dropped or recreated, a new stream that starts at "
+                    f"{source.starting_offsets} would skip records that were never written",
+                    f"Run it again. {EVENTS_RETURN}",
+                )
 
     def _land_window(
         self, context: Context, source: KafkaSource, target: DeltaTarget, rules: Windows, shared: Mapping[str, Any]

@@ -148,9 +148,11 @@ class StreamRun:
                 target.identity,
             )
         # The reader schemas before Spark's start, too.
-        self._stream = OpenStream(
-            self._spec.bound(), self._reads, self.context, record, self._incidents, self._reported
-        )
+        spec = self._spec.bound()
+        with contextlib.ExitStack() as unless_open:
+            unless_open.callback(spec.decoder.close)
+            self._stream = OpenStream(spec, self._reads, self.context, record, self._incidents, self._reported)
+            unless_open.pop_all()
         return self._stream
 
     def stop_at(self, stop: Position) -> None:

@@ -111,7 +111,8 @@ _PROGRESS = TypeAdapter(Progress)
 
 def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: str, topic_id: str | None) -> None:
     """Checks that a sink still has the lanes that it had, and publishes to the topic that it published to."""
-    for progress in found.values():
+    # The lane that is least far first: its version is the one up to which all rows are there.
+    for progress in sorted(found.values(), key=lambda progress: progress.version):
         if progress.lanes != lanes:
             raise SinkProgressError(
                 f"the sink {prefix} has published with {progress.lanes} lanes up to table version {progress.version}, "
@@ -123,29 +124,35 @@ def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: st
             raise SinkProgressError(
                 f"the sink {prefix} has published {progress.table} up to version {progress.version} to the topic "
                 f"{progress.topic}, but its topic is {topic} now, which would get only later changes",
-                f"Give the sink of {topic} its own transactional_id_prefix; to continue where {progress.topic} ends, "
-                f"set start={progress.version + 1} in its DeltaSource",
+                f"Give the sink of {topic} its own transactional_id_prefix"
+                f"{_starting_behind(progress, f'to continue where {progress.topic} ends,')}",
             )
         if None not in (progress.topic_id, topic_id) and progress.topic_id != topic_id:
             raise SinkProgressError(
                 f"the topic {topic} was recreated: its id is {topic_id}, but the sink {prefix} has published "
                 f"{progress.table} up to version {progress.version} to the topic with the id {progress.topic_id}. The "
                 "new topic would get only later changes",
-                "To publish all rows to it, set another transactional_id_prefix; if later changes are enough, also set "
-                f"start={progress.version + 1} in its DeltaSource",
+                "To publish all rows to it, set another transactional_id_prefix"
+                f"{_starting_behind(progress, 'if later changes are enough, also')}",
             )
+
+
+def _starting_behind(progress: Progress, when: str) -> str:
+    """Advice to continue behind a progress; none in a snapshot, whose rest is more than a version's changes."""
+    if progress.origin.snapshot and progress.version < progress.origin.version:
+        return ""
+    return f"; {when} set start={progress.version + 1} in its DeltaSource"
 
 
 def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id: str) -> None:
     """Checks that a sink still publishes the table that it published."""
-    for progress in found.values():
+    for progress in sorted(found.values(), key=lambda progress: progress.version):
         if progress.table_id != table_id:
             raise SinkProgressError(
                 f"the sink {prefix} has published the table {progress.table} (id {progress.table_id}) up to version "
                 f"{progress.version}, but {table} has the id {table_id}: it is another table, or was recreated",
-                "Correct the table; or publish it under another transactional_id_prefix: with "
-                f"start={progress.version + 1} in the DeltaSource if CREATE OR REPLACE TABLE made it, because its "
-                "versions continue; otherwise to an empty topic",
+                "Correct the table; or publish it under another transactional_id_prefix, to an empty topic"
+                f"{_starting_behind(progress, 'or, if CREATE OR REPLACE TABLE made it, whose versions continue,')}",
             )
 
 
@@ -167,14 +174,16 @@ def check_known(
             if progress is None
             else f"version {progress.version} and {counted(progress.rows, 'row')} of the next"
         )
-        doubled = f" ({counted(rows, 'row')} at its start will be published twice)" if rows else ""
+        start = min(version for version, _ in known.values()) + 1
+        is_part = any(each > (start - 1, 0) for each in known.values())
+        doubled = f" (rows of version {start} and later that are in the topic will be published twice)" * is_part
         raise SinkProgressError(
             f"an earlier run of the sink {prefix} reached table version {version} and {counted(rows, 'row')} of the "
             f"next (lane {lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or "
             "is on another cluster. This run would publish rows twice",
-            f"Set another transactional_id_prefix; to continue after the earlier run, also set start={version + 1} in "
-            f"the DeltaSource{doubled}. In Dagster you can also wipe the asset's materializations, to publish all rows "
-            "again",
+            "Set another transactional_id_prefix; to continue after the earlier run, unless it ended within a "
+            f"snapshot, also set start={start} in the DeltaSource{doubled}. In Dagster you can also wipe the asset's "
+            "materializations, to publish all rows again",
         )
 
 
@@ -188,8 +197,8 @@ def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, prog
         f"the progress topic {progress_topic} has no progress of lane {missing[0]} of the sink {prefix}, but lane "
         f"{furthest.lane} reached table version {furthest.version}: records of the topic were deleted. This run would "
         "publish rows twice",
-        f"Set another transactional_id_prefix; if the topic has all rows up to version {furthest.version}, also set "
-        f"start={furthest.version + 1} in the DeltaSource",
+        "Set another transactional_id_prefix"
+        f"{_starting_behind(furthest, f'if the topic has all rows up to version {furthest.version}, also')}",
     )
 
 
@@ -259,24 +268,17 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
     """
     start = min(progress.version for progress in found) + 1
     segments: list[Segment] = []
-    if origin.snapshot and start <= origin.version <= last:
-        # A snapshot has the columns of its version, whenever it is read.
-        segments.append(Segment(origin.version, origin.version, is_snapshot=True))
-        start = origin.version + 1
+    furthest = max(found, key=lambda progress: (progress.version, progress.rows))
+    as_before: dict[str, Any] = {}
     if not are_even(found):
-        furthest = max(found, key=lambda progress: (progress.version, progress.rows))
-        reached = min(last, furthest.version + (1 if furthest.rows else 0))
-        if start <= reached:
-            segments.append(
-                Segment(
-                    start,
-                    reached,
-                    columns=furthest.columns,
-                    schema_ids=furthest.schema_ids,
-                    types=furthest.types,
-                )
-            )
-            start = reached + 1
+        as_before = {"columns": furthest.columns, "schema_ids": furthest.schema_ids, "types": furthest.types}
+    if origin.snapshot and start <= origin.version <= last:
+        segments.append(Segment(origin.version, origin.version, is_snapshot=True, **as_before))
+        start = origin.version + 1
+    reached = min(last, furthest.version + (1 if furthest.rows else 0))
+    if as_before and start <= reached:
+        segments.append(Segment(start, reached, **as_before))
+        start = reached + 1
     if start <= last:
         segments.append(Segment(start, last))
     return segments

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, WindowsChangedError
+from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.instants import instant
@@ -42,6 +43,7 @@ class Window:
     stop_ms: int
 
     def __post_init__(self) -> None:
+        expect("key", self.key, str, '"2026-01-31"')
         if self.start_ms >= self.stop_ms:
             msg = f"the window {self.key} ends at {self.stop}, which is not after its start, {self.start}"
             raise ConfigurationError(msg)

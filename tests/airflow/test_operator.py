@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import runpy
 from datetime import datetime, timedelta
@@ -10,17 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, CronPartitionTimetable
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.serialization.serialized_objects import DagSerialization
 
 from dagster_kafka_flip import (
     DeadLetters,
     DeltaSource,
     DeltaTarget,
+    EnumeratorState,
     JsonFormat,
     JsonSerializer,
     KafkaConnection,
     KafkaSink,
     KafkaSource,
+    OffsetsInitializer,
     TopicPartition,
     Upsert,
     Windows,
@@ -31,6 +36,8 @@ from dagster_kafka_flip.airflow import (
     KafkaLagSensor,
     KafkaToDeltaOperator,
     SparkSettings,
+    event_extra,
+    kafka_to_delta,
     table_asset,
     topic_asset,
 )
@@ -39,7 +46,12 @@ from dagster_kafka_flip.airflow.event_extra import _progress, sink_extra
 from dagster_kafka_flip.airflow.given import rendered_letters, rendered_target, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
 from dagster_kafka_flip.airflow.lineage import DatasetName, Lineage, table_names, topic_names
-from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    PositionLostError,
+    RetentionOvertookPositionError,
+    TopicRecreatedError,
+)
 from dagster_kafka_flip.sink.result import PublishResult
 from tests.document_tests import ROOT
 
@@ -361,3 +373,56 @@ def test_the_example_lands_the_table_that_its_sensor_looks_at(monkeypatch: pytes
     land, wait = example["land"], example["wait"]
     assert land.outlets == [table_asset(wait.table)]
     assert land.inlets == [topic_asset(wait.source, wait.kafka_conn_id)]
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow answers with an error where the events of an asset are asked for."""
+
+    def refuse(_: Any) -> Any:
+        raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR, detail={"status_code": 500}))
+
+    monkeypatch.setattr(event_extra, "_page", refuse)
+
+
+@pytest.mark.usefixtures("unreadable")
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_sensor_that_cannot_know_the_position_says_so_and_takes_no_log_for_new(deferrable: bool):
+    found = sensor(deferrable=deferrable).execute({})
+    assert found["lag"] is None
+    assert "can't return the events of the asset /lake/orders" in found["problems"][0]
+
+
+@pytest.mark.usefixtures("unreadable")
+def test_what_only_an_event_tells_is_not_taken_for_nothing_while_events_cannot_be_read(monkeypatch: pytest.MonkeyPatch):
+    ingested: list[Any] = []
+    anchors: list[Any] = []
+
+    def ingest(*_: Any, **options: Any) -> Any:
+        ingested.append(options["tolerate"])
+        raise StopIteration
+
+    def run(begins: OffsetsInitializer, *, anchor: Any) -> None:
+        anchors[:] = [SimpleNamespace(anchor=lambda: anchor)]
+        source = KafkaSource(topics=("orders",), starting_offsets=begins)
+        task = operator(source=source, tolerate=[TopicRecreatedError, RetentionOvertookPositionError])
+        shared = {"spark": lambda: None, "tolerate": task.tolerate}
+        context: Any = {"ti": SimpleNamespace(try_number=1), "dag_run": SimpleNamespace(run_type="scheduled")}
+        with contextlib.suppress(StopIteration):
+            task._continue_stream(
+                context, source, DeltaTarget(table="/lake/orders"), [table_asset("/lake/orders")], shared
+            )
+
+    monkeypatch.setattr(kafka_to_delta, "ingest", ingest)
+    monkeypatch.setattr(kafka_to_delta, "DeltaTable", lambda *_: anchors[0])
+    # Whether a run died behind the last commit, which then may have records of the other log.
+    for begins in (OffsetsInitializer.earliest(), OffsetsInitializer.latest()):
+        run(begins, anchor=SimpleNamespace(state=EnumeratorState({})))
+        assert ingested.pop() == {RetentionOvertookPositionError}
+    # Whether there was a table, behind whose position a new one would begin.
+    run(OffsetsInitializer.earliest(), anchor=None)
+    assert ingested.pop()
+    for begun in (None, SimpleNamespace(state=None, undone_start=None)):
+        with pytest.raises(PositionLostError, match=r"no position of the stream 'main', and it is unknown whether .*"):
+            run(OffsetsInitializer.latest(), anchor=begun)
+    assert not ingested

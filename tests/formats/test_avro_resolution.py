@@ -388,6 +388,8 @@ _NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": [
         (["null", "int"], b"\4", "has a number beyond the 2 that the schema has"),
         (_NODE, b"\2" * 1_000 + b"\0", "is nested more than 500 levels deep"),
         (_logical("long", "timestamp-millis"), _number(2**62), "is beyond the range of TIMESTAMP"),
+        # In microseconds just below the range of a long.
+        (_logical("long", "timestamp-millis"), _number(-9_223_372_036_855_000), "is beyond the range of TIMESTAMP"),
     ],
     ids=lambda each: str(each)[:40],
 )

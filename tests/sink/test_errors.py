@@ -263,7 +263,7 @@ def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused
     _fails(published, SinkProgressError, "-other now, which would get only", topic=f"{topic}-other")
     reported = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
     published.sql(f"CREATE OR REPLACE TABLE {{t}} {reported} AS SELECT 2 AS id, 'b' AS v")
-    _fails(published, SinkProgressError, r"up to version 1, but .* or was recreated.* with start=2 in")
+    _fails(published, SinkProgressError, r"up to version 1, but .* or was recreated.* set start=2 in")
     published.table = str(tmp_path / "other")
     published.create()
     _fails(published, SinkProgressError, r"up to version 1, but .*other has the id", table=published.table)

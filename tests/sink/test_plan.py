@@ -16,6 +16,7 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
+    SchemaIds,
     Segment,
     check_all_there,
     check_known,
@@ -28,8 +29,16 @@ from dagster_kafka_flip.sink.sink_status import SinkStatus
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
 
-def at(version: int, rows: int = 0, lane: int = 0, lanes: int = 1, columns: tuple[str, ...] = ("id",)) -> Progress:
-    return Progress(lane, lanes, "o", "u", "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
+def at(
+    version: int,
+    rows: int = 0,
+    lane: int = 0,
+    lanes: int = 1,
+    columns: tuple[str, ...] = ("id",),
+    ids: SchemaIds = (None, None),
+) -> Progress:
+    origin = Origin(3, snapshot=True)
+    return Progress(lane, lanes, "o", "u", "t", "i", origin, version, rows, columns, "s", schema_ids=ids)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +96,35 @@ def test_progress_behind_an_earlier_run_is_refused():
         check_known({0: at(5, 2)}, "s", "p", {0: (5, 2), 1: (5, 0)})
 
 
+@pytest.mark.parametrize(
+    ("known", "doubled"),
+    [({0: (5, 0), 1: (5, 0)}, False), ({0: (6, 0), 1: (5, 0)}, True), ({0: (5, 2), 1: (5, 0)}, True)],
+)
+def test_the_printed_start_leaves_out_no_row_of_a_lane_that_is_less_far(known, doubled):
+    with pytest.raises(SinkProgressError, match=r"set start=6 in the DeltaSource") as refused:
+        check_known({}, "s", "p", known)
+    assert ("(rows of version 6 and later that are in the topic" in str(refused.value)) == doubled
+    lanes = {lane: at(version, lane=lane) for lane, (version, _) in known.items()}
+    for refuse in (lambda: check_sink(lanes, "s", 1, "p", "u"), lambda: check_table(lanes, "s", "u", "another")):
+        with pytest.raises(SinkProgressError, match=r"up to version 5\b.*start=6"):
+            refuse()
+
+
+def test_no_start_is_printed_that_would_leave_out_the_rest_of_a_snapshot():
+    part, known = {0: at(2, 9)}, {0: (2, 9), 1: (2, 0)}
+    for refuse in (
+        lambda: check_sink(part, "s", 1, "p", "u"),
+        lambda: check_sink(part, "s", 1, "o", "v"),
+        lambda: check_table(part, "s", "u", "another"),
+        lambda: check_all_there(part, "s", 2, "p"),
+    ):
+        with pytest.raises(SinkProgressError) as refused:
+            refuse()
+        assert "start=" not in str(refused.value)
+    with pytest.raises(SinkProgressError, match="unless it ended within a snapshot, also set start=3"):
+        check_known({}, "s", "p", known)
+
+
 def test_a_lane_that_lost_its_progress_is_refused():
     # A first run may have died between the lanes: then none has published a row.
     check_all_there({}, "s", 2, "p")
@@ -103,7 +141,9 @@ def test_a_lane_that_lost_its_progress_is_refused():
         # The snapshot of version 3, and what follows it.
         ([at(2)], 3, [Segment(3, 3, is_snapshot=True)]),
         ([at(2)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
-        ([at(2, 9)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
+        # The rest of a snapshot: with the schema that its first rows had, as another may be registered by now.
+        ([at(2, 9, ids=(7, 8))], 5, [Segment(3, 3, True, ("id",), (7, 8)), Segment(4, 5)]),
+        ([at(2), at(3, ids=(7, 8))], 5, [Segment(3, 3, True, ("id",), (7, 8)), Segment(4, 5)]),
         ([at(3)], 5, [Segment(4, 5)]),
         ([at(5)], 5, []),
         ([at(7)], 5, []),
@@ -111,7 +151,7 @@ def test_a_lane_that_lost_its_progress_is_refused():
         ([at(3, 2)], 5, [Segment(4, 4, columns=("id",)), Segment(5, 5)]),
         ([at(3), at(5, columns=("x",))], 6, [Segment(4, 5, columns=("x",)), Segment(6, 6)]),
         ([at(3), at(5, 1, columns=("x",))], 6, [Segment(4, 6, columns=("x",))]),
-        ([at(2), at(4)], 6, [Segment(3, 3, is_snapshot=True), Segment(4, 4, columns=("id",)), Segment(5, 6)]),
+        ([at(2), at(4)], 6, [Segment(3, 3, True, ("id",)), Segment(4, 4, columns=("id",)), Segment(5, 6)]),
         # A stop below what one lane has.
         ([at(3), at(5)], 4, [Segment(4, 4, columns=("id",))]),
     ],

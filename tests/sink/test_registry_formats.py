@@ -191,7 +191,10 @@ def test_a_column_that_is_added_registers_the_next_schema_and_an_incompatible_on
     assert len(client.get_versions(f"{topic}-value")) == 2
 
 
-def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(published, registry, client, topic):
+@pytest.mark.parametrize("start", [0, "snapshot"])
+def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(
+    published, registry, client, topic, start
+):
     fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"], "default": None}]
     subject = f"{topic}-shop.Order"
 
@@ -203,7 +206,7 @@ def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(p
     published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(30)")
     first = register(*fields)
     value = AvroSerializer(registry=registry, use_latest=True, subject="{topic}-shop.Order")
-    result = published.run(value=value, start=0, limits=Limits(max_records_per_batch=10, max_batches=1))
+    result = published.run(value=value, start=start, limits=Limits(max_records_per_batch=10, max_batches=1))
     assert result.rows_left
     assert result.progress[0].schema_ids == (None, first)
     second = register(*reversed(fields))

@@ -70,6 +70,12 @@ def test_a_window_ends_after_its_start(stop):
         Window("k", 1000, stop)
 
 
+@pytest.mark.parametrize("make", [Window, lambda key, start, stop: Window.between(start, stop, key)])
+def test_a_key_that_is_not_a_text_is_refused(make):
+    with pytest.raises(ConfigurationError, match="key: expected str, got int"):
+        make(5, 0, 1500)
+
+
 def test_its_text_names_the_key_and_both_ends_in_utc():
     assert str(Window("k", 0, 1500)) == "k [1970-01-01T00:00:00Z, 1970-01-01T00:00:01.500Z)"
     assert (Window("k", 0, 1500).start, Window("k", 0, 1500).stop) == (

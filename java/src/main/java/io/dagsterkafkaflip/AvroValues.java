@@ -68,7 +68,7 @@ final class AvroValues {
   }
 
   private static long micros(long millis) throws Misfit {
-    if (Math.abs(millis / 1_000 + 1) > Long.MAX_VALUE / 1_000_000) {
+    if (Math.abs(millis / 1_000) >= Long.MAX_VALUE / 1_000_000) {
       throw new AvroInput.Unplaced("is beyond the range of TIMESTAMP");
     }
     return millis * 1_000;
