@@ -294,6 +294,16 @@ def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, me
             "attributes.table: the environment variable NOT_SET is not set; set it, or write a default",
         ),
         (
+            "  source: {topics: [a]}\n  table: lake/{{ topic }}\n",
+            4,
+            "attributes.table: 'topic' is undefined; correct the name; for each topic, write {topic} in single braces",
+        ),
+        (
+            "  source: {topics: ['{{ env.HOME.nothing }}-a']}\n  table: t\n",
+            3,
+            "attributes.source.topics.0: 'str object' has no attribute 'nothing'; correct the name",
+        ),
+        (
             "  source: {topics: [a]}\n  table: '{{ env.NOT_SET | trim }}/orders'\n",
             4,
             "attributes.table: the environment variable NOT_SET is not set; set it, or write a default",

@@ -37,8 +37,12 @@ Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
 def rendered(context: ResolutionContext, value: Any) -> Any:
     """Evaluates a value's templates. Other text stays text: Dagster would convert `"007"` or `"1_0"` to a number."""
     if isinstance(value, str):
+        if not _TEMPLATE.search(value):
+            return value
         _refuse_unset(context, value)
-        return context.resolve_value(value) if _TEMPLATE.search(value) else value
+        found = context.resolve_value(value)
+        _refuse_undefined(context, value)
+        return found
     if isinstance(value, BaseModel):
         return {name: rendered(context.at_path(name), getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, Mapping):
@@ -56,6 +60,19 @@ def _refuse_unset(context: ResolutionContext, template: str) -> None:
         if name not in os.environ:
             default = f"{{{{ env('{name}', '...') }}}}"
             raise refused(context, f"the environment variable {name} is not set; set it, or write a default: {default}")
+
+
+def _refuse_undefined(context: ResolutionContext, template: str) -> None:
+    # In a longer text Dagster would write nothing for a name that it doesn't know: another table.
+    from jinja2 import StrictUndefined, Template, UndefinedError
+
+    if any(_CARES.search(each) for each in _EXPRESSION.findall(template)):
+        return
+    try:
+        Template(template, undefined=StrictUndefined).render(**context.scope)
+    except UndefinedError as error:
+        hint = "correct the name; for each topic, write {topic} in single braces"
+        raise refused(context, f"{error.message}; {hint}") from None
 
 
 def refused(context: ResolutionContext, problem: object) -> ResolutionException:
