@@ -375,6 +375,7 @@ def test_standard_output_has_only_the_answer(broker, records, project, tmp_path)
 
 # --- misuse ---------------------------------------------------------------------------------------------------------
 
+
 def test_an_asset_with_partitions_is_not_planned_as_a_stream(project, tmp_path):
     path = Path(project())
     daily = path.with_name("daily_" + path.name)

@@ -92,9 +92,7 @@ def setting(spark):
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_values_and_rows_that_a_merge_looks_up_are_the_table_s_and_not_cached_ones(
-    kafka, land, topic, table, cached
-):
+def test_values_and_rows_that_a_merge_looks_up_are_the_table_s_and_not_cached_ones(kafka, land, topic, table, cached):
     # A history looks up both.
     target = DeltaTarget(table=table, mode=Scd2(key=("id",)))
     options = {**LEFT_OUT, "key_format": JsonFormat("id BIGINT")}

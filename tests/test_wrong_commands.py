@@ -228,10 +228,10 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("plan --asset stream -f textres.py", 1, "the resource 'kafka': expected KafkaResource, got str"),
         ("position show --table lake/a --spark-master lokal", 2, "Invalid value for '--spark-master': invalid Spark"),
         ("position set --table a/b --reason '' --to earliest @", 2, "--reason is empty"),
-        (f"position set --table a/b --reason x --to earliest @", 2, "not a terminal: pass"),
+        ("position set --table a/b --reason x --to earliest @", 2, "not a terminal: pass"),
         ("position reset --table a/b --reason x @", 2, "not a terminal"),
         (
-            f"position set --table a/b --reason x --to earliest --topic 'a b' @",
+            "position set --table a/b --reason x --to earliest --topic 'a b' @",
             2,
             "Invalid value for '--topic': invalid KafkaSource: invalid topic name 'a b'",
         ),
