@@ -13,8 +13,8 @@ from tests.simulation.window_story import WindowStory
 _SEEDS, _SEEDS_AT_NIGHT = 1500, 9000
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
-# Meets what few seeds do: a run planned before another one made the table, whose rows a RESTORE then undid.
-_PLANNED_BEFORE_THE_TABLE = 21798
+# They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid.
+_RARE, _RARE_OF_WINDOWS = (21798, 389, 648, 800), (391, 780)
 
 
 @pytest.mark.slow
@@ -47,12 +47,12 @@ def test_each_mutant_of_the_product_is_found(name, monkeypatch):
     MUTANTS[name](monkeypatch)
     # The product needs this excuse in none of these seeds.
     monkeypatch.setattr(story, "_MAY_BE_DOUBLED", "what no message says")
-    seeds = (_PLANNED_BEFORE_THE_TABLE, *range(_MOST_SEEDS_OF_A_MUTANT))
-    assert any(play(seed) is not None for seed in seeds)
+    assert any(play(seed) is not None for seed in (*_RARE, *range(_MOST_SEEDS_OF_A_MUTANT)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOW_MUTANTS)
 def test_each_mutant_of_windows_is_found(name, monkeypatch):
     WINDOW_MUTANTS[name](monkeypatch)
-    assert any(play(seed, kind=WindowStory) is not None for seed in range(_MOST_SEEDS_OF_A_MUTANT))
+    seeds = (*_RARE_OF_WINDOWS, *range(_MOST_SEEDS_OF_A_MUTANT))
+    assert any(play(seed, kind=WindowStory) is not None for seed in seeds)

@@ -260,7 +260,10 @@ def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
     [
         ("bootstrap.servers", "use the connection's bootstrap_servers"),
         ("group.id", "use group_id"),
-        ("enable.auto.commit", "offsets are stored in the table's commits, and the clients never commit them"),
+        (
+            "enable.auto.commit",
+            "offsets are stored in the table's commits, and the clients never commit them automatically",
+        ),
         ("auto.offset.reset", "use starting_offsets; a position outside the log is an error, never a silent reset"),
         ("isolation.level", "use isolation_level, which planning also needs"),
         ("key.deserializer", "use key_format"),
