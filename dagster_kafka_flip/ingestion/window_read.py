@@ -10,7 +10,7 @@ from dagster_kafka_flip.ingestion.result import WindowsSeen, windows_seen
 from dagster_kafka_flip.ingestion.rows_to_replace import check_keeps
 from dagster_kafka_flip.ingestion.stream_batch import RunRows
 from dagster_kafka_flip.reader.kafka_reader import no_records
-from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter
+from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter, check_free, event_time
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.transform import transformed
@@ -50,6 +50,10 @@ class WindowRows(RunRows):
         from pyspark.sql import functions as f
 
         rows = self._spec.decoder.finish(self._spec.decoder.stage(no_records(self._session)))
+        # Before there is a table, which would keep columns that are to be changed.
+        check_free(rows, self._rules.column)
+        if self._rules.event_time is not None:
+            event_time(rows, self._rules.event_time)
         return self._transformed(rows.withColumn(self._rules.column, f.lit("").cast("string"))).schema
 
     def missing(

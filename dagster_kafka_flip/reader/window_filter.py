@@ -34,6 +34,29 @@ _MARK, _END_OF_MARK = "[dagster-kafka-flip: time set by producer: ", "]"
 _CREATE_TIME = 0
 
 
+def event_time(records: DataFrame, column: str) -> Column:
+    """The column of decoded records that tells their windows."""
+    from pyspark.sql import functions as f
+
+    types = {field.name.lower(): field.dataType.simpleString() for field in records.schema.fields}
+    kind = types.get(column.lower())
+    if kind != "timestamp":
+        raise ConfigurationError(
+            f"event_time={column!r}: "
+            + ("unknown column" if kind is None else f"the column is a {kind}")
+            + "; use a TIMESTAMP column of the value format"
+        )
+    return f.col(f"`{column}`")
+
+
+def check_free(records: DataFrame, column: str) -> None:
+    """Refuses decoded records that have the window's column."""
+    if column.lower() in {name.lower() for name in records.columns}:
+        raise ConfigurationError(
+            f"the records already have a column {column}; choose another one in Windows(column=...)"
+        )
+
+
 class WindowFilter:
     """Assigns the records of one batch to its windows."""
 
@@ -109,9 +132,7 @@ class WindowFilter:
         """Rows with the key of their window instead of its number."""
         from pyspark.sql import functions as f
 
-        if column.lower() in {name.lower() for name in rows.columns}:
-            msg = f"the records already have a column {column}; choose another one in Windows(column=...)"
-            raise ConfigurationError(msg)
+        check_free(rows, column)
         keys = f.from_json(f.lit(json.dumps([window.key for window in self._windows])), "array<string>")
         key = f.lit(self._windows[0].key) if len(self._windows) == 1 else f.get(keys, f.col(WINDOW))
         return rows.withColumn(column, key).drop(WINDOW, *CARRIED.values())
@@ -119,17 +140,7 @@ class WindowFilter:
     def _time(self, records: DataFrame) -> Column:
         from pyspark.sql import functions as f
 
-        if self._event_time is None:
-            return f.col("timestamp")
-        types = {field.name.lower(): field.dataType.simpleString() for field in records.schema.fields}
-        kind = types.get(self._event_time.lower())
-        if kind != "timestamp":
-            raise ConfigurationError(
-                f"event_time={self._event_time!r}: "
-                + ("unknown column" if kind is None else f"the column is a {kind}")
-                + "; use a TIMESTAMP column of the value format"
-            )
-        return f.col(f"`{self._event_time}`")
+        return f.col("timestamp") if self._event_time is None else event_time(records, self._event_time)
 
     def _refusing(self, records: DataFrame) -> DataFrame:
         """Fails at run time on a record with a producer's timestamp in a LogAppendTime topic."""

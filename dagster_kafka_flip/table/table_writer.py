@@ -228,11 +228,15 @@ class TableWriter:
                 raise self._too_late(commit, other, document)
 
     def _too_late(self, commit: Commit, own: CommitDocument, document: CommitDocument) -> ConcurrentIngestionError:
+        stream = f"the stream {document.stream!r} of {self._table.target}"
+        if own.reason is None:
+            by = f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to {stream} first"
+            outcome = "Nothing is lost: the next run continues from there"
+        else:
+            by = f"version {commit.version} moved the position of {stream} ({own.reason})"
+            outcome = "The next run continues at the new position"
         return ConcurrentIngestionError(
-            f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to the stream "
-            f"{document.stream!r} of {self._table.target} first; this batch was planned at version "
-            f"{document.base_version} and was not written",
-            outcome="Nothing is lost: the next run continues from there",
+            f"{by}; this batch was planned at version {document.base_version} and was not written", outcome=outcome
         )
 
     def written(

@@ -62,6 +62,8 @@ def _mismatch(jvm, writer, reader):
 
 
 _MILLIS, _MICROS = _logical("long", "timestamp-millis"), _logical("long", "timestamp-micros")
+# The last millisecond that 64 bits of microseconds hold.
+_LAST_MS = (2**63 - 1) // 1_000
 _DEBEZIUM_MILLIS = {"type": "long", "connect.name": "io.debezium.time.Timestamp"}
 _DEBEZIUM_MICROS = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
 _DEBEZIUM_DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
@@ -388,8 +390,8 @@ _NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": [
         (["null", "int"], b"\4", "has a number beyond the 2 that the schema has"),
         (_NODE, b"\2" * 1_000 + b"\0", "is nested more than 500 levels deep"),
         (_logical("long", "timestamp-millis"), _number(2**62), "is beyond the range of TIMESTAMP"),
-        # In microseconds just below the range of a long.
-        (_logical("long", "timestamp-millis"), _number(-9_223_372_036_855_000), "is beyond the range of TIMESTAMP"),
+        (_logical("long", "timestamp-millis"), _number(-_LAST_MS - 1), "is beyond the range of TIMESTAMP"),
+        (_logical("long", "local-timestamp-millis"), _number(_LAST_MS + 1), "is beyond the range of TIMESTAMP"),
     ],
     ids=lambda each: str(each)[:40],
 )
@@ -403,6 +405,12 @@ def test_a_value_that_claims_too_much_is_refused_where_it_is(jvm, avro_type, val
         assert found[1]["problem"].startswith("schema 1: the value of x ")
         if not is_skipped:
             assert found[0]["problem"].startswith(f"schema 1: the value of x {problem}")
+
+
+def test_the_last_time_is_landed(jvm):
+    schema = _record(("x", _logical("long", "timestamp-millis")))
+    ((found),) = _read(jvm, schema, schema, [_number(_LAST_MS)])
+    assert found == {"row": {"x": "294247-01-10 04:00:54"}, "problem": None}
 
 
 def test_what_only_the_writer_has_may_contain_itself(jvm):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -202,6 +203,16 @@ def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, re
     assert result.seen.timeless == 1
     with pytest.raises(ConfigurationError, match=r"event_time='n': the column is a int; use a TIMESTAMP column"):
         rewrite(hours(0, 1), rules=Windows(event_time="n"), value_format=JsonFormat("at TIMESTAMP, n INT"))
+
+
+def test_columns_that_can_not_be_those_of_windows_leave_no_table(kafka, rewrite, table, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "{}")], timestamp=START)
+    with pytest.raises(ConfigurationError, match=r"event_time='n': the column is a timestamp_ntz; use a TIMESTAMP"):
+        rewrite(hours(0, 1), rules=Windows(event_time="n"), value_format=JsonFormat("n TIMESTAMP_NTZ"))
+    with pytest.raises(ConfigurationError, match="the records already have a column kafka_window"):
+        rewrite(hours(0, 1), value_format=JsonFormat("kafka_window STRING"))
+    assert not Path(table).exists()
 
 
 def test_a_record_that_is_written_too_long_before_the_time_in_its_value_is_a_straggler(kafka, rewrite, table, topic):

@@ -68,10 +68,11 @@ final class AvroValues {
   }
 
   private static long micros(long millis) throws Misfit {
-    if (Math.abs(millis / 1_000) >= Long.MAX_VALUE / 1_000_000) {
+    long micros = millis * 1_000;
+    if (micros / 1_000 != millis) {
       throw new AvroInput.Unplaced("is beyond the range of TIMESTAMP");
     }
-    return millis * 1_000;
+    return micros;
   }
 
   static AvroReader symbol(Schema writer, Schema reader) {
