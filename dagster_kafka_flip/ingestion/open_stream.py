@@ -89,6 +89,8 @@ class OpenStream:
             self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
         self._rows = batch_rows(session, spec, leave_out_rejected=self._letters is not None)
         self._writer = BatchWriter(spec, context, spec.target, self._table)
+        self._reported = reported
+        self._batches: list[BatchResult] = []
         self._planner = StreamPlanner(
             spec, session, context, self._table, self._rows.schema, self._letters, record, reads, incidents
         )
@@ -111,7 +113,6 @@ class OpenStream:
         self._assigned: SplitAssignment | None = None
         self._until: Position | None = None
         self._columns: TableColumns | None = None
-        self._batches: list[BatchResult] = []
         self._group_commit_failures = 0
 
     def _check_other_log(self) -> None:
@@ -119,8 +120,13 @@ class OpenStream:
 
         The log may have changed between plan and read of that commit, and its run died before it asked.
         """
-        unreported, planned = self._unreported, self._planned
-        if unreported is None or unreported.to_version != planned.anchor.version:
+        planned, last, reported = self._planned, self._planned.anchor, self._reported
+        # After a RESTORE there is no transaction version: the last commit may be gone.
+        if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
+            return
+        told = {batch.committed.version for batch in self._batches[-1:]}
+        # Versions start again at 0 if the table was recreated.
+        if last.version in told or last.version <= reported <= last.table_version:
             return
         met = {incident.error for incident in planned.plan.incidents}
         others = {error for error in OTHER_OFFSETS if error.__name__ in met}
@@ -128,7 +134,7 @@ class OpenStream:
             self._spec.log.warning(
                 "%s not tolerated: no run reported version %d of %s, which may have records of the other log",
                 ", ".join(sorted(error.__name__ for error in others)),
-                unreported.to_version,
+                last.version,
                 self._spec.target,
             )
             self._planned = self._planner.plan_without(others, planned)
@@ -236,6 +242,7 @@ class OpenStream:
                 planned.enumerator.add_splits_back(self._assigned.plan)
             source = self._reads.source if self._batches else self._reads.first
             self._planned = self._planner.plan_again(planned, source)
+        self._check_other_log()
         self.assign(self._until)
 
     def _attempt(self, assignment: SplitAssignment) -> Callable[[], _Landed]:
