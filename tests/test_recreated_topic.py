@@ -176,7 +176,7 @@ def test_it_is_not_tolerated_either_if_the_other_run_died_after_this_one_planned
     def overtake(self, *arguments, **options):
         monkeypatch.setattr(TableWriter, "commit", commit)
         with monkeypatch.context() as patch:
-            patch.setattr(LogConfirmation, "confirm", die)
+            patch.setattr(BatchWriter, "confirm", die)
             with pytest.raises(KeyboardInterrupt):
                 land(made_again_before=1)
         return commit(self, *arguments, **options)

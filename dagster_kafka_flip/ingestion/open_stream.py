@@ -89,7 +89,7 @@ class OpenStream:
             self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
         self._rows = batch_rows(session, spec, leave_out_rejected=self._letters is not None)
         self._writer = BatchWriter(spec, context, spec.target, self._table)
-        self._reported = reported
+        self._reported_version = reported
         self._batches: list[BatchResult] = []
         self._planner = StreamPlanner(
             spec, session, context, self._table, self._rows.schema, self._letters, record, reads, incidents
@@ -120,7 +120,7 @@ class OpenStream:
 
         The log may have changed between plan and read of that commit, and its run died before it asked.
         """
-        planned, last, reported = self._planned, self._planned.anchor, self._reported
+        planned, last, reported = self._planned, self._planned.anchor, self._reported_version
         # After a RESTORE there is no transaction version: the last commit may be gone.
         if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
             return
