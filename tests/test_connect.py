@@ -120,7 +120,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, files, broker, re
     *orders, (newer,) = seen["protobuf"]
     assert orders[:2] == [[1, None, None], [0, 1.5, None]]
     assert orders[2][:2] == [None, None]
-    assert orders[2][2].startswith(f"schema {newer}: it is not Order, is truncated")
+    assert orders[2][2].startswith(f"schema {newer}: it is not Order: the bytes end too early")
     assert [json.loads(value) for value in seen["published"]] == [{"id": 1, "name": "A"}, {"id": 2, "name": "B"}]
     (framed, plain) = seen["json"]
     assert framed == [1, None]

@@ -293,7 +293,7 @@ def test_a_table_by_name_is_the_catalogs_and_persists(kafka, first, topic, tmp_p
 
     reported = first.do("land", topic=topic, table="full.flights")
     assert reported["error"] == "TableError", reported
-    assert "the table full.flights can't be created: " in reported["message"]
+    assert "the table spark_catalog.full.flights can't be created: " in reported["message"]
 
 
 def test_a_table_by_name_in_a_bucket_is_not_even_created_by_two_writers(kafka, first, topic):
