@@ -254,8 +254,9 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     if again is not None:
         first, last = again
         run_id = context.run.root_run_id or context.run_id
-        # A separate sink, so that the asset's progress stays; the same one if the run is executed again.
-        prefix = f"{sink.transactional_id_prefix}-again-{run_id[:_SHORT]}"
+        # A separate sink, so that the asset's progress stays; the same one if the run is executed again, but not if it
+        # is executed again with other versions.
+        prefix = f"{sink.transactional_id_prefix}-again-{first}-{last}-{run_id[:_SHORT]}"
         source = source.changed(start=first, stop=last)
         sink = sink.changed(transactional_id_prefix=prefix, progress_topic="")
         context.log.warning(

@@ -28,6 +28,7 @@ from dagster_kafka_flip import (
     build_kafka_delta_asset,
     build_kafka_delta_multi_asset,
 )
+from dagster_kafka_flip.assets import delta_kafka_asset
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.cli.asset import find_asset, find_either, find_published
@@ -173,12 +174,17 @@ def test_runs_publish_what_is_new_idle_and_again(published, kafka, instance, res
     assert published.texts() == {1: ["a"], 2: ["a", "a"], 3: ["a", "a"]}
     assert again["kafka/progress_topic"] == f"{again['kafka/sink']}-progress"
     assert run()[1] is None
+    # As in a run that is executed again with other versions.
+    monkeypatch.setattr(delta_kafka_asset, "_SHORT", 0)
+    for version in (3, 2):
+        one, _ = run(again_from=version, again_to=version, allow_doubles=True)
+        assert one["kafka/records_written"] == 1
 
     # Without its progress the sink would publish the snapshot once more; Dagster's record knows.
     kafka.delete(published.sink.progress_name)
     with pytest.raises(SinkProgressError, match=r"reached table version 3 and 0 rows .* has no progress"):
         run()
-    assert published.texts() == {1: ["a"], 2: ["a", "a"], 3: ["a", "a"]}
+    assert published.texts() == {1: ["a"], 2: ["a", "a", "a"], 3: ["a", "a", "a"]}
     instance.wipe_assets([asset.key])
     assert run()[0]["kafka/records_written"] == 3
 
