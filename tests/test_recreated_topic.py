@@ -9,7 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, TopicNotFoundError, TopicRecreatedError
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    DeadLetterLostError,
+    LogChangedError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -39,7 +45,7 @@ def land(kafka, topic, other, connection, spark_of, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, f"old {number}") for number in range(100)])
 
-    def run(*, made_again_before: int | None = None, **options):
+    def run(*, made_again_before: int | None = None, max_batches: int | None = None, **options):
         batches: list[int] = []
 
         def transform(records):
@@ -52,14 +58,13 @@ def land(kafka, topic, other, connection, spark_of, table):
             return records.selectExpr("kafka_value AS value")
 
         source = KafkaSource(topics=(topic, other))
-        limits = Limits(max_records_per_batch=55)
         return ingest(
             source,
             table,
             spark=spark_of,
             connection=connection,
             value_format=StringFormat(),
-            limits=limits,
+            limits=Limits(max_records_per_batch=55, max_batches=max_batches),
             transform=transform,
             **options,
         )
@@ -181,6 +186,30 @@ def test_a_topic_that_was_recreated_while_a_run_that_died_read_it_is_not_tolerat
     kafka.produce(topic, [(None, "newest")])
     land(tolerate=[TopicRecreatedError], reported=result.batches[-1].committed.version)
     assert values(table) == sorted(["newest", *numbered("new", range(100)), *numbered("other", range(10))])
+
+
+def test_it_is_not_tolerated_either_if_the_other_run_died_after_this_one_planned(
+    kafka, land, topic, table, monkeypatch
+):
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def overtake(self, *arguments, **options):
+        monkeypatch.setattr(TableWriter, "commit", commit)
+        with monkeypatch.context() as patch:
+            patch.setattr(LogConfirmation, "confirm", die)
+            with pytest.raises(KeyboardInterrupt):
+                land(made_again_before=1)
+        return commit(self, *arguments, **options)
+
+    commit = TableWriter.commit
+    first = land(max_batches=1)
+    reported = first.batches[-1].committed.version
+    monkeypatch.setattr(TableWriter, "commit", overtake)
+    with pytest.raises(TopicRecreatedError, match="RESTORE the table to the version before it, and run again"):
+        land(tolerate=[TopicRecreatedError, ConcurrentIngestionError], reported=reported)
+    landed = numbered("old", range(50)) + numbered("new", range(50, 100)) + numbered("other", range(10))
+    assert values(table) == sorted(landed)
 
 
 _DAY = Window.between(1_700_000_000_000, 1_700_086_400_000)

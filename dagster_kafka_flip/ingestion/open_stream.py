@@ -73,6 +73,8 @@ class OpenStream:
         self._landing = Landing(spec, session, context, self._table, self._letters)
         self._confirmation = LogConfirmation(spec.log, self._table, spec.run_id)
         self._conflicts = Conflicts(spec.target, spec.log)
+        self._reported = reported
+        self._batches: list[BatchResult] = []
         self._planner = StreamPlanner(
             spec, session, context, self._table, self._landing.schema, self._letters, record, reads, incidents
         )
@@ -93,7 +95,6 @@ class OpenStream:
         self.plan = self._planned.plan
         self._plan_seconds = clock.lap()
         self._assigned: SplitAssignment | None = None
-        self._batches: list[BatchResult] = []
         self._group_commit_failures = 0
 
     def _check_other_log(self) -> None:
@@ -101,8 +102,13 @@ class OpenStream:
 
         The log may have changed between plan and read of that commit, and its run died before it asked.
         """
-        unreported, planned = self._unreported, self._planned
-        if unreported is None or unreported.to_version != planned.anchor.version:
+        planned, last, reported = self._planned, self._planned.anchor, self._reported
+        # After a RESTORE there is no transaction version: the last commit may be gone.
+        if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
+            return
+        told = {batch.committed.version for batch in self._batches[-1:]}
+        # Versions start again at 0 if the table was recreated.
+        if last.version in told or last.version <= reported <= last.table_version:
             return
         met = {incident.error for incident in planned.plan.incidents}
         others = {error for error in OTHER_OFFSETS if error.__name__ in met}
@@ -110,7 +116,7 @@ class OpenStream:
             self._spec.log.warning(
                 "%s not tolerated: no run reported version %d of %s, which may have records of the other log",
                 ", ".join(sorted(error.__name__ for error in others)),
-                unreported.to_version,
+                last.version,
                 self._spec.target,
             )
             self._planned = self._planner.plan_without(others, planned)
@@ -180,10 +186,11 @@ class OpenStream:
             # What wrote for an earlier try may only now have ended.
             if not self._batches and self._continue_earlier_try():
                 self._planned = self._planner.plan(self._reads.source)
-                return
-            planned.enumerator.add_splits_back(assignment.plan.splits)
-            source = self._reads.source if self._batches else self._reads.first
-            self._planned = self._planner.plan_again(planned, source)
+            else:
+                planned.enumerator.add_splits_back(assignment.plan.splits)
+                source = self._reads.source if self._batches else self._reads.first
+                self._planned = self._planner.plan_again(planned, source)
+            self._check_other_log()
             return
         self._batches.append(done)
         self._incidents.add(done.incidents)
