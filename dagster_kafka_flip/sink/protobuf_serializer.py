@@ -366,18 +366,21 @@ def _scalar_plan(
 
 def _text_plan(kind: ColumnType, at: SchemaPath) -> tuple[Value, Conversion] | None:
     """How a text is written, and a value for which Protobuf has no type."""
-    from pyspark.sql import functions as f
-
     found: Mapping[str, tuple[Value, Conversion]] = {
         "STRING": (("plain", None), of_text(at.path)),
         "DECIMAL": (("digits", None), Conversion()),
         "DATE": (("plain", None), Conversion(lambda value: value.cast("string"))),
-        "TIMESTAMP_NTZ": (
-            ("plain", None),
-            Conversion(lambda value: f.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")),
-        ),
+        "TIMESTAMP_NTZ": (("plain", None), Conversion(_clock)),
     }
     return found.get(kind.name)
+
+
+def _clock(value: Column) -> Column:
+    """What a clock shows. Not by date_format, which takes it for a time of the session's zone: its clock skips some."""
+    from pyspark.sql import functions as f
+
+    text = f.to_csv(f.struct(value.alias("value")), {"timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
+    return f.when(value.isNotNull(), text)
 
 
 def _micros(value: Column) -> Column:

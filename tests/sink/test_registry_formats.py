@@ -21,14 +21,17 @@ from dagster_kafka_flip.errors import (
     UnpublishableRowError,
 )
 from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.column_types import of_spark
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
+from dagster_kafka_flip.formats.protobuf_compiler import compiled
+from dagster_kafka_flip.formats.protobuf_schema import schema_of
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.comparison import TopicComparison
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
-from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
+from dagster_kafka_flip.sink.protobuf_serializer import MESSAGE, ProtobufSerializer, plan_of, proto_of
 from dagster_kafka_flip.sink.serializer import struct_of
 from dagster_kafka_flip.sink.serializers import json_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -150,6 +153,28 @@ def test_protobuf_there_and_back(published, landed, registry):
     published.sql("UPDATE {t} SET list = null WHERE id = 2")
     with pytest.raises(RowNotSerializableError, match="value: list is null, and Protobuf has no null here"):
         published.run()
+
+
+def test_a_time_without_a_zone_is_written_as_its_clock_shows_it_whatever_the_zone_of_the_session(spark):
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    rows = spark.sql(
+        "SELECT TIMESTAMP_NTZ'2026-03-29 02:30:00' AS z, CAST(null AS TIMESTAMP_NTZ) AS none, "
+        "array(TIMESTAMP_NTZ'0001-01-01 00:00:00.000001', TIMESTAMP_NTZ'9999-12-31 23:59:59.999999') AS list"
+    )
+    columns = of_spark(rows.schema)
+    message = schema_of(compiled(proto_of(columns, None))).message(MESSAGE)
+    _, conversion = plan_of(columns, message, "the schema")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        # This clock does not show the first one.
+        ((found,),) = rows.select(conversion.changed(struct_of(columns.names))).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert tuple(found) == (
+        "2026-03-29T02:30:00.000000",
+        None,
+        ["0001-01-01T00:00:00.000001", "9999-12-31T23:59:59.999999"],
+    )
 
 
 def ids_of(published):
