@@ -115,7 +115,7 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
     ),
     NULL_TIME: (
         KeyOrderUnknownError,
-        "the record {where} has no timestamp, so it is unknown from when its row of {table} is valid",
+        "the record {where} has no timestamp, which the mode of {table} needs",
         "Fill kafka_timestamp in the transform, for example from the value",
     ),
     UNAVAILABLE: (

@@ -232,8 +232,11 @@ class Changes:
         wrong.extend((f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_REQUIRED) for name in self.required)
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
-        if self.is_history:
-            wrong.append((f.col(quoted(self.columns.timestamp)).isNull(), NULL_TIME))
+        time = self.columns.timestamp
+        if self.is_history or (self.order_by or "").lower() == time.lower():
+            # Kafka's "no timestamp" is -1 (KIP-32).
+            no_time = f.timestamp_millis(f.lit(-1))
+            wrong.append((f.coalesce(f.col(quoted(time)), no_time) == no_time, NULL_TIME))
         rows = self.rows
         for is_wrong, mark in wrong:
             rows = rows.where(unless(is_wrong, mark, self.place))

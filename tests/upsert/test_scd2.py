@@ -182,3 +182,13 @@ def test_the_requirements_of_a_history_are_checked(kafka, follow, topic, table):
                 "* EXCEPT (kafka_timestamp)", "CAST(NULL AS TIMESTAMP) AS kafka_timestamp"
             ),
         )
+
+
+@pytest.mark.parametrize("mode", [Scd2(key=("id",)), Upsert(key=("id",), order_by="kafka_timestamp", soft_delete=True)])
+def test_a_record_without_a_timestamp_ends_the_run(kafka, follow, topic, mode):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    follow(target={"mode": mode})
+    kafka.produce(topic, [change(1, "b")], timestamp=-1)
+    with pytest.raises(KeyOrderUnknownError, match=rf"the record {topic}-0 offset 1 has no timestamp"):
+        follow(target={"mode": mode})
