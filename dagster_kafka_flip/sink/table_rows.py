@@ -173,7 +173,7 @@ class SegmentRows:
                 "*",
                 f.lit("insert").alias(CHANGE_TYPE),
                 f.lit(segment.last).cast("long").alias(COMMIT_VERSION),
-                f.lit(None).cast("timestamp").alias(COMMIT_TIMESTAMP),
+                f.lit(None).cast("timestamp_ltz").alias(COMMIT_TIMESTAMP),
             )
         return self._wanted(found)
 
@@ -275,7 +275,7 @@ class SegmentRows:
         sink = self._sink
         topic = column("topic_column", sink.topic_column, t.StringType, "string", "use a string column")
         number = column("partition_column", sink.partition_column, t.IntegralType, "int", "use an integer column")
-        time = column("timestamp", sink.timestamp, t.TimestampType, "timestamp", "use a timestamp column")
+        time = column("timestamp", sink.timestamp, t.TimestampType, "timestamp_ltz", "use a timestamp column")
         return [
             topic.alias("topic"),
             number.cast("long").alias("partition"),

@@ -83,6 +83,17 @@ def test_every_type_is_exact_in_json_whatever_the_sessions_time_zone(published):
     assert record.topic_partition.partition == 1
 
 
+def test_a_session_whose_timestamps_have_no_zone_publishes_too(published):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        published.run()
+    finally:
+        published.spark.conf.unset("spark.sql.timestampType")
+    assert [record.key for record in published.records()] == [b'{"id":1}']
+
+
 def test_both_images_and_deleted_rows_say_what_they_are(published):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
