@@ -177,7 +177,8 @@ def test_splits_handed_back_are_assigned_again_as_they_were(enumerator_of, build
     first = enumerator.assign(limits)
     before = enumerator.snapshot_state()
     second = enumerator.assign(limits)
-    enumerator.add_splits_back(() if second is None else second.plan.splits)
+    if second is not None:
+        enumerator.add_splits_back(second.plan)
     assert enumerator.snapshot_state() == before
     again = []
     while (assignment := enumerator.assign(limits)) is not None:
