@@ -99,7 +99,6 @@ class KafkaLagSensor(BaseSensorOperator):
         return self._defer(known.position) if found is None else found
 
     def _finding(self, known: LastKnown) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = None
         if known.problem is not None:
             # The task that lands the topic finds out.
             found = {"lag": None, "problems": [known.problem]}

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dagster_kafka_flip.errors import (
-    ClusterChangedError,
-    EndBeforePositionError,
     KafkaFlipError,
     LogChangedError,
     TimestampTypeChangedError,
-    TopicRecreatedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
 from dagster_kafka_flip.formats.learning import learns_from
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.reader_failures import check_reader, wild_timestamp
 from dagster_kafka_flip.reader.window_filter import record_set_by_producer
 from dagster_kafka_flip.table.document import CommitDocument
@@ -146,8 +144,7 @@ class BatchWriter:
         run.
 
         Args:
-            ask: Compares the logs with what was planned, and raises TopicRecreatedError, ClusterChangedError or
-                EndBeforePositionError.
+            ask: Compares the logs with what was planned, and raises one of `OTHER_OFFSETS` for another log.
             doubt: Returns the error for the user, from the one that `ask` raised.
             document: The commit's document.
             committed: The commit.
@@ -156,7 +153,7 @@ class BatchWriter:
         def check() -> None:
             try:
                 ask()
-            except (TopicRecreatedError, ClusterChangedError, EndBeforePositionError) as error:
+            except OTHER_OFFSETS as error:
                 doubtful = doubt(error)
                 if self._table is not None and document is not None and committed is not None:
                     self._mark(self._table, document, committed, doubtful)

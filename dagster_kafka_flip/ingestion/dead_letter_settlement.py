@@ -15,13 +15,12 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     DeadLetterLostError,
     DeadLetterTableMissingError,
-    EndBeforePositionError,
     KafkaFlipError,
     RetentionOvertookPositionError,
     TableReplacedError,
     TopicNotFoundError,
-    TopicRecreatedError,
 )
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import Incident, tolerate
@@ -208,7 +207,7 @@ def furthest(before: EnumeratorState | None, now: EnumeratorState) -> Enumerator
     return replace(now, position=position)
 
 
-_GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)
+_GONE = (TopicNotFoundError, *OTHER_OFFSETS)
 
 UNREADABLE = (RetentionOvertookPositionError, *_GONE)
 """Reasons why pending records can't be read."""

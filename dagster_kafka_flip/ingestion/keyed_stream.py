@@ -122,7 +122,7 @@ def with_fitting_advice(target: DeltaTarget) -> Generator[None]:
     """Errors about other logs advise what the table allows: with a key another table, and not another position."""
     try:
         yield
-    except (ClusterChangedError, EndBeforePositionError, TopicRecreatedError) as error:
+    except OTHER_OFFSETS as error:
         if target.key:
             error.advice = (
                 f"The rows of {target} have a key ({type(target.mode).__name__}), and their offsets decide which "

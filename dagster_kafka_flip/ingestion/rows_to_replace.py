@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import (
-    ClusterChangedError,
     ConfigurationError,
-    EndBeforePositionError,
     KafkaFlipError,
     TopicRecreatedError,
     WindowBeyondRetentionError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
 from dagster_kafka_flip.settings.names import counted
@@ -41,10 +40,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsState
 
-_MAY_LOSE = {
-    error.__name__
-    for error in (ClusterChangedError, EndBeforePositionError, TopicRecreatedError, WindowBeyondRetentionError)
-}
+_MAY_LOSE = {error.__name__ for error in (*OTHER_OFFSETS, WindowBeyondRetentionError)}
 
 _BEFORE = "_dagster_kafka_flip_before_"
 _ALL_INSIDE, _SOME_INSIDE = f"{_BEFORE}all", f"{_BEFORE}some"

@@ -10,7 +10,7 @@ from tests.simulation.story import Story, play
 from tests.simulation.window_story import WindowStory
 
 # More of them at night.
-_SEEDS, _SEEDS_AT_NIGHT = 2500, 9000
+_SEEDS, _SEEDS_AT_NIGHT = 3000, 9000
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
 # They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid.
