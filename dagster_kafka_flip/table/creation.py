@@ -82,10 +82,7 @@ def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
 
 
 def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
-    """Checks that a table can be created where Delta has just found none.
-
-    A table that another process has created since then is not in the way: to create it again does nothing.
-    """
+    """A table that another process has created by now is not in the way: to create it again does nothing."""
     what = None if target.is_path else _existing_object(spark, target)
     if what is not None:
         raise TableError(
@@ -220,8 +217,7 @@ def are_statistics_chosen(spark: SparkSession, target: DeltaTarget) -> bool:
 def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
     """Columns with statistics, as Delta's property names them; None if there are none.
 
-    Numbers and times, but not strings: those are the most expensive to compare, and in the order of arrival every file
-    has nearly all of them. A column of clustering has statistics in any case.
+    Not strings: they are the most expensive to compare, and in the order of arrival every file has nearly all.
     """
     from pyspark.sql.types import DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
@@ -245,7 +241,6 @@ def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
 
 
 def _leaves(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    """The columns that hold no others, with their paths."""
     from pyspark.sql.types import StructType
 
     for field in struct.fields:

@@ -127,7 +127,6 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
 
 
 def _no_file_system(target: DeltaTarget, scheme: str) -> TableError:
-    """Creates the error about a store whose classes Spark lacks."""
     if target.is_path:
         # Some classes have other names.
         scheme = target.location.partition(":")[0].lower()
@@ -153,10 +152,7 @@ _T = TypeVar("_T")
 
 
 def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
-    """Returns a table's details, as of now.
-
-    Spark's way counts the table's files, which is a job of its own.
-    """
+    """Spark's way counts the table's files, which is a job of its own."""
     if is_local(spark, target) and (found := details_at(target.location)):
         return found[1]
     # SHOW TBLPROPERTIES hides what looks like a secret or an address: a topic's id may have "url" in it.
@@ -208,7 +204,7 @@ class TransactionLog:
         return self._transaction_versions(f"startswith(appId, {literal(prefix)})", newest)
 
     def generated_columns(self, newest: int) -> frozenset[str]:
-        """Returns the columns that Delta computes from others, at a table version; Spark does not show which."""
+        """Spark does not show which columns Delta computes from others."""
         _, (text,) = max(self._rows(newest, _SCHEMA, "schemaString IS NOT NULL", "metaData.schemaString"))
         return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
 
@@ -245,7 +241,6 @@ class TransactionLog:
             raise TableError(*told(f"{what} can't be read", error, CHECK_ACCESS)) from error
 
     def _files(self, newest: int) -> list[str]:
-        """The last checkpoint up to a version, and the commits after it."""
         commits: dict[int, str] = {}
         checkpoints: dict[tuple[int, int], list[str]] = {}
         for row in self._spark.read.format("binaryFile").load(self._readable).select("path").collect():

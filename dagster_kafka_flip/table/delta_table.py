@@ -69,17 +69,8 @@ _TYPE_WIDENING = "delta.enableTypeWidening"
 class DeltaTable:
     """One stream's view of one Delta table.
 
-    Args:
-        spark: The session to read and write with.
-        target: The table and the stream.
-        tolerated: Errors that the look at the position does not raise; see `find_anchor`.
-        record: A copy of the position from elsewhere, for where the table's history has lost it.
-
-    Attributes:
-        spark: The session.
-        port: Asks Spark and Delta.
-        target: The table and the stream.
-        checked: The table's schema when a batch's columns were last compared with it; None before that.
+    `record` is a copy of the position, for where history has lost it; `tolerated` are errors that don't stop the look
+    at the position. `checked` is the schema when a batch's columns were last compared with it; None before that.
     """
 
     def __init__(
@@ -103,13 +94,7 @@ class DeltaTable:
             self.port.check_writers(self._location, self._properties_if_there)
 
     def anchor(self) -> Anchor | None:
-        """Returns the commit that defines the position; None if there is no table yet.
-
-        Raises:
-            TableError: There is something else in the table's place.
-            LogChangedError: A log changed while the stream's last batch was read, and this is not resolved yet.
-            KafkaFlipError: The walk through history stopped; see `find_anchor`.
-        """
+        """The commit that defines the position; None if there is no table yet. Raises what stops a run."""
         try:
             anchor = find_anchor(
                 self.commits(),
@@ -138,7 +123,7 @@ class DeltaTable:
             return None
 
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
-        """Returns the stream's newest commit and its document, even if the table was changed since."""
+        """The stream's newest commit, even if the table was changed since."""
         return next(documented(history, self.target.stream), None)
 
     def no_rows(self) -> DataFrame:
@@ -202,12 +187,6 @@ class DeltaTable:
         """Creates the empty table. Does nothing if another process was faster.
 
         A write that creates its table would lose the document, and with it the position.
-
-        Raises:
-            ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have.
-            SparkSessionError: See `check_times_of_partitions`.
-            TableError: The table can't be created.
-            UnsafeStoreError: It would be created on S3, and nothing keeps two runs from that.
         """
         target = self.target
         create = self.port.creation(schema)
@@ -244,16 +223,7 @@ class DeltaTable:
         return still_there(self.anchor(), self.target)
 
     def check_schema(self, schema: StructType) -> TableColumns:
-        """Checks that a batch's columns fit the table.
-
-        Returns:
-            The table's columns as they are after the batch, and what it changes about them.
-
-        Raises:
-            SchemaMismatchError: They don't fit.
-            ConfigurationError: Delta can't store one of them.
-            SparkSessionError: See `check_times_of_partitions`.
-        """
+        """Checks a batch's columns; returns the table's as they are after it, and what it changes about them."""
         if self.checked is None:
             self.check_times_of_partitions()
         existing = self.checked = self.schema()
@@ -313,10 +283,7 @@ class DeltaTable:
         return self.count_rows() > 0
 
     def kept_until(self, anchor: Anchor) -> datetime | None:
-        """Returns when the commit with the position is half of the log's retention old; None if there is none.
-
-        Delta may forget the commit any time after the whole of it.
-        """
+        """When the commit with the position is half of the log's retention old: after the whole, it may be gone."""
         if anchor.committed_ms is None:
             return None
         now = instants.now()
@@ -349,11 +316,7 @@ class DeltaTable:
             check_mode(self.target, created_for(properties), f"table property {KEY_PROPERTY}")
 
     def is_of_windows(self, since: str) -> WindowsChangedError:
-        """Returns the error for a stream into a table of windows.
-
-        Args:
-            since: Since when it is one, as the end of a clause; empty for always.
-        """
+        """The error for a stream into a table of windows, since when it is one (the end of a clause)."""
         return WindowsChangedError(
             f"{self.target} is written in windows{since}, and the stream {self.target.stream!r} would duplicate their "
             "records",
@@ -361,10 +324,7 @@ class DeltaTable:
         )
 
     def check_takes_windows(self) -> None:
-        """Checks that no stream writes to a table that is about to hold windows.
-
-        Call it before the table is marked as one, and once more after that: a stream that comes later sees the mark.
-        """
+        """Call it before the table is marked, and once more after: a stream that comes later sees the mark."""
         landed = next(documented(self.commits()), None)
         if landed is not None:
             what = f"the stream {landed[1].stream!r} wrote to it (version {landed[0].version})"
@@ -379,7 +339,7 @@ class DeltaTable:
         )
 
     def table_id(self) -> str:
-        """Returns Delta's id of the table; it stays when the table is moved or renamed."""
+        """Delta's id; it stays when the table is moved or renamed."""
         return self.port.details().id
 
     def name_in_catalog(self) -> str | None:

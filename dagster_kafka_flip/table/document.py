@@ -41,7 +41,6 @@ def read_marked(text: str | None, mark: str, version: int, what: str, read: Call
 
 
 def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:
-    """Parses a text as a JSON object with the given key; None if it is something else."""
     if text is None or mark not in text:
         return None
     try:
@@ -76,11 +75,8 @@ class DeadLetterRoute:
     """Destination of a batch's rejected records, and the decoder that rejected them.
 
     Attributes:
-        table: The dead-letter table, as text of its DeltaTarget.
-        stream: Id of the stream in that table.
-        decoder: Description of the decoder; see `formats.description`.
-        table_id: Delta's id of the dead-letter table. A table can have several names (a path, a link, a catalog name),
-            and a name can refer to another table later.
+        decoder: See `formats.description`.
+        table_id: Delta's id of the dead-letter table: a table can have several names, and a name another table later.
         settled: Version of the stream's own table up to which the dead-letter table had all rejected records when the
             batch was committed; None if it had none yet. If it has fewer later, it was rolled back.
     """
@@ -291,19 +287,13 @@ class WindowsDocument:
     """Content of the `userMetadata` of a commit of windows. Fixed before the write starts.
 
     Attributes:
-        attempt: Id of the plan.
-        run_id: Id of the run that wrote it.
-        base_version: Version of the table that the plan is based on.
         mode: `exact` or `repair`; `offset` in tables of an earlier version, which are refused.
         windows: Consecutive windows in time order.
-        splits: The splits that were read.
-        state: Cluster, topics and read offsets of the table's rows; includes topics of earlier commits, so that the
-            newest commit has the full state.
+        state: Cluster, topics and read offsets of the table's rows, also of earlier commits.
         topics: The topics whose rows were replaced; None for all.
         repairs: Id of the repaired stream.
-        incidents: Tolerated errors.
-        until_ms: End of the last window of this or an earlier commit, in milliseconds since the epoch.
-        schemas: The schemas that records were met with or read as, by `key` and `value`, for formats with a registry.
+        until_ms: End of the last window of this or an earlier commit.
+        schemas: See `CommitDocument`.
     """
 
     attempt: str

@@ -32,12 +32,9 @@ _NESTED = frozenset({"array", "map", "struct", "variant"})
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table after a batch.
+    """The columns of a table after a batch, and what it changes about them, such as `amount int -> bigint`.
 
-    Attributes:
-        struct: The columns.
-        changes: What the batch changes about them, such as `+ note string` and `amount int -> bigint`.
-        not_written: Columns, and fields in them, that the batch does not have, such as `address.city`.
+    `not_written` are columns, and fields in them, that the batch does not have, such as `address.city`.
     """
 
     struct: StructType
@@ -57,15 +54,7 @@ def check_schema(
     """Checks that a batch's columns fit a table's; returns the table's columns after the batch.
 
     Compares names case-insensitively, like Spark and Delta. Columns that only the table has are filled with nulls and
-    must be nullable.
-
-    Args:
-        batch: The batch's columns.
-        table: The table's columns.
-        name: The table's name, for messages.
-        may_change: Whether to add columns that only the batch has, and to widen types.
-        may_widen: Returns whether Delta widens types of this table (`delta.enableTypeWidening`).
-        is_mapped: Returns whether the table's columns may have any name (`delta.columnMapping.mode`).
+    must be nullable. `may_widen` and `is_mapped` ask for Delta's properties of the table.
     """
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))
@@ -223,7 +212,6 @@ def _shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
 def _transformed(
     batch: DataType, table: DataType, over: Callable[[Callable[[Column], Column]], Column]
 ) -> Column | None:
-    """What becomes of an array or a map if its values change."""
     from pyspark.sql import functions as f
 
     if _shaped(batch, table, f.lit(None).cast(batch)) is None:
@@ -301,7 +289,6 @@ def check_can_be_stored(
 def _check_can_be_added(
     batch: StructType, added: Sequence[_Difference], name: str, is_mapped: Callable[[], bool]
 ) -> None:
-    """Checks that Delta can write a batch's columns, and those among them that the table does not have yet."""
     allow = f"set the property {COLUMN_MAPPING!r} of the table to 'name' with ALTER TABLE ... SET TBLPROPERTIES"
 
     def not_storable(allow: str | None) -> Iterator[str]:

@@ -153,7 +153,6 @@ def is_sparks_own(error: BaseException) -> bool:
 
 
 def _is_users_own(error: BaseException) -> bool:
-    """Whether a user's Python function failed, or an expression that raises."""
     is_so = type(error).__name__ == _USERS_OWN or _condition(error) == _RAISED_IN_SQL
     return is_so or _RAISED_IN_TASK.search(error_text(error)) is not None
 
@@ -307,13 +306,7 @@ _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
 
 
 def told(what: str, error: BaseException, otherwise: str = "") -> tuple[str, str]:
-    """The finding and the advice of an error that Spark, Delta, a store or a Connect server has caused.
-
-    Args:
-        what: What failed.
-        error: Spark's error.
-        otherwise: What to do if the error is none of those that are known.
-    """
+    """The finding and the advice of an error that Spark, Delta, a store or a Connect server has caused."""
     if (no_folder := _without_folder(error_text(error))) is not None:
         advice = "Change or shorten such values in the transform, or partition a new table by another column"
         return f"{what}: {no_folder}", advice

@@ -36,13 +36,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
     """Holds an operating system lock on a local table, so that only one process at a time writes to it.
 
-    On a local file system, Delta's "rename if absent" is not atomic across processes: two processes can both create the
-    same version. Does nothing on other stores.
-
-    Args:
-        location: The table's location, as a path or a URI.
-        is_remote: Whether a Spark Connect server writes, possibly on another file system. Then its own JVM serializes
-            writers, and the lock is only used if the path exists here.
+    On a local file system, Delta's "rename if absent" is not atomic across processes: two can both create the same
+    version. Does nothing on other stores. A Spark Connect server may write to another file system: its own JVM
+    serializes writers, and the lock is only used if the path exists here.
     """
     path = local_path(location)
     if path is None or (is_remote and not path.parent.is_dir()):

@@ -51,16 +51,12 @@ class WindowsState:
     """State of a table that a plan of windows goes out from.
 
     Attributes:
-        base_version: The table's newest version.
         known: Cluster, topics and read offsets of its rows; None if there are none yet.
         position: Position of the stream that writes to the table; None for a table of windows.
-        routed: The stream's last batch with a dead-letter route; None if there is none.
         landed: The logs of the rows in a table of windows.
-        until_ms: End of the last window that was written before, in milliseconds since the epoch; None if unknown.
+        until_ms: End of the last window that was written before; None if unknown.
         foreign: Versions with foreign rows since the last windows were written.
         earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
-        incidents: Tolerated errors.
-        schemas: The schemas that earlier commits met, by `key` and `value`.
         windows: In a table of windows, those that the newest commits wrote.
     """
 
@@ -97,12 +93,7 @@ class _Walked:
 
 
 class WindowedTable:
-    """A table of windows.
-
-    Attributes:
-        repairs: The stream that writes to it; None if it has only windows.
-        delta: The table without its windows; in a repair as its stream sees it.
-    """
+    """A table of windows; `repairs` is the stream that writes to it, None if it has only windows."""
 
     repairs: str | None = None
 
@@ -271,16 +262,7 @@ class WindowedTable:
     def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
         """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
 
-        Returns:
-            The commit; None if no rows were added or removed, because Delta then creates no commit.
-
-        Raises:
-            ForeignConflictError: Another writer's change came in between; the plan is outdated.
-            TableChangedError: The table was restored or replaced meanwhile, or another run's rows were removed.
-            WindowsChangedError: A stream committed meanwhile.
-            ConfigurationError: Rows don't match the predicate.
-            WriteFailedError: The write failed, and the table's history shows no commit of it.
-            CommitUnknownError: The history can't be read.
+        Returns None if no rows were added or removed, because Delta then creates no commit.
         """
         if not replacement.predicate.strip():
             raise TableError("a rewrite without a predicate would replace the whole table; this is a bug")
@@ -355,11 +337,7 @@ class WindowedTable:
         *,
         is_whole: bool,
     ) -> dict[tuple[str, str | None], int] | None:
-        """Counts the table's rows of windows that were just written; omits empty windows.
-
-        Returns:
-            Rows by the window's key, and by topic or None. None if unknown.
-        """
+        """Rows of windows that were just written, by key, and by topic or None; None if unknown."""
         if is_whole and topic_column is None:
             if done is None:
                 return {}
