@@ -8,7 +8,6 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import TableError
-from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, is_local, newest_commits
@@ -17,7 +16,6 @@ from dagster_kafka_flip.table.spark_error import (
     CHECK_ACCESS,
     is_not_there,
     is_sparks_own,
-    missing_file_system,
     told,
 )
 from dagster_kafka_flip.table.sql import literal
@@ -30,17 +28,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
-
-# Hadoop artifact with the file system of each scheme.
-_FILE_SYSTEMS = {
-    "s3": "hadoop-aws",
-    "s3a": "hadoop-aws",
-    "s3n": "hadoop-aws",
-    "abfs": "hadoop-azure",
-    "abfss": "hadoop-azure",
-    "wasb": "hadoop-azure",
-    "wasbs": "hadoop-azure",
-}
 
 
 class TableNotThereError(TableError):
@@ -109,8 +96,6 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
     except Exception as error:
         if is_not_there(error):
             raise TableNotThereError(target) from error
-        if (scheme := missing_file_system(error)) is not None:
-            raise _no_file_system(target, scheme) from error
         raise
     return [
         Commit(
@@ -124,28 +109,6 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
         )
         for row in rows
     ]
-
-
-def _no_file_system(target: DeltaTarget, scheme: str) -> TableError:
-    if target.is_path:
-        # Some classes have other names.
-        scheme = target.location.partition(":")[0].lower()
-    finding = f"the table {target} can't be reached: Spark has no file system for {scheme}:"
-    package = _FILE_SYSTEMS.get(scheme)
-    if package is None:
-        return TableError(finding, "Correct the scheme, or add the file system's Maven artifact to Spark's packages")
-    needed = (
-        f'packages=["org.apache.hadoop:{package}:{hadoop_version()}"]; a Spark Connect server needs it at its start'
-    )
-    if package == "hadoop-aws" and scheme != "s3a":
-        # The jar may be there: it brings a file system for s3a: alone.
-        instead = "Name the table with s3a://" if target.is_path else "Give the catalog's locations s3a://"
-        return TableError(
-            finding,
-            f"{instead}; or set spark.hadoop.fs.{scheme}.impl=org.apache.hadoop.fs.s3a.S3AFileSystem in Spark's "
-            f"config. Either needs {needed}",
-        )
-    return TableError(f"{finding}, because the jar {package} is missing", f"Add it to Spark: {needed}")
 
 
 _T = TypeVar("_T")

@@ -269,7 +269,7 @@ def check_can_be_stored(
     lowered = {key.lower(): value.lower() for key, value in properties.items()}
     is_mapped = lowered.get(COLUMN_MAPPING.lower(), "none") != "none"
     allow = f'set its DeltaTarget\'s properties={{"{COLUMN_MAPPING}": "name"}}'
-    wrong = [*_doubled(schema, ""), *_not_storable(schema, "", None if is_mapped else allow)]
+    wrong = [*_doubled(schema), *_not_storable(schema, "", None if is_mapped else allow)]
     by_name = {field.name.lower(): field for field in schema.fields}
     for column in partition_by:
         kind = by_name[column.lower()].dataType
@@ -297,64 +297,64 @@ def _check_can_be_added(
                 within = one.path.removesuffix(one.added.name).rstrip(".")
                 yield from _not_storable(type(batch)([one.added]), within, allow)
 
-    wrong = [*_doubled(batch, ""), *not_storable(allow)]
+    wrong = [*_doubled(batch), *not_storable(allow)]
     if wrong and is_mapped():
-        wrong = [*_doubled(batch, ""), *not_storable(None)]
+        wrong = [*_doubled(batch), *not_storable(None)]
     if wrong:
-        raise ConfigurationError(
-            f"the batch does not fit the table {name}: {'; '.join(wrong)}",
-        )
+        raise ConfigurationError(f"the batch does not fit the table {name}: {'; '.join(wrong)}")
 
 
 def _not_storable(kind: DataType, path: str, allow_any_name: str | None) -> Iterator[str]:
     """What Delta can't store of a column; `allow_any_name` says how to allow any name, None if it is allowed."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
+    from pyspark.sql.types import StructType
 
-    if isinstance(kind, StructType):
-        if not kind.fields:
-            yield f"the column {path!r} is a STRUCT without fields, which Parquet can't store; drop it"
-        for field in kind.fields:
-            column = _inside(path, field)
-            if allow_any_name is not None and not _NOT_IN_NAMES.isdisjoint(field.name):
-                yield (
-                    f"the name {column!r} contains a space, a newline, or one of ,;{{}}()=; rename it in the "
-                    f"transform, or {allow_any_name}"
-                )
-            yield from _not_storable(field.dataType, column, allow_any_name)
-    elif isinstance(kind, ArrayType):
-        yield from _not_storable(kind.elementType, path, allow_any_name)
-    elif isinstance(kind, MapType):
-        yield from _not_storable(kind.keyType, path, allow_any_name)
-        yield from _not_storable(kind.valueType, path, allow_any_name)
-    elif kind.typeName() == "void":
-        # Delta would leave it out of what it writes, and later refuse the type that it has then.
-        yield (
-            f"the column {path!r} has no type (VOID), as a null or an empty array has; cast it in the transform, such "
-            'as with lit(None).cast("string"), or drop it'
-        )
-    elif "interval" in kind.typeName():
-        yield (
-            f"the column {path!r} has the type {kind.simpleString()}, which Delta can't store; declare it as STRING, "
-            "or convert it to a number in the transform"
-        )
+    for column, part in _parts(kind, path):
+        if isinstance(part, StructType):
+            if not part.fields:
+                yield f"the column {column!r} is a STRUCT without fields, which Parquet can't store; drop it"
+            for field in part.fields:
+                if allow_any_name is not None and not _NOT_IN_NAMES.isdisjoint(field.name):
+                    yield (
+                        f"the name {_inside(column, field)!r} contains a space, a newline, or one of ,;{{}}()=; rename "
+                        f"it in the transform, or {allow_any_name}"
+                    )
+        elif part.typeName() == "void":
+            # Delta would leave it out of what it writes, and later refuse the type that it has then.
+            yield (
+                f"the column {column!r} has no type (VOID), as a null or an empty array has; cast it in the transform, "
+                'such as with lit(None).cast("string"), or drop it'
+            )
+        elif "interval" in part.typeName():
+            yield (
+                f"the column {column!r} has the type {part.simpleString()}, which Delta can't store; declare it as "
+                "STRING, or convert it to a number in the transform"
+            )
 
 
-def _doubled(kind: DataType, path: str) -> Iterator[str]:
-    from pyspark.sql.types import ArrayType, MapType, StructType
+def _doubled(columns: StructType) -> Iterator[str]:
+    from pyspark.sql.types import StructType
 
-    if isinstance(kind, StructType):
-        if (name := twice(kind.names)) is not None:
+    for path, part in _parts(columns, ""):
+        if isinstance(part, StructType) and (name := twice(part.names)) is not None:
             yield (
                 f"there are two columns {(f'{path}.{name}'.lstrip('.'))!r}; column names in Spark and Delta are "
                 "case-insensitive"
             )
+
+
+def _parts(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
+    """A type and all those in it, each with its column's path."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    yield path, kind
+    if isinstance(kind, StructType):
         for field in kind.fields:
-            yield from _doubled(field.dataType, _inside(path, field))
+            yield from _parts(field.dataType, _inside(path, field))
     elif isinstance(kind, ArrayType):
-        yield from _doubled(kind.elementType, path)
+        yield from _parts(kind.elementType, path)
     elif isinstance(kind, MapType):
-        yield from _doubled(kind.keyType, path)
-        yield from _doubled(kind.valueType, path)
+        yield from _parts(kind.keyType, path)
+        yield from _parts(kind.valueType, path)
 
 
 def _inside(path: str, field: StructField) -> str:

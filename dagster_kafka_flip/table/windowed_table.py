@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, TableChangedError, TableError, WindowsChangedError, outcome
@@ -154,7 +153,7 @@ class WindowedTable:
     def _check_definition(self, properties: Mapping[str, str], walked: _Walked) -> None:
         known = properties.get(WINDOWS_PROPERTY)
         if known is not None and MODE_PROPERTY not in properties and _DEFINED_AS.format(EXACT) not in known:
-            self._check_are_exact(known, walked)
+            raise self._by_offset()
         self._check_are_ours(known)
         if known is None and self.delta.count_rows() > 0:
             raise WindowsChangedError(
@@ -182,38 +181,15 @@ class WindowedTable:
         self._check_are_ours(properties.get(WINDOWS_PROPERTY))
         self.delta.check_takes_windows()
 
-    def _check_are_exact(self, known: str, walked: _Walked) -> None:
-        """Refuses a table of an earlier version with windows by offset, which have late records of other times, too."""
-        by_offset = (
-            _DEFINED_AS.format("offset") in known
-            or (walked.last is not None and walked.last.mode != EXACT)
-            # A transaction id outlives the commits in the table's history.
-            or any(each.endswith("/windows") for each in self.delta.transaction_versions(walked.newest))
-        )
-        if not by_offset and (walked.last is not None or self.delta.count_rows() == 0):
-            set_properties(
-                self.delta.port, self.delta.location(), {MODE_PROPERTY: EXACT}, partial(self._check_same_windows, known)
-            )
-            return
-        what, if_exact = "has windows by offset, which are no longer supported", ""
-        if not by_offset:
-            what = (
-                "may have windows by offset, which are no longer supported: its history has no commit of windows left"
-            )
-            if_exact = (
-                f". If they are exact: ALTER TABLE {self._target.identifier} SET TBLPROPERTIES "
-                f"({literal(MODE_PROPERTY)} = {literal(EXACT)})"
-            )
-        raise WindowsChangedError(
-            f"the table {self._target} {what}",
+    def _by_offset(self) -> WindowsChangedError:
+        """Nothing tells windows by offset, with late records of other times, from a user's exact ones."""
+        return WindowsChangedError(
+            f"the table {self._target} may have windows by offset of an earlier version, which are no longer supported",
             "Land its windows again as exact ones in another table: set `table` to a new one, and materialize all "
             "partitions, with a max_lateness that covers the latest records. Keep this table for the records that "
-            f"Kafka has deleted, and select them by their time, not by their window{if_exact}",
+            "Kafka has deleted, and select them by their time, not by their window. If its windows are exact: "
+            f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({literal(MODE_PROPERTY)} = {literal(EXACT)})",
         )
-
-    def _check_same_windows(self, known: str, properties: Mapping[str, str]) -> None:
-        if properties.get(WINDOWS_PROPERTY) != known:
-            raise WindowsChangedError(f"the windows of the table {self._target} were changed meanwhile", "Run again")
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
