@@ -50,6 +50,12 @@ def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and mark in document else None
 
 
+def _compact(document: Mapping[str, Any], **optional: Any) -> str:
+    """The text of a document, without the optional keys that are None."""
+    there = {name: value for name, value in optional.items() if value is not None}
+    return json.dumps({**document, **there}, separators=(",", ":"))
+
+
 @dataclass(frozen=True)
 class TableVersion:
     """A version of a table, identified by the table's id."""
@@ -207,39 +213,30 @@ class CommitDocument:
 
     def to_text(self) -> str:
         """The document as compact JSON."""
-        document: dict[str, Any] = {
-            _MARK: DOCUMENT_VERSION,
-            "stream": self.stream,
-            "attempt": self.attempt,
-            "run": self.run_id,
-            "base": self.base_version,
-            "anchor": self.anchor_version,
-            "splits": splits_to_json(self.splits),
-            "state": self.state.to_json(),
-            "rows_before": self.rows_before,
-        }
-        if self.after is not None:
-            document["after"] = self.after
-        if self.overrides_start:
-            document["overrides_start"] = True
-        if self.reason is not None:
-            document["reason"] = self.reason
-        if self.carried is not None:
-            document["dead_letter"] = self.carried.to_json()
-        elif self.dead_letter is not None:
-            document["dead_letter"] = self.dead_letter.to_json()
-        if self.settles is not None:
-            document["settles"] = asdict(self.settles)
-        if self.doubt is not None:
-            document["doubt"] = list(self.doubt)
-        lists: dict[str, Any] = {
-            "key": list(self.key),
-            "mode": kind_of(self.mode),
-            "incidents": [incident.to_json() for incident in self.incidents],
-            "schemas": {side: list(frames) for side, frames in self.schemas.items()},
-        }
-        document |= {name: value for name, value in lists.items() if value}
-        return json.dumps(document, separators=(",", ":"))
+        route = self.carried or self.dead_letter
+        return _compact(
+            {
+                _MARK: DOCUMENT_VERSION,
+                "stream": self.stream,
+                "attempt": self.attempt,
+                "run": self.run_id,
+                "base": self.base_version,
+                "anchor": self.anchor_version,
+                "splits": splits_to_json(self.splits),
+                "state": self.state.to_json(),
+                "rows_before": self.rows_before,
+            },
+            after=self.after,
+            overrides_start=self.overrides_start or None,
+            reason=self.reason,
+            dead_letter=None if route is None else route.to_json(),
+            settles=None if self.settles is None else asdict(self.settles),
+            doubt=self.doubt,
+            key=self.key or None,
+            mode=kind_of(self.mode) or None,
+            incidents=[incident.to_json() for incident in self.incidents] or None,
+            schemas={side: list(frames) for side, frames in self.schemas.items()} or None,
+        )
 
     @classmethod
     def from_text(cls, text: str | None) -> CommitDocument | None:
@@ -320,27 +317,23 @@ class WindowsDocument:
 
     def to_text(self) -> str:
         """The document as compact JSON."""
-        document: dict[str, Any] = {
-            _WINDOWS_MARK: WINDOWS_DOCUMENT_VERSION,
-            "attempt": self.attempt,
-            "run": self.run_id,
-            "base": self.base_version,
-            "mode": self.mode,
-            "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
-            "splits": splits_to_json(self.splits),
-            "state": self.state.to_json(),
-        }
-        if self.topics is not None:
-            document["topics"] = list(self.topics)
-        if self.repairs is not None:
-            document["repairs"] = self.repairs
-        if self.incidents:
-            document["incidents"] = [incident.to_json() for incident in self.incidents]
-        if self.until_ms is not None:
-            document["until"] = self.until_ms
-        if self.schemas:
-            document["schemas"] = {side: list(frames) for side, frames in self.schemas.items()}
-        return json.dumps(document, separators=(",", ":"))
+        return _compact(
+            {
+                _WINDOWS_MARK: WINDOWS_DOCUMENT_VERSION,
+                "attempt": self.attempt,
+                "run": self.run_id,
+                "base": self.base_version,
+                "mode": self.mode,
+                "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
+                "splits": splits_to_json(self.splits),
+                "state": self.state.to_json(),
+            },
+            topics=self.topics,
+            repairs=self.repairs,
+            incidents=[incident.to_json() for incident in self.incidents] or None,
+            until=self.until_ms,
+            schemas={side: list(frames) for side, frames in self.schemas.items()} or None,
+        )
 
     @classmethod
     def from_text(cls, text: str | None) -> WindowsDocument | None:
