@@ -16,7 +16,7 @@ from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -137,26 +137,6 @@ def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
     if "Provider" not in described or "VIEW" in (described.get("Type") or ""):
         return "a view"
     return f"a table in the format {described['Provider']}"
-
-
-def check_folder_is_there(target: DeltaTarget, details: Callable[[], object]) -> None:
-    """Checks that a table that the catalog has already is where the catalog says."""
-    if target.is_path:
-        return
-    try:
-        details()
-    except TableError as error:
-        if not is_not_there(error):
-            raise
-        name = target.identifier
-        raise TableError(
-            f"the catalog has the table {target}, but Delta finds no table in its folder: "
-            f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
-            "mounted where Spark runs",
-            f"Put it back. If it is elsewhere now, DROP TABLE {name}, and CREATE TABLE {name} USING delta LOCATION "
-            f"'...'. If it is lost, DROP TABLE {name}: the next run creates a new table, and begins at the stream's "
-            "starting offsets",
-        ) from error.__cause__
 
 
 # Handles the remains of a run that dies while Delta creates a table on a local file system: a log without a commit.

@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
-from dagster_kafka_flip.table.creation import check_folder_is_there, remove_incomplete_log
+from dagster_kafka_flip.table.creation import remove_incomplete_log
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
@@ -207,7 +207,6 @@ class DeltaTable:
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
-                check_folder_is_there(target, self.port.details)
                 return
             # Delta writes the log before the catalog, which may refuse the table.
             advice = (
@@ -386,6 +385,10 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     """Returns what was found in a table that was just created."""
     if found is None:
         raise TableError(
-            f"the table {target} was created but does not exist; it may have been dropped meanwhile", "Run again"
+            f"the table {target} was created, or its catalog has it, but Delta finds no table in its folder: it was "
+            "dropped meanwhile, moved or deleted, or is not mounted where Spark runs",
+            "Run again. If the folder is elsewhere than the catalog says (DESCRIBE TABLE EXTENDED), put it back, or "
+            "DROP TABLE, and CREATE TABLE ... USING delta LOCATION '...'. If it is lost, DROP TABLE: the next run "
+            "creates a new table, and begins at the stream's starting offsets",
         )
     return found

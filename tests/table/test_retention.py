@@ -338,4 +338,4 @@ def test_a_log_that_can_not_be_read_says_what_to_check(spark):
     log = TransactionLog(spark, "s3a://nowhere/t", "t")
     with pytest.raises(TableError, match=r"the log of the table t \(s3a://nowhere/t/_delta_log\) can't be read: ") as e:
         log.transaction_version("a", 0)
-    assert "Check the table's name and this machine's access to its store" in str(e.value)
+    assert 'Add the jar to Spark: packages=["org.apache.hadoop:hadoop-aws:' in str(e.value)
