@@ -41,6 +41,19 @@ class TableNotThereError(TableError):
         )
 
 
+_T = TypeVar("_T")
+
+
+def asked(what: str, finding: str, ask: Callable[[], _T]) -> _T:
+    """Asks Spark about a table, and again after transient errors of its store or its catalog."""
+    try:
+        return answered(_logger, what, ask)
+    except Exception as error:
+        if not is_sparks_own(error):
+            raise
+        raise TableError(*told(finding, error, CHECK_ACCESS)) from error
+
+
 def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
     """Yields a table's commits, newest first. Excludes versions that are created meanwhile."""
     here = is_local(spark, target)
@@ -51,12 +64,8 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
         found = newest_commits(target.location, limit) if here else None
         if found is not None:
             return found
-        try:
-            return answered(_logger, f"reading the history of {target}", lambda: _read_page(spark, target, limit))
-        except Exception as error:
-            if not is_sparks_own(error):
-                raise
-            raise TableError(*told(f"the history of the table {target} can't be read", error, CHECK_ACCESS)) from error
+        finding = f"the history of the table {target} can't be read"
+        return asked(f"reading the history of {target}", finding, lambda: _read_page(spark, target, limit))
 
     return paged(read)
 
@@ -111,9 +120,6 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
     ]
 
 
-_T = TypeVar("_T")
-
-
 def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
     """Spark's way counts the table's files, which is a job of its own."""
     if is_local(spark, target) and (found := details_at(target.location)):
@@ -130,13 +136,8 @@ def detail_of(spark: SparkSession, target: DeltaTarget, *columns: str) -> Any:
 
 
 def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
-    """Asks Spark about a table that is there, and again after transient errors of its store or its catalog."""
-    try:
-        return answered(_logger, f"describing {target}", describe)
-    except Exception as error:
-        if not is_sparks_own(error):
-            raise
-        raise TableError(*told(f"the table {target} can't be described", error, CHECK_ACCESS)) from error
+    """Asks Spark about a table that is there."""
+    return asked(f"describing {target}", f"the table {target} can't be described", describe)
 
 
 _PATTERN_LETTER = re.compile(r"[\\*?{}\[\]]")
@@ -160,20 +161,18 @@ class TransactionLog:
 
     def transaction_version(self, application: str, newest: int) -> int | None:
         """Returns an application's last transaction version at a table version; None if there is none."""
-        return self._transaction_versions(f"appId = {literal(application)}", newest).get(application)
+        return self.transaction_versions(application, newest).get(application)
 
     def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
         """Returns the last transaction versions of all applications with an id prefix."""
-        return self._transaction_versions(f"startswith(appId, {literal(prefix)})", newest)
+        condition = f"startswith(appId, {literal(prefix)})"
+        found = self._rows(newest, _TRANSACTIONS, condition, "txn.appId", "txn.version")
+        return {application: version for _, (application, version) in sorted(found)}
 
     def generated_columns(self, newest: int) -> frozenset[str]:
         """Spark does not show which columns Delta computes from others."""
         _, (text,) = max(self._rows(newest, _SCHEMA, "schemaString IS NOT NULL", "metaData.schemaString"))
         return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
-
-    def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
-        found = self._rows(newest, _TRANSACTIONS, condition, "txn.appId", "txn.version")
-        return {application: version for _, (application, version) in sorted(found)}
 
     def _rows(self, newest: int, schema: str, condition: str, *columns: str) -> list[tuple[int, tuple[Any, ...]]]:
         """What actions say, each with its file's version: of the last checkpoint and the commits after it.
@@ -195,13 +194,8 @@ class TransactionLog:
                 .collect()
             ]
 
-        try:
-            return answered(_logger, f"reading the log of {self._table}", read)
-        except TableError:
-            raise
-        except Exception as error:
-            what = f"the log of the table {self._table} ({self._folder})"
-            raise TableError(*told(f"{what} can't be read", error, CHECK_ACCESS)) from error
+        finding = f"the log of the table {self._table} ({self._folder}) can't be read"
+        return asked(f"reading the log of {self._table}", finding, read)
 
     def _files(self, newest: int) -> list[str]:
         commits: dict[int, str] = {}

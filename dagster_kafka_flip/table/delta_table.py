@@ -16,7 +16,7 @@ from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.creation import remove_incomplete_log
-from dagster_kafka_flip.table.delta_log import TableNotThereError
+from dagster_kafka_flip.table.delta_log import TableNotThereError, asked
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
@@ -31,12 +31,10 @@ from dagster_kafka_flip.table.layout import (
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (
-    CHECK_ACCESS,
     is_already_there,
     is_conflict,
     is_not_there,
     is_place_taken,
-    is_sparks_own,
     told,
 )
 from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
@@ -269,13 +267,8 @@ class DeltaTable:
 
     def count_rows(self, version: int | None = None) -> int:
         """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
-        try:
-            return self.port.count_rows(version)
-        except Exception as error:
-            if not is_sparks_own(error):
-                raise
-            finding = f"the rows of the table {self.target} can't be counted"
-            raise TableError(*told(finding, error, CHECK_ACCESS)) from error
+        finding = f"the rows of the table {self.target} can't be counted"
+        return asked(f"counting the rows of {self.target}", finding, lambda: self.port.count_rows(version))
 
     def has_rows(self) -> bool:
         """Whether the table has any row."""

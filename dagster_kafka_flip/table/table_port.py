@@ -28,7 +28,7 @@ from dagster_kafka_flip.table.delta_log import TransactionLog, commits_of, descr
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.layout import check_times_of_partitions
 from dagster_kafka_flip.table.local_log import check_place, is_newest
-from dagster_kafka_flip.table.retries import answered, warned_of_silence
+from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
@@ -110,7 +110,7 @@ class TablePort:
 
     def count_rows(self, version: int | None) -> int:
         """The number of rows, now or at a version."""
-        return answered(_logger, f"counting the rows of {self.target}", lambda: self.rows(version).count())
+        return self.rows(version).count()
 
     def check_place_is_free(self) -> None:
         """Checks that a table can be created where there is none."""
