@@ -118,11 +118,7 @@ def _to_avro(value: Column, schema: AvroSchema) -> Column:
 
 
 def avro_of(columns: ColumnType) -> dict[str, Any]:
-    """Returns the Avro schema of columns: a record with Flink's name for it.
-
-    Raises:
-        ConfigurationError: A column has no exact form in Avro. The message names it.
-    """
+    """Returns the Avro schema of columns: a record with Flink's name for it."""
     check_columns(columns, "Avro", ("STRING",))
     return to_avro(columns, "record", ".")
 
@@ -147,13 +143,7 @@ class _AvroPath(SchemaPath):
 
 
 def conversion_of(columns: ColumnType, schema: AvroSchema, what: str) -> Conversion:
-    """Returns how columns are written with a schema: by the names of fields, without the loss of a digit.
-
-    Args:
-        columns: The columns, as one struct.
-        schema: A schema whose root is a record; or another one, for a single column.
-        what: The schema's name in an error.
-    """
+    """Returns how columns are written with a schema: by the names of fields, without the loss of a digit."""
     at = _AvroPath(what=what, named=schema.named())
     if schema.fields is not None:
         return _record_conversion(columns, schema.fields, at)

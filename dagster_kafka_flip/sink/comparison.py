@@ -114,16 +114,7 @@ class _State:
 
 
 class TopicComparison:
-    """Compares one topic with its table.
-
-    Args:
-        source: The table.
-        sink: The sink.
-        transform: The sink's transform; None for all rows as they are.
-        connection: Kafka connection.
-        spark: The session to read the table with.
-        max_records: Most offsets of the topic to read; of a longer one its end.
-    """
+    """Compares one topic with its table; of a topic with more than `max_records` offsets its end."""
 
     def __init__(
         self,
@@ -141,11 +132,7 @@ class TopicComparison:
         self._types: StructType | None = None
 
     def compare(self) -> Comparison:
-        """Compares, and reads only.
-
-        Raises:
-            KafkaFlipError: Table or topic can't be read, or the progress does not fit the sink.
-        """
+        """Compares, and reads only."""
         sink_status(self._source, self._sink, self._connection, lambda: self._spark)
         with contextlib.closing(KafkaCluster(self._connection)) as cluster:
             before = self._state(cluster)
@@ -403,13 +390,7 @@ class TopicComparison:
 
 
 def is_earlier(before: Any, now: Any, kind: DataType | None) -> bool:
-    """Whether a value is the same as another one, but for fields that its STRUCTs got later, which are null.
-
-    Args:
-        before: The value, as read from JSON.
-        now: The other one, likewise.
-        kind: The type of the other one.
-    """
+    """Whether a value is the same as another one, but for fields that its STRUCTs got later, which are null."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType) and isinstance(before, dict) and isinstance(now, dict):

@@ -124,9 +124,6 @@ def json_schema_of(columns: ColumnType) -> dict[str, Any]:
     """Returns the JSON Schema of columns, with Kafka Connect's names for their types.
 
     It allows no other fields: only then a registry takes a column that is added as compatible.
-
-    Raises:
-        ConfigurationError: A column has no exact form in JSON. The message names it.
     """
     check_json(columns)
     return {"$schema": _DRAFT, "title": "record", **_schema(columns)}
@@ -183,17 +180,7 @@ def _left_out(struct: ColumnType, members: Members) -> Iterator[bool]:
 
 
 def conversion_of(columns: ColumnType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
-    """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at.
-
-    Args:
-        columns: The columns, as one struct.
-        members: What the schema's objects look like.
-        what: The schema's name in an error.
-        leaves_out: Whether fields that are null are left out.
-
-    Raises:
-        ConfigurationError: The columns don't fit. The message names one.
-    """
+    """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at."""
     check_json(columns)
     return _object_conversion(columns, members, _JsonPath(what=what, leaves_out=leaves_out))
 

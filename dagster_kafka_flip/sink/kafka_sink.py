@@ -182,11 +182,7 @@ class KafkaSink(Settings):
         return self
 
     def check_content(self, content: str) -> None:
-        """Checks that deleted rows have a form.
-
-        Raises:
-            ConfigurationError: Tombstones are wanted, but there is no key.
-        """
+        """Checks that deleted rows have a form: tombstones need a key."""
         if content != "appended_rows" and self.deletes == "tombstone" and self.key is None:
             raise ConfigurationError(
                 'deletes="tombstone" needs a key: set key=JsonSerializer(columns=["id"]) with the columns that '

@@ -46,14 +46,6 @@ class Lane:
 
     Under exactly once, a commit is the end of the producer. With the next one comes another epoch, so brokers refuse
     each request of the earlier transaction that the network held back.
-
-    Args:
-        connection: How to reach the brokers.
-        sink: The sink.
-        number: The lane's number.
-        batch_bytes: Returns the largest batch that each topic takes now; None if unknown.
-        unready: Says which topic partitions take no records, and why; empty if all do.
-        log: Logger for waits. Default: this module's.
     """
 
     def __init__(
@@ -77,11 +69,7 @@ class Lane:
         self.undelivered = 0
 
     def connect(self) -> None:
-        """Creates the producer, which connects meanwhile.
-
-        Raises:
-            ConfigurationError: librdkafka rejects a setting.
-        """
+        """Creates the producer, which connects meanwhile."""
         try:
             self._producer = confluent_kafka.Producer(self._config(), logger=_librdkafka)
         except confluent_kafka.KafkaException as error:
@@ -89,13 +77,7 @@ class Lane:
         self._connected = time.monotonic() + _CONNECT_SECONDS
 
     def open(self) -> None:
-        """Under exactly once, fences earlier producers of this lane, and ends what they left.
-
-        Raises:
-            ConfigurationError: The brokers reject a setting.
-            ClusterAccessError: This client may not use the transactional id.
-            ClusterUnreachableError: No broker answered.
-        """
+        """Under exactly once, fences earlier producers of this lane, and ends what they left."""
         if not self.is_open:
             self.connect()
         if self._is_exact:
@@ -161,21 +143,7 @@ class Lane:
         *,
         row: object = "",
     ) -> None:
-        """Adds a record to the lane's open transaction; begins one if there is none.
-
-        Args:
-            topic: The topic.
-            key: The key.
-            value: The value.
-            partition: The topic partition; None for the partitioner's.
-            timestamp_ms: The record's time in milliseconds since the epoch; None for now.
-            headers: Names and values.
-            row: The row, for messages.
-
-        Raises:
-            RowTooLargeError: The record is larger than the producer allows. The transaction continues.
-            KafkaFlipError: An earlier record failed, or the transaction can't go on.
-        """
+        """Adds a record to the lane's open transaction; begins one if there is none."""
         self._begin()
         where = _ANY_PARTITION if partition is None else partition
         while True:
@@ -195,11 +163,7 @@ class Lane:
                 return
 
     def serve(self) -> None:
-        """Handles what brokers answered.
-
-        Raises:
-            KafkaFlipError: A record was not delivered.
-        """
+        """Handles what brokers answered."""
         if self.is_open:
             self._poll(0)
             self._check("records")
@@ -208,9 +172,7 @@ class Lane:
         """Commits the open transaction together with the progress: both are there, or neither is.
 
         With a weaker guarantee than exactly once, the records are delivered before the progress.
-
-        Raises:
-            KafkaFlipError: Nothing was committed, or that is unknown: see the progress topic.
+        After an error nothing was committed, or that is unknown: see the progress topic.
         """
         key = self._sink.transactional_id(self.number).encode()
         if not self._is_exact:

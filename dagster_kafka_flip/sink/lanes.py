@@ -19,16 +19,7 @@ if TYPE_CHECKING:
 
 
 class Lanes:
-    """The lanes of one run.
-
-    Args:
-        connection: How to reach the brokers.
-        sink: The sink.
-        topic: Its progress topic.
-        batch_bytes: Returns the largest batch that each topic takes now; None if unknown.
-        unready: Says which topic partitions take no records, and why; empty if all do.
-        log: Logger for waits.
-    """
+    """The lanes of one run."""
 
     def __init__(
         self,
@@ -50,10 +41,9 @@ class Lanes:
         return iter(self._lanes)
 
     def own(self) -> dict[int, Progress]:
-        """Opens the lanes that are not open, for one transaction each under exactly once.
+        """Opens the lanes that are not open, for one transaction each under exactly once; returns their progress.
 
-        Returns:
-            The progress of each lane that has some. Under exactly once, only this run can change it now.
+        Under exactly once, only this run can change it now.
         """
         closed = [lane for lane in self._lanes if not lane.is_open]
         # All of them connect at the same time.
@@ -64,14 +54,7 @@ class Lanes:
         return self._topic.read(settled=self._is_exact)
 
     def own_again(self, committed: Sequence[Progress]) -> None:
-        """Opens the lanes for the next transactions.
-
-        Args:
-            committed: What this run knows as the progress of each lane, by lane.
-
-        Raises:
-            SinkFencedError: Another run has published since.
-        """
+        """Opens the lanes for the next transactions, unless another run has published since."""
         if self._is_exact:
             # Looked at before, too: a run that was frozen is not to fence the one that came after it. What this run
             # has just committed may not be visible yet.

@@ -206,13 +206,6 @@ def proto_of(columns: ColumnType, known: Descriptor | None) -> str:
 
     Fields keep the numbers that they have in an earlier message, whatever the order of columns; others get new ones,
     and the numbers of fields that are gone are reserved.
-
-    Args:
-        columns: The columns.
-        known: The earlier message; None if there is none.
-
-    Raises:
-        ConfigurationError: A column has no exact form in Protobuf. The message names it.
     """
     check_columns(columns, "Protobuf", (*WHOLE, "STRING", "BOOLEAN"))
     for path, field in parts_of(columns):
@@ -284,16 +277,7 @@ def _inner_message(known: FieldDescriptor | None) -> Descriptor | None:
 
 
 def plan_of(columns: ColumnType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Conversion]:
-    """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name.
-
-    Args:
-        columns: The columns, as one struct.
-        message: The message.
-        what: The schema's name in an error.
-
-    Raises:
-        ConfigurationError: The columns don't fit. The message names one.
-    """
+    """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name."""
     return _message_plan(columns, message, SchemaPath(what=what))
 
 

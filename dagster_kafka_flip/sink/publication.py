@@ -96,11 +96,7 @@ class Publication:
         self._is_same_table = False
 
     def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
-        """Publishes all rows up to a version, or up to the limits of the run.
-
-        Raises:
-            KafkaFlipError: Something failed; what is committed stays.
-        """
+        """Publishes all rows up to a version, or up to the limits of the run."""
         router = RecordRouter(cluster, self._sink, self._log)
         self._lanes = Lanes(
             self._connection, self._sink, self._topic, lambda: router.batch_bytes, router.unready, self._log
@@ -133,13 +129,7 @@ class Publication:
         return bool(self._tried)
 
     def result(self, planned: int, spark_seconds: float, seconds: float) -> PublishResult:
-        """What all calls of `run` published together.
-
-        Args:
-            planned: The last version of the plan.
-            spark_seconds: Seconds until Spark was there.
-            seconds: Seconds of the run so far.
-        """
+        """What all calls of `run` published together."""
         last = min(progress.version for progress in self._committed)
         return PublishResult(
             table=str(self._source),

@@ -44,12 +44,7 @@ class _Topic(NamedTuple):
 
 
 class RecordRouter:
-    """Chooses where records go, and checks that they can. In messages, `where` is the row.
-
-    Raises:
-        ConfigurationError: The dead-letter topic is compacted.
-        TopicNotFoundError: The sink's topic does not exist.
-    """
+    """Chooses where records go, and checks that they can. In messages, `where` is the row."""
 
     def __init__(
         self, cluster: KafkaCluster, sink: KafkaSink, log: logging.Logger | logging.LoggerAdapter[Any]

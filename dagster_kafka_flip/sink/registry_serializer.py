@@ -82,28 +82,11 @@ class RegistrySerializer(Serializer):
 
     @abstractmethod
     def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
-        """The schema of columns.
-
-        Args:
-            columns: The columns.
-            latest: The latest schema of the subject; None if there is none.
-
-        Raises:
-            ConfigurationError: A column has no exact form.
-        """
+        """The schema of columns."""
 
     @abstractmethod
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
-        """The struct of content and problem (see `serialized`), and what lies between id and content.
-
-        Args:
-            columns: The columns.
-            schema: The schema to serialize with.
-            what: The schema's name in an error.
-
-        Raises:
-            ConfigurationError: The columns do not fit the schema. The message names one.
-        """
+        """The struct of content and problem (see `serialized`), and what lies between id and content."""
 
     @property
     def registry_key(self) -> str | None:
@@ -119,13 +102,7 @@ class RegistrySerializer(Serializer):
         return self.columns or tuple(columns)
 
     def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expressions of the bytes, with a schema that is registered.
-
-        Raises:
-            ConfigurationError: A column does not exist, or does not fit the schema.
-            IncompatibleSchemaError: The registry refuses the schema.
-            SchemaRegistryError: The registry could not be asked.
-        """
+        """Returns the expressions of the bytes, with a schema that is registered."""
         if isinstance(self.registry, str):
             raise ConfigurationError(
                 f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "

@@ -85,19 +85,7 @@ class RowTransform:
         self._spark, self._function = spark, function
 
     def of(self, changes: DataFrame, segment: Segment) -> DataFrame:
-        """Applies the transform.
-
-        Args:
-            changes: The rows of a segment, with the columns of the change data feed.
-            segment: The versions.
-
-        Returns:
-            The rows; the query fails with a message marked by MARK if a row's change is none of the segment.
-
-        Raises:
-            ConfigurationError: A row of the result does not depend on one row alone, or the result lacks a column that
-                identifies the change, or computes it.
-        """
+        """Applies the transform; the query fails with a message marked by MARK if a row has another change."""
         from pyspark.sql import functions as f
 
         self._check_rows(changes.schema)

@@ -63,19 +63,11 @@ class Serializer(Settings, ABC):
 
     @abstractmethod
     def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expressions of the bytes.
-
-        Raises:
-            ConfigurationError: A column does not exist, or has no exact form.
-        """
+        """Returns the expressions of the bytes."""
 
     @abstractmethod
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
-        """The names of the columns that are serialized.
-
-        Args:
-            columns: Those to take if it names none.
-        """
+        """The names of the columns that are serialized; those given if it names none."""
 
     @property
     def registry_key(self) -> str | None:
@@ -111,11 +103,7 @@ def check_key(schema: StructType, names: Sequence[str]) -> None:
 
 
 def fields_of(schema: StructType, names: Sequence[str]) -> StructType:
-    """Returns the type of the struct of some columns.
-
-    Raises:
-        ConfigurationError: There is no such column.
-    """
+    """Returns the type of the struct of some columns."""
     from pyspark.sql.types import StructType
 
     for name in names:
@@ -131,12 +119,7 @@ def struct_of(names: Sequence[str]) -> Column:
 
 
 def serialized(content: Column, problem: Column | None = None) -> Column:
-    """Returns the struct of content and problem.
-
-    Args:
-        content: The bytes; not looked at if there is a problem.
-        problem: Why there are none; null if there are. None if all rows have some.
-    """
+    """Returns the struct of the bytes, and why there are none: then the content is not looked at."""
     from pyspark.sql import functions as f
 
     why = f.lit(None).cast("string") if problem is None else problem

@@ -59,11 +59,7 @@ class JsonSerializer(Serializer):
         return self.columns or tuple(columns)
 
     def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes.
-
-        Raises:
-            ConfigurationError: A column does not exist, or has no exact form in JSON.
-        """
+        """Returns the expression of the bytes."""
         names = self.columns_of(rows.columns)
         columns = of_spark(fields_of(rows.schema, names))
         check_json(columns)
@@ -91,11 +87,7 @@ class StringSerializer(_ColumnSerializer):
     """
 
     def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes.
-
-        Raises:
-            ConfigurationError: The column does not exist, or has another type.
-        """
+        """Returns the expression of the bytes."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import IntegralType, StringType
 
@@ -116,11 +108,7 @@ class RawSerializer(_ColumnSerializer):
     """
 
     def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes.
-
-        Raises:
-            ConfigurationError: The column does not exist, or has another type.
-        """
+        """Returns the expression of the bytes."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import BinaryType
 

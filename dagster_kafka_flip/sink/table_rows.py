@@ -92,26 +92,12 @@ def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
 class SegmentRows:
     """The rows of one segment, as a lazy DataFrame of `TableRow`.
 
-    Args:
-        spark: The session to read with.
-        source: What to publish.
-        sink: Where to.
-        segment: The versions.
-        transform: From the changes of a segment to those to publish. Default: all as they are.
-
     Attributes:
         columns: The table's columns that the rows are serialized with.
         types: Their types, as Spark's JSON.
         rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
         frames: The bytes before each key and each value.
         schema_ids: Ids of the registered schemas of key and value.
-
-    Raises:
-        ConfigurationError: A column of the sink does not exist, or has a wrong type or no exact form; or the table has
-            one with a name of the change data feed's.
-        SchemaRegistryError: A registry could not be asked, or refuses a schema.
-        NotAppendedError: A commit of the segment updated or deleted rows, but only appended rows are published.
-        SinkProgressError: A column that a version was published with in part is gone.
     """
 
     def __init__(
@@ -352,13 +338,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class RowStream:
-    """The rows of a query of `SegmentRows`, read by a thread of its own. Use as a context manager.
-
-    Args:
-        spark: The query's session.
-        rows: The query.
-        tag: Tag of its Spark jobs, unique among concurrent queries.
-    """
+    """The rows of a query of `SegmentRows`, read by a thread of its own. Use as a context manager."""
 
     def __init__(self, spark: SparkSession, rows: DataFrame, tag: str) -> None:
         from pyspark import InheritableThread
@@ -380,15 +360,7 @@ class RowStream:
             self._thread.join(_PATIENCE_SECONDS)
 
     def chunks(self, wait: float) -> Iterator[list[tuple[Any, ...]]]:
-        """Yields the rows in chunks; an empty chunk if none came in time.
-
-        Args:
-            wait: Seconds to wait for a chunk.
-
-        Raises:
-            SparkSessionError: Spark has ended.
-            Exception: The query's error.
-        """
+        """Yields the rows in chunks; an empty chunk if none came in time."""
         while True:
             try:
                 came = self._queue.get(timeout=wait)
