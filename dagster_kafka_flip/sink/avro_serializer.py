@@ -24,6 +24,7 @@ from dagster_kafka_flip.sink.nested import (
     of_map,
     of_struct,
     of_text,
+    without,
 )
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
@@ -207,18 +208,19 @@ def _value_conversion(column: ColumnType, avro_type: Any, at: _AvroPath) -> Conv
 
 def _scalar_conversion(column: ColumnType, of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
     """The conversion of a value that holds no others; None if the schema has another type."""
+    from pyspark.sql import functions as f
+
     logical = given.get("logicalType")
     if column.name == "DECIMAL":
         return _decimal_conversion(column.digits, of, given)
     if column.name in _TIMES:
         return _time_conversion(_TIMES[column.name], logical, at)
     if column.name == "STRING":
-        # A text may be a uuid; of other types a logical type is another type.
-        return (
-            _enum_conversion([*given["symbols"]], at) if of == "enum" else of_text(at.path) if of == "string" else None
-        )
+        return _text_conversion(of, given, at)
     if column.name == "BINARY" and of == "fixed" and logical is None:
-        return _fixed_conversion(given["size"], at)
+        size = given["size"]
+        wrong = f"{at.path} does not have the {size} bytes of its fixed type"
+        return without(lambda value: f.octet_length(value) != size, wrong)
     fitting = _FITTING.get(of, ("",))
     if column.name not in fitting or logical != ("date" if column.name == "DATE" else None):
         return None
@@ -229,27 +231,20 @@ def _scalar_conversion(column: ColumnType, of: str, given: Mapping[str, Any], at
 def _time_conversion(begin: str, logical: str | None, at: _AvroPath) -> Conversion | None:
     from pyspark.sql import functions as f
 
-    if logical == f"{begin}micros":
-        return Conversion()
-    if logical != f"{begin}millis":
-        return None
-    wrong = f"{at.path} has microseconds, but its schema has milliseconds"
-    return Conversion(wrong=lambda value: f.when(f.date_trunc("millisecond", value) != value, f.lit(wrong)))
+    if logical == f"{begin}millis":
+        wrong = f"{at.path} has microseconds, but its schema has milliseconds"
+        return without(lambda value: f.date_trunc("millisecond", value) != value, wrong)
+    return Conversion() if logical == f"{begin}micros" else None
 
 
-def _enum_conversion(symbols: list[str], at: _AvroPath) -> Conversion:
-    from pyspark.sql import functions as f
-
-    # The value is not shown: it may be a secret.
-    wrong = f"{at.path} is none of the {len(symbols)} symbols of its enum"
-    return Conversion(wrong=lambda value: f.when(value.isNotNull() & ~value.isin(symbols), f.lit(wrong)))
-
-
-def _fixed_conversion(size: int, at: _AvroPath) -> Conversion:
-    from pyspark.sql import functions as f
-
-    wrong = f"{at.path} does not have the {size} bytes of its fixed type"
-    return Conversion(wrong=lambda value: f.when(f.octet_length(value) != size, f.lit(wrong)))
+def _text_conversion(of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
+    # A text may be a uuid; of other types a logical type is another type.
+    if of == "enum":
+        symbols = [*given["symbols"]]
+        return without(
+            lambda value: ~value.isin(symbols), f"{at.path} is none of the {len(symbols)} symbols of its enum"
+        )
+    return of_text(at.path) if of == "string" else None
 
 
 def _decimal_conversion(digits: tuple[int, int], of: str, given: Mapping[str, Any]) -> Conversion | None:

@@ -83,7 +83,7 @@ class Comparison:
 def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
     """Checks that a topic's records can be derived from the table's rows."""
     why = None
-    named = {name for each in (sink.key, sink.value) if each is not None for name in _names(each.model_dump())}
+    named = {name for each in (sink.key, sink.value) if each is not None for name in each.columns_of(())}
     if sink.topic_column is not None:
         why = "topic_column: the records are in several topics"
     elif source.content == "all_images" or (source.content == "changes" and sink.deletes == "row"):
@@ -95,13 +95,6 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
             f"published_equals_table can't compare the topic {sink.topic} with {source}: {why}",
             "Leave out the check (equals_table=False)",
         )
-
-
-def _names(values: Any) -> set[str]:
-    if isinstance(values, str):
-        return {values}
-    parts = values.values() if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else ()
-    return {name for part in parts for name in _names(part)}
 
 
 @dataclass(frozen=True)

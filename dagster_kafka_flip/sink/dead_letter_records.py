@@ -20,11 +20,6 @@ class DeadLetter(NamedTuple):
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of key and value."""
-        return len(self.key or b"") + len(self.value or b"")
-
 
 def dead_letters_of(
     row: TableRow, key: bytes | None, value: bytes | None, table: str, sink: KafkaSink, error: UnpublishableRowError

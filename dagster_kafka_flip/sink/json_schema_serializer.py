@@ -17,7 +17,7 @@ from dagster_kafka_flip.formats.column_types import STRING, WHOLE, ColumnType
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION, members_of
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, of_array, of_map, of_struct, of_text, without
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 from dagster_kafka_flip.sink.serializers import check_json, json_of
@@ -245,7 +245,8 @@ def _fitting(kind: ColumnType) -> tuple[str, ...]:
 def _number_conversion(at: _JsonPath) -> Conversion:
     from pyspark.sql import functions as f
 
-    wrong, infinite = f"{at.path} is NaN or infinite, which is not a number in JSON", float("inf")
-    return Conversion(
-        wrong=lambda value: f.when(f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)), f.lit(wrong))
+    infinite = float("inf")
+    return without(
+        lambda value: f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)),
+        f"{at.path} is NaN or infinite, which is not a number in JSON",
     )

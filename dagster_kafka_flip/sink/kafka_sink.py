@@ -208,16 +208,17 @@ class KafkaSink(Settings):
     @property
     def registry_keys(self) -> set[str]:
         """The keys of the Dagster resources that its serializers have their registries from."""
-        return {key for each in (self.key, self.value) if each is not None and (key := each.registry_key) is not None}
+        return set(self._named_registries().values())
 
     def with_registries(self, registries: Mapping[str, SchemaRegistry]) -> KafkaSink:
         """The sink with the registries in place of the resources' keys."""
-        changes = {
-            side: each.with_registry(registries[each.registry_key])
-            for side, each in (("key", self.key), ("value", self.value))
-            if each is not None and each.registry_key is not None
-        }
+        named = {side: registries[key] for side, key in self._named_registries().items()}
+        changes = {side: getattr(self, side).model_copy(update={"registry": each}) for side, each in named.items()}
         return self.model_copy(update=changes)
+
+    def _named_registries(self) -> dict[str, str]:
+        found = {side: getattr(getattr(self, side), "registry", None) for side in ("key", "value")}
+        return {side: key for side, key in found.items() if isinstance(key, str)}
 
     @property
     def progress_name(self) -> str:

@@ -144,8 +144,14 @@ def of_text(path: str) -> Conversion:
     """The conversion of a text: Spark takes any bytes as one, and would put other characters in their place."""
     from pyspark.sql import functions as f
 
-    reason = f"{path} is not valid UTF-8"
-    return Conversion(wrong=lambda value: f.when(~f.is_valid_utf8(value), f.lit(reason)))
+    return without(lambda value: ~f.is_valid_utf8(value), f"{path} is not valid UTF-8")
+
+
+def without(is_wrong: Callable[[Column], Column], why: str) -> Conversion:
+    """The conversion of values some of which have no exact form. The reason shows no value: it may be a secret."""
+    from pyspark.sql import functions as f
+
+    return Conversion(wrong=lambda value: f.when(is_wrong(value), f.lit(why)))
 
 
 def _first(reasons: Column) -> Column:

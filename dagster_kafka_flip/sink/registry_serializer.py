@@ -88,15 +88,6 @@ class RegistrySerializer(Serializer):
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
         """The struct of content and problem (see `serialized`), and what lies between id and content."""
 
-    @property
-    def registry_key(self) -> str | None:
-        """The key of the Dagster resource with the registry, if it is one."""
-        return self.registry if isinstance(self.registry, str) else None
-
-    def with_registry(self, registry: SchemaRegistry) -> Self:
-        """The serializer with the registry in place of a resource's key."""
-        return self.model_copy(update={"registry": registry})
-
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
         """The names of the columns."""
         return self.columns or tuple(columns)

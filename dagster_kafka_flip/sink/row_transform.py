@@ -47,17 +47,6 @@ _BY_ROW = frozenset(
         "LocalRelation",
     }
 )
-# Common names of some other steps.
-_STEPS = {
-    "Aggregate": "an aggregation",
-    "Join": "a join",
-    "Window": "a window function",
-    "GlobalLimit": "a limit",
-    "Deduplicate": "distinct rows",
-    "Distinct": "distinct rows",
-    "Sample": "a sample",
-    "Union": "a union",
-}
 _STEP = re.compile(r"[ :|]*[+:]- (\w+)")
 # The steps that run Python, which makes each of its columns anew.
 _PYTHON = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow"})
@@ -128,7 +117,7 @@ class RowTransform:
             if step in _BY_ROW:
                 continue
             raise ConfigurationError(
-                f"the transform has {_STEPS.get(step, f'a step {step}')}, so its rows depend on other rows: on the "
+                f"the transform has a step {step}, so its rows depend on other rows: on the "
                 "versions that a run reads together, or on other data at that time. A run after a failure would "
                 "publish different rows",
                 "Write the result to a table, and publish that table",

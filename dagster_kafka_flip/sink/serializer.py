@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.column_types import of_spark, parts_of
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
-    from typing_extensions import Self
-
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 
 class RowsToEncode(NamedTuple):
@@ -69,27 +66,12 @@ class Serializer(Settings, ABC):
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
         """The names of the columns that are serialized; those given if it names none."""
 
-    @property
-    def registry_key(self) -> str | None:
-        """The key of the Dagster resource with the registry, if it needs one."""
-        return None
-
-    def with_registry(self, registry: SchemaRegistry) -> Self:
-        """The serializer with the registry in place of a resource's key."""
-        del registry
-        return self
-
-    def description(self) -> dict[str, Any]:
-        """All that decides the bytes, as JSON; without the registry, which may hold secrets."""
-        return self.model_dump(mode="json", exclude={"registry"})
-
 
 def type_of(schema: StructType, name: str) -> DataType:
     """Returns a column's type."""
-    for field in schema.fields:
-        if field.name == name:
-            return field.dataType
-    raise ConfigurationError(f"the table has no column {name}; {near_names(name, schema.names)}")
+    if name not in schema.names:
+        raise ConfigurationError(f"the table has no column {name}; {near_names(name, schema.names)}")
+    return schema[name].dataType
 
 
 def check_key(schema: StructType, names: Sequence[str]) -> None:

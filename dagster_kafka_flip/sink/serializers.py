@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -71,12 +71,29 @@ class JsonSerializer(Serializer):
 class _ColumnSerializer(Serializer):
     """Base class of serializers of one column."""
 
+    takes: ClassVar[tuple[str, ...]]
+    takes_text: ClassVar[str]
+    instead: ClassVar[str]
+
     column: str = Field(min_length=1)
 
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
         """The name of the column."""
         del columns
         return (self.column,)
+
+    def encode(self, rows: RowsToEncode) -> Encoded:
+        """Returns the expression of the bytes."""
+        from pyspark.sql import functions as f
+
+        kind = of_spark(type_of(rows.schema, self.column))
+        if kind.name not in self.takes:
+            raise ConfigurationError(
+                f"the column {self.column} is {kind}; {type(self).__name__} takes {self.takes_text} column",
+                self.instead.format(column=self.column),
+            )
+        value = f.col(quoted(self.column))
+        return Encoded(serialized(value if kind.name == "BINARY" else value.cast("string").cast("binary")))
 
 
 class StringSerializer(_ColumnSerializer):
@@ -86,18 +103,9 @@ class StringSerializer(_ColumnSerializer):
         column: A string or integer column.
     """
 
-    def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes."""
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import IntegralType, StringType
-
-        kind = type_of(rows.schema, self.column)
-        if not isinstance(kind, (StringType, IntegralType)):
-            raise ConfigurationError(
-                f"the column {self.column} is {kind.simpleString()}; StringSerializer takes a string or integer column",
-                f'Use JsonSerializer(columns=["{self.column}"]), or RawSerializer for bytes',
-            )
-        return Encoded(serialized(f.col(quoted(self.column)).cast("string").cast("binary")))
+    takes = ("STRING", *WHOLE)
+    takes_text = "a string or integer"
+    instead = 'Use JsonSerializer(columns=["{column}"]), or RawSerializer for bytes'
 
 
 class RawSerializer(_ColumnSerializer):
@@ -107,18 +115,9 @@ class RawSerializer(_ColumnSerializer):
         column: A binary column.
     """
 
-    def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes."""
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import BinaryType
-
-        kind = type_of(rows.schema, self.column)
-        if not isinstance(kind, BinaryType):
-            raise ConfigurationError(
-                f"the column {self.column} is {kind.simpleString()}; RawSerializer takes a binary column",
-                "Use StringSerializer for a string, or JsonSerializer",
-            )
-        return Encoded(serialized(f.col(quoted(self.column))))
+    takes = ("BINARY",)
+    takes_text = "a binary"
+    instead = "Use StringSerializer for a string, or JsonSerializer"
 
 
 def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
+from dagster_kafka_flip.formats.column_types import of_spark
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
@@ -81,8 +82,9 @@ class TableRow(NamedTuple):
 
 def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
     """The settings that decide lane and order of rows, for comparison with another run's."""
+    # Without the registry, which may hold secrets.
     serializers = {
-        name: None if each is None else [type(each).__name__, each.description()]
+        name: None if each is None else [type(each).__name__, each.model_dump(mode="json", exclude={"registry"})]
         for name, each in (("key", sink.key), ("value", sink.value))
     }
     columns = [sink.headers, sink.timestamp, sink.topic_column, sink.partition_column]
@@ -271,26 +273,18 @@ class SegmentRows:
 
     def _headers(self, schema: StructType) -> Column:
         from pyspark.sql import functions as f
-        from pyspark.sql import types as t
 
         name = self._sink.headers
         empty = "array<struct<key:string,value:binary>>"
         if name is None:
             return f.lit(None).cast(empty)
-        kind = type_of(schema, name)
-        of_text = (t.StringType, t.BinaryType)
-        if (
-            isinstance(kind, t.MapType)
-            and isinstance(kind.keyType, t.StringType)
-            and isinstance(kind.valueType, of_text)
-        ):
-            return f.map_entries(quoted(name)).cast(empty)
-        if isinstance(kind, t.ArrayType) and isinstance(kind.elementType, t.StructType):
-            parts = [field.dataType for field in kind.elementType.fields]
-            if len(parts) == 2 and isinstance(parts[0], t.StringType) and isinstance(parts[1], of_text):  # noqa: PLR2004
-                return f.col(quoted(name)).cast(empty)
+        kind = of_spark(type_of(schema, name))
+        entries = kind.inner.type if kind.name == "ARRAY" and kind.inner.type.name == "STRUCT" else kind
+        parts = [field.type.name for field in entries.fields]
+        if kind.name in {"ARRAY", "MAP"} and parts in (["STRING", "STRING"], ["STRING", "BINARY"]):
+            return (f.map_entries(quoted(name)) if kind.name == "MAP" else f.col(quoted(name))).cast(empty)
         raise ConfigurationError(
-            f"headers: the column {name} is {kind.simpleString()}; use array<struct<key:string,value:binary>>, as the "
+            f"headers: the column {name} is {kind}; use array<struct<key:string,value:binary>>, as the "
             "source reads headers, or map<string,binary>"
         )
 
