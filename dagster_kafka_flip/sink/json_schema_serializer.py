@@ -19,8 +19,7 @@ from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
 from dagster_kafka_flip.settings.arguments import check_arguments
 from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, of_array, of_map, of_struct, of_text, without
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializer import serialized, struct_of
-from dagster_kafka_flip.sink.serializers import check_json, json_of
+from dagster_kafka_flip.sink.serializers import check_json, json_of, serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,8 +18,7 @@ from dagster_kafka_flip.errors import (
     UnpublishableRowError,
 )
 from dagster_kafka_flip.settings.base import Settings
-from dagster_kafka_flip.sink.serializer import Serializer
-from dagster_kafka_flip.sink.serializers import JsonSerializer
+from dagster_kafka_flip.sink.serializers import JsonSerializer, Serializer
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry

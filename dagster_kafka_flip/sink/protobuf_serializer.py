@@ -27,7 +27,7 @@ from dagster_kafka_flip.sink.nested import (
     of_text,
 )
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializer import serialized, struct_of
+from dagster_kafka_flip.sink.serializers import serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from dagster_kafka_flip.registry.registered_schema import (
     context_of,
 )
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, fields_of
+from dagster_kafka_flip.sink.serializers import Encoded, RowsToEncode, Serializer, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,15 @@ from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import first_few
-from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, check_key, serialized, struct_of, type_of
-from dagster_kafka_flip.sink.serializers import json_of
+from dagster_kafka_flip.sink.serializers import (
+    Encoded,
+    RowsToEncode,
+    check_key,
+    json_of,
+    serialized,
+    struct_of,
+    type_of,
+)
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
