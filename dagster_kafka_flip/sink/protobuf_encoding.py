@@ -9,7 +9,6 @@ message's field, its shape, the kind of its values, and what that kind needs.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,48 +81,57 @@ def _fill(message: Any, row: Any, plan: list[FieldPlan], path: str) -> None:
         if shape == "repeated":
             target = getattr(message, name)
             for each in found:
-                _put(each, value, f"{at}[]", partial(_added, target), target.append)
+                _put(target, shape, None, each, value, f"{at}[]")
         elif shape == "map":
             target = getattr(message, name)
             for key, each in found.items():
-                # Asking for a message makes it.
-                _put(each, value, f"{at}{{}}", partial(target.__getitem__, key), partial(target.__setitem__, key))
+                _put(target, shape, key, each, value, f"{at}{{}}")
         else:
-            _put(found, value, at, partial(_inner, message, name), partial(setattr, message, name))
+            _put(message, shape, name, found, value, at)
 
 
-def _added(target: Any) -> Any:
-    # Only lists of messages have it.
-    return target.add()
+def _put(target: Any, shape: str, where: Any, found: Any, value: Value, at: str) -> None:
+    """Puts one value into a list, a map or a message."""
+    kind, more = value
+    if found is None:
+        raise _WrongRow(f"{at} is null, and Protobuf has no null in lists and maps")
+    try:
+        if kind in {"message", "timestamp", "wrapper"}:
+            _fill_message(_inner(target, shape, where), found, value, at)
+        elif shape == "repeated":
+            target.append(_plain(found, kind, more, at))
+        elif shape == "map":
+            target[where] = _plain(found, kind, more, at)
+        else:
+            setattr(target, where, _plain(found, kind, more, at))
+    except (ValueError, TypeError, OverflowError):
+        raise _WrongRow(f"{at} is out of the range of its field") from None
 
 
-def _inner(message: Any, name: str) -> Any:
-    inner = getattr(message, name)
+def _inner(target: Any, shape: str, where: Any) -> Any:
+    """A new message in a list, a map or a message."""
+    if shape == "repeated":
+        return target.add()
+    if shape == "map":
+        # Asking for it makes it.
+        return target[where]
+    inner = getattr(target, where)
     # Otherwise a message without values would be left out.
     inner.SetInParent()
     return inner
 
 
-def _put(found: Any, value: Value, at: str, made: Callable[[], Any], put: Callable[[Any], None]) -> None:
-    """Puts a single value where it belongs: into a message that is `made` there, or as it is."""
+def _fill_message(inner: Any, found: Any, value: Value, at: str) -> None:
     kind, more = value
-    if found is None:
-        raise _WrongRow(f"{at} is null, and Protobuf has no null in lists and maps")
-    try:
-        if kind == "message":
-            _fill(made(), found, more, at)
-        elif kind == "wrapper":
-            made().value = _plain(found, more, None, at)
-        elif kind == "timestamp":
-            seconds, micros = divmod(found, 1_000_000)
-            if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
-                raise _WrongRow(f"{at} is not in the years 1 to 9999 of google.protobuf.Timestamp")
-            inner = made()
-            inner.seconds, inner.nanos = seconds, micros * 1000
-        else:
-            put(_plain(found, kind, more, at))
-    except (ValueError, TypeError, OverflowError):
-        raise _WrongRow(f"{at} is out of the range of its field") from None
+    if kind == "message":
+        _fill(inner, found, more, at)
+    elif kind == "wrapper":
+        inner.value = _plain(found, more, None, at)
+    else:
+        seconds, micros = divmod(found, 1_000_000)
+        if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+            raise _WrongRow(f"{at} is not in the years 1 to 9999 of google.protobuf.Timestamp")
+        inner.seconds, inner.nanos = seconds, micros * 1000
 
 
 def _plain(found: Any, kind: str, more: Any, at: str) -> Any:
