@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
     DeadLetterLostError,
     LogChangedError,
     TopicNotFoundError,
@@ -164,6 +165,30 @@ def test_a_topic_that_was_recreated_while_a_run_that_died_read_it_is_not_tolerat
     kafka.produce(topic, [(None, "newest")])
     land(tolerate=[TopicRecreatedError], reported=result.batches[-1].committed.version)
     assert values(table) == sorted(["newest", *numbered("new", range(100)), *numbered("other", range(10))])
+
+
+def test_it_is_not_tolerated_either_if_the_other_run_died_after_this_one_planned(
+    kafka, land, topic, table, monkeypatch
+):
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def overtake(self, *arguments, **options):
+        monkeypatch.setattr(TableWriter, "commit", commit)
+        with monkeypatch.context() as patch:
+            patch.setattr(BatchWriter, "confirm", die)
+            with pytest.raises(KeyboardInterrupt):
+                land(made_again_before=1)
+        return commit(self, *arguments, **options)
+
+    commit = TableWriter.commit
+    first = land(max_batches=1)
+    reported = first.batches[-1].committed.version
+    monkeypatch.setattr(TableWriter, "commit", overtake)
+    with pytest.raises(TopicRecreatedError, match="RESTORE the table to the version before it, and run again"):
+        land(tolerate=[TopicRecreatedError, ConcurrentIngestionError], reported=reported)
+    landed = numbered("old", range(50)) + numbered("new", range(50, 100)) + numbered("other", range(10))
+    assert values(table) == sorted(landed)
 
 
 _DAY = Window.between(1_700_000_000_000, 1_700_086_400_000)
