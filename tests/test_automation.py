@@ -106,23 +106,6 @@ def test_eager_asks_for_one_run_after_each_observation_that_found_something_new(
     assert [project.requested() for _ in range(2)] == [1, 0], "two observations, one run"
 
 
-def test_eager_asks_for_one_run_where_several_topics_have_something_new(kafka, instance, broker, topic):
-    names = (f"{topic}.a", f"{topic}.b")
-    for name in names:
-        kafka.create(name)
-    project = Project.of(instance, broker, names, AutomationCondition.eager())
-    project.observe()
-    project.land()
-    assert project.requested() == 0
-    for name in names:
-        kafka.produce(name, [(None, "record")])
-    project.observe()
-    assert [project.requested() for _ in range(2)] == [1, 0]
-    kafka.produce(names[1], [(None, "record")])
-    project.observe()
-    assert project.requested() == 1, "one of the two is enough"
-
-
 def test_records_of_an_open_transaction_are_nothing_new_until_it_is_committed(kafka, instance, broker, topic):
     kafka.create(topic)
     kafka.produce(topic, [(None, "record")])
@@ -197,19 +180,6 @@ def test_an_observation_during_a_run_waits_for_new_records_or_a_tick_in_addition
     assert seen == [0], "a run is under way"
     assert [at(5), at(59)] == [0, 0], "Dagster takes what was observed for landed"
     assert [at(61), at(62)] == [1, 0]
-
-
-def test_a_tick_in_addition_to_eager_requests_a_run_for_a_silent_topic(kafka, instance, broker, topic):
-    kafka.create(topic)
-    condition = AutomationCondition.eager() | AutomationCondition.cron_tick_passed("0 6 * * *")
-    project = Project.of(instance, broker, (topic,), condition)
-    project.observe()
-    project.land()
-    hours = [project.requested(MIDNIGHT + timedelta(hours=hour)) for hour in (5, 7, 8, 29, 31, 32)]
-    assert hours == [0, 1, 0, 0, 1, 0]
-    kafka.produce(topic, [(None, "record")])
-    project.observe()
-    assert project.requested(MIDNIGHT + timedelta(hours=33)) == 1
 
 
 def test_on_cron_asks_at_its_tick_and_waits_for_what_was_not_observed_since(kafka, instance, broker, topic):

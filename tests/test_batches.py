@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from datetime import timedelta
-
 import pytest
 
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.plan import Limits, Spread
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read_back
 
@@ -54,57 +51,6 @@ def test_a_limit_in_bytes_is_kept_by_a_sample_and_then_by_what_was_read(kafka, l
     second = land(source, limits=Limits(max_bytes_per_batch=330), known=first.known)
     # Three records by the average of the run before; then one, by that of the batch before.
     assert [batch.plan.offset_span for batch in second.batches] == [3, 1]
-
-
-def test_batches_by_time_advance_together(kafka, land, spark, table, topic):
-    kafka.create(topic, partitions=2)
-    for number in range(20):
-        kafka.produce(topic, [(None, "x")], timestamp=1000 * (number + 1))
-    for number in range(10):
-        kafka.produce(topic, [(None, "x")], partition=1, timestamp=1000 * (number + 1))
-    result = land(KafkaSource(topics=(topic,)), limits=Limits(max_records_per_batch=20, spread=Spread.TIME))
-    assert [[str(split).rpartition(" [")[2] for split in batch.plan.splits] for batch in result.batches] == [
-        ["0, 10)", "0, 10)"],
-        ["10, 20)"],
-    ]
-    assert read_back.count(table) == 30
-
-
-def test_a_topic_partition_that_is_ahead_waits_and_the_commit_records_the_common_time(
-    kafka, land, offsets, spark, table, topic
-):
-    kafka.create(topic, partitions=3)
-    source = KafkaSource.builder().set_topics(topic).set_watermark_alignment(timedelta(hours=1)).build()
-    for hour in range(24):
-        kafka.produce(topic, [(None, "x")], partition=1, timestamp=(hour + 1) * HOUR)
-    watermarks = []
-    for hour in range(3):
-        kafka.produce(topic, [(None, "x")], timestamp=(hour + 1) * HOUR)
-        result = land(source)
-        # An hour further than the slowest, and no more; the third topic partition is idle and holds nobody back.
-        assert offsets() == {0: list(range(hour + 1)), 1: list(range(hour + 2))}
-        assert result.plan.paused == {TopicPartition(topic, 1): 22 - hour}
-        assert result.lag_after == 22 - hour
-        assert result.state.watermark == (hour + 1) * HOUR
-        watermarks.append(result.state.watermark)
-    (last,) = read_back.history(table, 1)
-    assert json.loads(last["userMetadata"])["state"]["watermark"] == watermarks[-1]
-    rest = land(source)
-    assert rest.is_idle is False
-    assert offsets()[1] == list(range(24)), "alone, it is the slowest itself"
-
-
-def test_a_fat_topic_partition_is_read_by_several_tasks(kafka, land, offsets, topic, monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.plan.MIN_RECORDS_PER_TASK", 100)
-    kafka.create(topic, partitions=12)
-    kafka.produce(topic, [(None, "x")] * 900)
-    for partition in range(1, 12):
-        kafka.produce(topic, [(None, "x")] * 9, partition=partition)
-    result = land(KafkaSource(topics=(topic,)))
-    (batch,) = result.batches
-    # Two cores: two tasks for the fat one, and two for all the thin ones together.
-    assert batch.tasks == 4
-    assert offsets() == {0: list(range(900))} | {partition: list(range(9)) for partition in range(1, 12)}
 
 
 def test_topics_of_a_pattern_are_found_when_they_are_made(kafka, land, offsets, topic):

@@ -144,44 +144,6 @@ def test_one_run_of_many_windows_lands_what_a_run_for_each_lands(on_spark: dict[
 
 
 @pytest.mark.spark
-def test_each_curve_of_growth_is_measured(on_spark: dict[str, Any]):
-    output, results = on_spark["growth"]
-
-    assert {(each["curve"], each["size"]) for each in results["runs"]} == {
-        (curve, 1) for curve in ("commits", "commits, windows", "columns", "batches", "tables")
-    }
-    assert all(each["what"] in output for each in results["runs"])
-
-
-@pytest.mark.spark
-def test_small_runs_are_measured_with_their_start(on_spark: dict[str, Any]):
-    output, results = on_spark["starts"]
-
-    found = {(each["way"], each["what"]): each for each in results["runs"]}
-    whats = ("the first records, a new table", "100 more records", "nothing new", "nothing new, as in an asset")
-    beside = ("100 more records, plain batch", "100 more records, AvailableNow")
-    local = ("local session", "local session, first compiler only")
-    assert found.keys() == {
-        *((way, what) for way in local for what in (*whats, *beside)),
-        *(("warm server", what) for what in whats),
-    }
-    assert all(f"{way}: {what}" in output for way, what in found)
-    assert all(each["ingest_seconds"] < each["seconds"] for each in found.values())
-    assert all((each["cpu_seconds"] is None) == (way == "warm server") for (way, _), each in found.items())
-
-
-@pytest.mark.spark
-def test_the_peak_of_memory_is_measured(on_spark: dict[str, Any]):
-    _, results = on_spark["memory"]
-
-    assert [(each["rows"], each["batches"], each["heap"]) for each in results["runs"]] == [
-        (40, 1, "1g"),
-        (200, 1, "1g"),
-    ]
-    assert all(0 < each["python_bytes"] < each["jvm_bytes"] for each in results["runs"])
-
-
-@pytest.mark.spark
 def test_every_way_to_publish_a_table_publishes_all_of_it(on_spark: dict[str, Any]):
     output, results = on_spark["publishing"]
 

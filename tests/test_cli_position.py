@@ -155,22 +155,6 @@ def test_one_streams_error_does_not_hide_the_others(kafka, broker, spark, land, 
     assert "none of the stream's topics is on" in lags["gone"][1]["message"]
 
 
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_restore_is_the_anchor_and_what_it_undid_is_reported(spark, land, table):
-    land()
-    topic = land()
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
-    stream = shown("--table", table)["streams"][0]
-    assert (stream["position"], stream["anchor"]["kind"], stream["anchor"]["version"]) == (
-        {topic: [2, 0]},
-        "restore",
-        3,
-    )
-    assert [commit["undone"] for commit in stream["commits"]] == [True, False]
-    assert "undone by a RESTORE" in run("--table", table).stdout
-
-
 @pytest.mark.spark
 def test_a_table_that_no_stream_has_written_to(spark, table):
     spark.sql(f"CREATE TABLE delta.`{table}` (n INT) USING delta")

@@ -16,7 +16,6 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.table_writer import TableWriter
 from tests import landed
 from tests.reports import report
@@ -199,20 +198,6 @@ def test_a_position_that_a_restore_has_undone_is_not_kept(kafka, spark, land, wh
     assert f"so the position of {topic}-1 is unknown. Nothing was changed." in " ".join(refused.split())
     run("set", "--to", f"offsets:{json.dumps({topic: {'0': 0, '1': 3}})}", *where, "--yes")
     assert land().rows == 6 + 1
-
-
-def test_a_recreated_topic_is_read_from_its_beginning(kafka, spark, land, where, topic, table):
-    land()
-    kafka.delete(topic)
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "new")] * 2)
-    with pytest.raises(TopicRecreatedError):
-        land()
-    output = run("reset", *where, "--topic", topic, "--yes")
-    assert "was deleted and recreated" in output
-    assert "read again up to 0 records" in " ".join(output.split()), "the new topic's records were never read"
-    result = land()
-    assert (result.rows, dict(result.state.position)) == (2, {TopicPartition(topic, 0): 2})
 
 
 def test_a_stream_is_not_moved_to_a_recreated_topic_that_another_one_of_the_table_reads_by_now(

@@ -421,14 +421,6 @@ attributes:
         assert session.config == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
 
 
-def test_a_password_in_a_file_is_refused_and_not_repeated():
-    with pytest.raises(Exception, match="Error while") as caught:
-        load(resources=RESOURCES.replace("  spark: {}", "    sasl_password: hunter2\n  spark: {}"))
-    error = caught.value.__cause__
-    assert "attributes.kafka.sasl_password: write a password as" in str(error)
-    assert "hunter2" not in str(error)
-
-
 def test_the_resources_of_a_project_are_those_that_are_given():
     assert set(load(resources=RESOURCES).resources or {}) == {"kafka", "spark"}
     assert set(load(resources=RESOURCES.replace("  spark: {}\n", "")).resources or {}) == {"kafka"}

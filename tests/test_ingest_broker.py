@@ -117,16 +117,6 @@ def test_records_of_two_topics_arrive_byte_for_byte(kafka, land, landed, topic, 
 
 
 @pytest.mark.spark
-def test_a_topic_with_a_hundred_partitions(kafka, land, landed, topic):
-    kafka.create(topic, partitions=100)
-    for partition in range(0, 100, 10):
-        kafka.produce(topic, [(None, f"{partition}")], partition=partition)
-    result = land(_source(topic), value_format=StringFormat())
-    assert (result.rows, len(result.plan.splits), len(result.state.position)) == (10, 10, 100)
-    assert landed("kafka_partition", "kafka_value") == [(number, str(number)) for number in range(0, 100, 10)]
-
-
-@pytest.mark.spark
 def test_only_committed_transactions_are_read_and_an_open_one_when_it_commits(kafka, land, landed, topic):
     kafka.create(topic)
     tp = TopicPartition(topic, 0)
@@ -187,18 +177,6 @@ def test_a_run_is_cut_into_commits_and_one_that_dies_half_way_is_gone_on_with(ka
     third = land(_source(topic), limits=Limits(max_records_per_batch=100))
     assert (third.rows, third.state.position, third.known.table_rows) == (3, {t0: 8, t1: 4}, 12)
     assert landed("kafka_partition", "kafka_offset") == [(0, n) for n in range(8)] + [(1, n) for n in range(4)]
-
-
-@pytest.mark.spark
-def test_an_override_that_skips_a_topic_partition_which_no_run_has_seen_reports_it(kafka, land, topic, caplog):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * 2)
-    land(_source(topic))
-    kafka.grow(topic, 2)
-    kafka.produce(topic, [(None, "x")] * 3, partition=1)
-    with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
-        land(_source(topic), starting_offsets=OffsetsInitializer.latest())
-    assert "it reads up to 0 records again and skips up to 3" in caplog.text
 
 
 @pytest.mark.spark

@@ -20,8 +20,7 @@ from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
 from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
-from dagster_kafka_flip.sink.serializer import Serializer
-from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, Serializer, StringSerializer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

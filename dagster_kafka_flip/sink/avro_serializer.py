@@ -24,9 +24,10 @@ from dagster_kafka_flip.sink.nested import (
     of_map,
     of_struct,
     of_text,
+    without,
 )
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializer import serialized, struct_of
+from dagster_kafka_flip.sink.serializers import serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,11 +119,7 @@ def _to_avro(value: Column, schema: AvroSchema) -> Column:
 
 
 def avro_of(columns: ColumnType) -> dict[str, Any]:
-    """Returns the Avro schema of columns: a record with Flink's name for it.
-
-    Raises:
-        ConfigurationError: A column has no exact form in Avro. The message names it.
-    """
+    """Returns the Avro schema of columns: a record with Flink's name for it."""
     check_columns(columns, "Avro", ("STRING",))
     return to_avro(columns, "record", ".")
 
@@ -147,13 +144,7 @@ class _AvroPath(SchemaPath):
 
 
 def conversion_of(columns: ColumnType, schema: AvroSchema, what: str) -> Conversion:
-    """Returns how columns are written with a schema: by the names of fields, without the loss of a digit.
-
-    Args:
-        columns: The columns, as one struct.
-        schema: A schema whose root is a record; or another one, for a single column.
-        what: The schema's name in an error.
-    """
+    """Returns how columns are written with a schema: by the names of fields, without the loss of a digit."""
     at = _AvroPath(what=what, named=schema.named())
     if schema.fields is not None:
         return _record_conversion(columns, schema.fields, at)
@@ -217,18 +208,19 @@ def _value_conversion(column: ColumnType, avro_type: Any, at: _AvroPath) -> Conv
 
 def _scalar_conversion(column: ColumnType, of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
     """The conversion of a value that holds no others; None if the schema has another type."""
+    from pyspark.sql import functions as f
+
     logical = given.get("logicalType")
     if column.name == "DECIMAL":
         return _decimal_conversion(column.digits, of, given)
     if column.name in _TIMES:
         return _time_conversion(_TIMES[column.name], logical, at)
     if column.name == "STRING":
-        # A text may be a uuid; of other types a logical type is another type.
-        return (
-            _enum_conversion([*given["symbols"]], at) if of == "enum" else of_text(at.path) if of == "string" else None
-        )
+        return _text_conversion(of, given, at)
     if column.name == "BINARY" and of == "fixed" and logical is None:
-        return _fixed_conversion(given["size"], at)
+        size = given["size"]
+        wrong = f"{at.path} does not have the {size} bytes of its fixed type"
+        return without(lambda value: f.octet_length(value) != size, wrong)
     fitting = _FITTING.get(of, ("",))
     if column.name not in fitting or logical != ("date" if column.name == "DATE" else None):
         return None
@@ -239,27 +231,20 @@ def _scalar_conversion(column: ColumnType, of: str, given: Mapping[str, Any], at
 def _time_conversion(begin: str, logical: str | None, at: _AvroPath) -> Conversion | None:
     from pyspark.sql import functions as f
 
-    if logical == f"{begin}micros":
-        return Conversion()
-    if logical != f"{begin}millis":
-        return None
-    wrong = f"{at.path} has microseconds, but its schema has milliseconds"
-    return Conversion(wrong=lambda value: f.when(f.date_trunc("millisecond", value) != value, f.lit(wrong)))
+    if logical == f"{begin}millis":
+        wrong = f"{at.path} has microseconds, but its schema has milliseconds"
+        return without(lambda value: f.date_trunc("millisecond", value) != value, wrong)
+    return Conversion() if logical == f"{begin}micros" else None
 
 
-def _enum_conversion(symbols: list[str], at: _AvroPath) -> Conversion:
-    from pyspark.sql import functions as f
-
-    # The value is not shown: it may be a secret.
-    wrong = f"{at.path} is none of the {len(symbols)} symbols of its enum"
-    return Conversion(wrong=lambda value: f.when(value.isNotNull() & ~value.isin(symbols), f.lit(wrong)))
-
-
-def _fixed_conversion(size: int, at: _AvroPath) -> Conversion:
-    from pyspark.sql import functions as f
-
-    wrong = f"{at.path} does not have the {size} bytes of its fixed type"
-    return Conversion(wrong=lambda value: f.when(f.octet_length(value) != size, f.lit(wrong)))
+def _text_conversion(of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
+    # A text may be a uuid; of other types a logical type is another type.
+    if of == "enum":
+        symbols = [*given["symbols"]]
+        return without(
+            lambda value: ~value.isin(symbols), f"{at.path} is none of the {len(symbols)} symbols of its enum"
+        )
+    return of_text(at.path) if of == "string" else None
 
 
 def _decimal_conversion(digits: tuple[int, int], of: str, given: Mapping[str, Any]) -> Conversion | None:

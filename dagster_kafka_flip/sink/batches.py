@@ -42,10 +42,8 @@ class _LanePosition:
 class Batches:
     """Takes the rows of all lanes in order, and yields those to publish.
 
-    Args:
-        found: Progress of all lanes, by lane.
-        folds: Whether each tombstone gives way to a later row of the same key, version and topic; else only that of a
-            key that an update may have left.
+    If it `folds`, each tombstone gives way to a later row of the same key, version and topic; else only that of a key
+    that an update may have left.
 
     Attributes:
         version: The version that is read; None before the first row.
@@ -59,11 +57,7 @@ class Batches:
         self._held: TableRow | None = None
 
     def take(self, row: TableRow) -> Sequence[TableRow]:
-        """Adds the next row of `version`; the rows come in the order of SegmentRows.
-
-        Returns:
-            The rows that are to be published now: none, the held one, this one, or both.
-        """
+        """Adds the next row, in the order of SegmentRows; returns those that are to be published now."""
         held, self._held = self._held, None
         # In another topic the row takes nothing's place: there the key's earlier value stays without a tombstone.
         is_followed = held is not None and row.key is not None and (held.key, held.topic) == (row.key, row.topic)
@@ -84,11 +78,7 @@ class Batches:
         return (*before, row)
 
     def turn_to(self, version: int) -> Iterator[TableRow]:
-        """Ends the version that is read, and those without rows behind it.
-
-        Returns:
-            The held row, if there is one.
-        """
+        """Ends the version that is read, and those without rows behind it; yields the held row, if there is one."""
         held, self._held = self._held, None
         if held is not None:
             yield held
@@ -110,14 +100,7 @@ class Batches:
     def progress(
         self, columns: tuple[str, ...], settings: str, schema_ids: SchemaIds, types: str | None = None
     ) -> list[Progress]:
-        """Returns the progress of each lane with all rows that were yielded.
-
-        Args:
-            columns: The table's columns that they were serialized with.
-            settings: The sink's settings that decide lane and order.
-            schema_ids: Ids of the registered schemas that they were serialized with.
-            types: The types of the columns.
-        """
+        """Returns the progress of each lane with all rows that were yielded."""
         return [
             replace(self._reached(position), columns=columns, settings=settings, schema_ids=schema_ids, types=types)
             for position in self._positions

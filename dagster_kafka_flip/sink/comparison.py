@@ -83,7 +83,7 @@ class Comparison:
 def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
     """Checks that a topic's records can be derived from the table's rows."""
     why = None
-    named = {name for each in (sink.key, sink.value) if each is not None for name in _names(each.model_dump())}
+    named = {name for each in (sink.key, sink.value) if each is not None for name in each.columns_of(())}
     if sink.topic_column is not None:
         why = "topic_column: the records are in several topics"
     elif source.content == "all_images" or (source.content == "changes" and sink.deletes == "row"):
@@ -97,13 +97,6 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
         )
 
 
-def _names(values: Any) -> set[str]:
-    if isinstance(values, str):
-        return {values}
-    parts = values.values() if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else ()
-    return {name for part in parts for name in _names(part)}
-
-
 @dataclass(frozen=True)
 class _State:
     """The state of a sink and its topic at one moment."""
@@ -114,16 +107,7 @@ class _State:
 
 
 class TopicComparison:
-    """Compares one topic with its table.
-
-    Args:
-        source: The table.
-        sink: The sink.
-        transform: The sink's transform; None for all rows as they are.
-        connection: Kafka connection.
-        spark: The session to read the table with.
-        max_records: Most offsets of the topic to read; of a longer one its end.
-    """
+    """Compares one topic with its table; of a topic with more than `max_records` offsets its end."""
 
     def __init__(
         self,
@@ -141,11 +125,7 @@ class TopicComparison:
         self._types: StructType | None = None
 
     def compare(self) -> Comparison:
-        """Compares, and reads only.
-
-        Raises:
-            KafkaFlipError: Table or topic can't be read, or the progress does not fit the sink.
-        """
+        """Compares, and reads only."""
         sink_status(self._source, self._sink, self._connection, lambda: self._spark)
         with contextlib.closing(KafkaCluster(self._connection)) as cluster:
             before = self._state(cluster)
@@ -403,13 +383,7 @@ class TopicComparison:
 
 
 def is_earlier(before: Any, now: Any, kind: DataType | None) -> bool:
-    """Whether a value is the same as another one, but for fields that its STRUCTs got later, which are null.
-
-    Args:
-        before: The value, as read from JSON.
-        now: The other one, likewise.
-        kind: The type of the other one.
-    """
+    """Whether a value is the same as another one, but for fields that its STRUCTs got later, which are null."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType) and isinstance(before, dict) and isinstance(now, dict):

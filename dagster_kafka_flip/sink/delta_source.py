@@ -56,11 +56,7 @@ class DeltaSource(Settings):
         raise ValueError('start: expected "snapshot", "latest", a version (0 or more) or a datetime')
 
     def model_post_init(self, context: Any, /) -> None:
-        """Checks the table as a DeltaTarget does.
-
-        Raises:
-            ConfigurationError: The table is neither a path nor a catalog name.
-        """
+        """Checks the table as a DeltaTarget does."""
         del context
         self.target  # noqa: B018 - for its checks
 

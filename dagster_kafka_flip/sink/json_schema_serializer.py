@@ -17,10 +17,9 @@ from dagster_kafka_flip.formats.column_types import STRING, WHOLE, ColumnType
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION, members_of
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, of_array, of_map, of_struct, of_text, without
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializer import serialized, struct_of
-from dagster_kafka_flip.sink.serializers import check_json, json_of
+from dagster_kafka_flip.sink.serializers import check_json, json_of, serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -124,9 +123,6 @@ def json_schema_of(columns: ColumnType) -> dict[str, Any]:
     """Returns the JSON Schema of columns, with Kafka Connect's names for their types.
 
     It allows no other fields: only then a registry takes a column that is added as compatible.
-
-    Raises:
-        ConfigurationError: A column has no exact form in JSON. The message names it.
     """
     check_json(columns)
     return {"$schema": _DRAFT, "title": "record", **_schema(columns)}
@@ -183,17 +179,7 @@ def _left_out(struct: ColumnType, members: Members) -> Iterator[bool]:
 
 
 def conversion_of(columns: ColumnType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
-    """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at.
-
-    Args:
-        columns: The columns, as one struct.
-        members: What the schema's objects look like.
-        what: The schema's name in an error.
-        leaves_out: Whether fields that are null are left out.
-
-    Raises:
-        ConfigurationError: The columns don't fit. The message names one.
-    """
+    """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at."""
     check_json(columns)
     return _object_conversion(columns, members, _JsonPath(what=what, leaves_out=leaves_out))
 
@@ -258,7 +244,8 @@ def _fitting(kind: ColumnType) -> tuple[str, ...]:
 def _number_conversion(at: _JsonPath) -> Conversion:
     from pyspark.sql import functions as f
 
-    wrong, infinite = f"{at.path} is NaN or infinite, which is not a number in JSON", float("inf")
-    return Conversion(
-        wrong=lambda value: f.when(f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)), f.lit(wrong))
+    infinite = float("inf")
+    return without(
+        lambda value: f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)),
+        f"{at.path} is NaN or infinite, which is not a number in JSON",
     )

@@ -18,8 +18,7 @@ from dagster_kafka_flip.errors import (
     UnpublishableRowError,
 )
 from dagster_kafka_flip.settings.base import Settings
-from dagster_kafka_flip.sink.serializer import Serializer
-from dagster_kafka_flip.sink.serializers import JsonSerializer
+from dagster_kafka_flip.sink.serializers import JsonSerializer, Serializer
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
@@ -182,11 +181,7 @@ class KafkaSink(Settings):
         return self
 
     def check_content(self, content: str) -> None:
-        """Checks that deleted rows have a form.
-
-        Raises:
-            ConfigurationError: Tombstones are wanted, but there is no key.
-        """
+        """Checks that deleted rows have a form: tombstones need a key."""
         if content != "appended_rows" and self.deletes == "tombstone" and self.key is None:
             raise ConfigurationError(
                 'deletes="tombstone" needs a key: set key=JsonSerializer(columns=["id"]) with the columns that '
@@ -212,16 +207,17 @@ class KafkaSink(Settings):
     @property
     def registry_keys(self) -> set[str]:
         """The keys of the Dagster resources that its serializers have their registries from."""
-        return {key for each in (self.key, self.value) if each is not None and (key := each.registry_key) is not None}
+        return set(self._named_registries().values())
 
     def with_registries(self, registries: Mapping[str, SchemaRegistry]) -> KafkaSink:
         """The sink with the registries in place of the resources' keys."""
-        changes = {
-            side: each.with_registry(registries[each.registry_key])
-            for side, each in (("key", self.key), ("value", self.value))
-            if each is not None and each.registry_key is not None
-        }
+        named = {side: registries[key] for side, key in self._named_registries().items()}
+        changes = {side: getattr(self, side).model_copy(update={"registry": each}) for side, each in named.items()}
         return self.model_copy(update=changes)
+
+    def _named_registries(self) -> dict[str, str]:
+        found = {side: getattr(getattr(self, side), "registry", None) for side in ("key", "value")}
+        return {side: key for side, key in found.items() if isinstance(key, str)}
 
     @property
     def progress_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Lane: one transactional id of a sink, and its transactions, each with a producer of its own."""
+"""Lane: one transactional id of a sink, and its transactions, each with a producer of its own; and all of a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
+from dagster_kafka_flip.errors import SinkFencedError
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
 from dagster_kafka_flip.source.client_errors import BrokerErrors
 from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.progress import Progress
+    from dagster_kafka_flip.sink.progress_topic import ProgressTopic
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
@@ -46,14 +49,6 @@ class Lane:
 
     Under exactly once, a commit is the end of the producer. With the next one comes another epoch, so brokers refuse
     each request of the earlier transaction that the network held back.
-
-    Args:
-        connection: How to reach the brokers.
-        sink: The sink.
-        number: The lane's number.
-        batch_bytes: Returns the largest batch that each topic takes now; None if unknown.
-        unready: Says which topic partitions take no records, and why; empty if all do.
-        log: Logger for waits. Default: this module's.
     """
 
     def __init__(
@@ -77,11 +72,7 @@ class Lane:
         self.undelivered = 0
 
     def connect(self) -> None:
-        """Creates the producer, which connects meanwhile.
-
-        Raises:
-            ConfigurationError: librdkafka rejects a setting.
-        """
+        """Creates the producer, which connects meanwhile."""
         try:
             self._producer = confluent_kafka.Producer(self._config(), logger=_librdkafka)
         except confluent_kafka.KafkaException as error:
@@ -89,13 +80,7 @@ class Lane:
         self._connected = time.monotonic() + _CONNECT_SECONDS
 
     def open(self) -> None:
-        """Under exactly once, fences earlier producers of this lane, and ends what they left.
-
-        Raises:
-            ConfigurationError: The brokers reject a setting.
-            ClusterAccessError: This client may not use the transactional id.
-            ClusterUnreachableError: No broker answered.
-        """
+        """Under exactly once, fences earlier producers of this lane, and ends what they left."""
         if not self.is_open:
             self.connect()
         if self._is_exact:
@@ -161,21 +146,7 @@ class Lane:
         *,
         row: object = "",
     ) -> None:
-        """Adds a record to the lane's open transaction; begins one if there is none.
-
-        Args:
-            topic: The topic.
-            key: The key.
-            value: The value.
-            partition: The topic partition; None for the partitioner's.
-            timestamp_ms: The record's time in milliseconds since the epoch; None for now.
-            headers: Names and values.
-            row: The row, for messages.
-
-        Raises:
-            RowTooLargeError: The record is larger than the producer allows. The transaction continues.
-            KafkaFlipError: An earlier record failed, or the transaction can't go on.
-        """
+        """Adds a record to the lane's open transaction; begins one if there is none."""
         self._begin()
         where = _ANY_PARTITION if partition is None else partition
         while True:
@@ -195,11 +166,7 @@ class Lane:
                 return
 
     def serve(self) -> None:
-        """Handles what brokers answered.
-
-        Raises:
-            KafkaFlipError: A record was not delivered.
-        """
+        """Handles what brokers answered."""
         if self.is_open:
             self._poll(0)
             self._check("records")
@@ -208,9 +175,7 @@ class Lane:
         """Commits the open transaction together with the progress: both are there, or neither is.
 
         With a weaker guarantee than exactly once, the records are delivered before the progress.
-
-        Raises:
-            KafkaFlipError: Nothing was committed, or that is unknown: see the progress topic.
+        After an error nothing was committed, or that is unknown: see the progress topic.
         """
         key = self._sink.transactional_id(self.number).encode()
         if not self._is_exact:
@@ -336,3 +301,73 @@ class Lane:
         if self._failed is None or (is_too_large(error) and is_too_large(self._failed)):
             self._failed = error
             self._failures.note(message)
+
+
+class Lanes:
+    """The lanes of one run."""
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        sink: KafkaSink,
+        topic: ProgressTopic,
+        batch_bytes: Callable[[], int | None],
+        unready: Callable[[], str],
+        log: Log,
+    ) -> None:
+        self._sink, self._topic = sink, topic
+        self._is_exact = sink.delivery_guarantee == "exactly_once"
+        self._lanes = [Lane(connection, sink, number, batch_bytes, unready, log) for number in range(sink.lanes)]
+
+    def __getitem__(self, number: int) -> Lane:
+        return self._lanes[number]
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes)
+
+    def own(self) -> dict[int, Progress]:
+        """Opens the lanes that are not open, for one transaction each under exactly once; returns their progress.
+
+        Under exactly once, only this run can change it now.
+        """
+        closed = [lane for lane in self._lanes if not lane.is_open]
+        # All of them connect at the same time.
+        for lane in closed:
+            lane.connect()
+        for lane in closed:
+            lane.open()
+        return self._topic.read(settled=self._is_exact)
+
+    def own_again(self, committed: Sequence[Progress]) -> None:
+        """Opens the lanes for the next transactions, unless another run has published since."""
+        if self._is_exact:
+            # Looked at before, too: a run that was frozen is not to fence the one that came after it. What this run
+            # has just committed may not be visible yet.
+            for lane, progress in self._topic.read(settled=False).items():
+                known = committed[lane]
+                if (progress.version, progress.rows) > (known.version, known.rows):
+                    raise self._overtaken(progress, known)
+        found = self.own()
+        for known in committed if self._is_exact else ():
+            if found.get(known.lane) != known:
+                raise self._overtaken(found.get(known.lane), known)
+
+    def close(self) -> None:
+        """Aborts what is open, and ends the producers. Safe to call twice."""
+        for lane in self._lanes:
+            lane.close()
+
+    def _overtaken(self, found: Progress | None, known: Progress) -> SinkFencedError:
+        has = "no progress" if found is None else _shown(found)
+        return SinkFencedError(
+            f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
+            f"{self._sink.transactional_id(known.lane)}: this run committed {_shown(known)}, and the progress topic "
+            f"{self._topic.name} has {has}. What this run has committed stays; leave the rest to the other run",
+            "If you expect no other run, find out who else uses this transactional_id_prefix",
+        )
+
+
+def _shown(progress: Progress) -> str:
+    if (progress.version, progress.rows) == (progress.origin.before, 0):
+        return "nothing yet"
+    return f"version {progress.version} and {counted(progress.rows, 'row')} of the next"

@@ -72,15 +72,7 @@ def is_too_large(error: confluent_kafka.KafkaError) -> bool:
 
 
 class LaneFailures:
-    """Creates the errors of one lane.
-
-    Args:
-        connection: How the brokers are reached.
-        sink: The sink.
-        lane: The lane's number.
-        broker_errors: Errors about brokers since the last answer.
-        unready: Says which topic partitions take no records, and why; empty if all do.
-    """
+    """Creates the errors of one lane."""
 
     def __init__(
         self,
@@ -161,12 +153,7 @@ class LaneFailures:
         )
 
     def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
-        """Creates the error about brokers that do not answer.
-
-        Args:
-            what: What failed.
-            reason: librdkafka's reason, unless a broker had an error.
-        """
+        """Creates the error about brokers that do not answer."""
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not accept {what} of the lane {self._id} in time: "
             f"{self.reason(reason)}",

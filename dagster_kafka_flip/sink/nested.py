@@ -24,14 +24,7 @@ INSTEAD = "Name the other columns (columns=...), or publish a copy of the table 
 
 
 def check_columns(columns: ColumnType, language: str, keys: Collection[str], *, any_name: bool = False) -> None:
-    """Checks that each value of columns has an exact form in a format.
-
-    Args:
-        columns: The columns.
-        language: The format, as an error names it.
-        keys: The types that a map's keys can have.
-        any_name: Whether a field can have any name.
-    """
+    """Checks that each value of columns has an exact form in a format."""
     for path, field in parts_of(columns):
         kind = field.type
         if not any_name and not _NAME.fullmatch(field.name):
@@ -86,11 +79,7 @@ class Conversion:
         return value if self.change is None else self.change(value)
 
     def required(self, path: str) -> Conversion:
-        """The conversion for a value that must not be null.
-
-        Args:
-            path: Where it is, for the reason.
-        """
+        """The conversion for a value that must not be null."""
         from pyspark.sql import functions as f
 
         wrong = self.wrong
@@ -103,11 +92,7 @@ class Conversion:
 
 
 def of_struct(fields: Sequence[tuple[str, Conversion]]) -> Conversion:
-    """The conversion of a struct.
-
-    Args:
-        fields: Name and conversion of each field that is serialized.
-    """
+    """The conversion of a struct."""
     from pyspark.sql import functions as f
 
     def change(value: Column) -> Column:
@@ -156,15 +141,17 @@ def of_map(value: Conversion, key: Conversion = Conversion()) -> Conversion:
 
 
 def of_text(path: str) -> Conversion:
-    """The conversion of a text: Spark takes any bytes as one, and would put other characters in their place.
-
-    Args:
-        path: Where it is, for the reason.
-    """
+    """The conversion of a text: Spark takes any bytes as one, and would put other characters in their place."""
     from pyspark.sql import functions as f
 
-    reason = f"{path} is not valid UTF-8"
-    return Conversion(wrong=lambda value: f.when(~f.is_valid_utf8(value), f.lit(reason)))
+    return without(lambda value: ~f.is_valid_utf8(value), f"{path} is not valid UTF-8")
+
+
+def without(is_wrong: Callable[[Column], Column], why: str) -> Conversion:
+    """The conversion of values some of which have no exact form. The reason shows no value: it may be a secret."""
+    from pyspark.sql import functions as f
+
+    return Conversion(wrong=lambda value: f.when(is_wrong(value), f.lit(why)))
 
 
 def _first(reasons: Column) -> Column:

@@ -85,12 +85,7 @@ class Progress:
 
     @classmethod
     def from_bytes(cls, record: bytes, where: str) -> Progress:
-        """Reads the result of `to_bytes`.
-
-        Args:
-            record: The record's value.
-            where: Its topic partition and offset, for messages.
-        """
+        """Reads the result of `to_bytes`."""
         try:
             document: dict[str, Any] = json.loads(record)
             if document[_MARK] != _VERSION:
@@ -159,14 +154,7 @@ def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id
 def check_known(
     found: Mapping[int, Progress], prefix: str, progress_topic: str, known: Mapping[int, tuple[int, int]]
 ) -> None:
-    """Checks that no progress was lost since an earlier run.
-
-    Args:
-        found: Progress by lane.
-        prefix: The transactional id prefix.
-        progress_topic: The progress topic.
-        known: By lane, what an earlier run reached: version, and rows of the next one.
-    """
+    """Checks that no progress was lost since an earlier run."""
     for lane in lanes_behind(found, known):
         progress, (version, rows) = found.get(lane), known[lane]
         has = (
@@ -212,13 +200,7 @@ def lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, i
 
 
 def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> None:
-    """Checks, in the middle of a version, that the rest would be published in the same order and lanes.
-
-    Args:
-        found: Progress of all lanes.
-        prefix: The transactional id prefix.
-        settings: The sink's settings that decide lane and order of a row.
-    """
+    """Checks, in the middle of a version, that the rest would be published in the same order and lanes."""
     for progress in found:
         if progress.settings != settings:
             raise SinkProgressError(

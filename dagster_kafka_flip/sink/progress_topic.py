@@ -42,16 +42,7 @@ class ProgressTopic:
         self._found: dict[int, Progress] = {}
 
     def prepare(self, replicas: int, log: Log) -> None:
-        """Creates the topic if it is missing, and checks it.
-
-        Args:
-            replicas: How many replicas the published topic has; 0 if unknown.
-            log: The run's log.
-
-        Raises:
-            SinkProgressError: Its records may expire, or it has fewer topic partitions than the sink has lanes.
-            ClusterAccessError: This client may not create it, or not see it or its settings.
-        """
+        """Creates the topic if it is missing, and checks it."""
         lanes = self._sink.lanes
         described = self._cluster.describe_topics([self.name], skip_missing=True).get(self.name)
         if described is None:
@@ -83,15 +74,7 @@ class ProgressTopic:
             )
 
     def read(self, *, settled: bool) -> dict[int, Progress]:
-        """Returns the progress of each lane that has some.
-
-        Args:
-            settled: Whether no transaction may be open now; else what is open does not count.
-
-        Raises:
-            SinkProgressError: A record is not of this sink, progress was deleted, or another producer has a transaction
-                open here.
-        """
+        """Returns the progress of each lane that has some: what is open does not count, or (`settled`) is an error."""
         partitions = [TopicPartition(self.name, lane) for lane in range(self._sink.lanes)]
         log_ends = self._settled_ends(partitions) if settled else self._cluster.log_ends(partitions, READ_COMMITTED)
         if log_ends != self._read_up_to:

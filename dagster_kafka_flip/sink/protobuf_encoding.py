@@ -79,25 +79,46 @@ def _fill(message: Any, row: Any, plan: list[FieldPlan], path: str) -> None:
             )
             raise _WrongRow(f"{at} is null, and Protobuf {why}")
         if shape == "repeated":
-            _fill_list(getattr(message, name), found, value, f"{at}[]")
+            target = getattr(message, name)
+            for each in found:
+                _put(target, shape, None, each, value, f"{at}[]")
         elif shape == "map":
-            _fill_map(getattr(message, name), found, value, f"{at}{{}}")
+            target = getattr(message, name)
+            for key, each in found.items():
+                _put(target, shape, key, each, value, f"{at}{{}}")
         else:
-            _fill_one(message, name, found, value, at)
+            _put(message, shape, name, found, value, at)
 
 
-def _fill_one(message: Any, name: str, found: Any, value: Value, at: str) -> None:
+def _put(target: Any, shape: str, where: Any, found: Any, value: Value, at: str) -> None:
+    """Puts one value into a list, a map or a message."""
     kind, more = value
-    if kind in {"message", "timestamp", "wrapper"}:
-        inner = getattr(message, name)
-        # Otherwise a message without values would be left out.
-        inner.SetInParent()
-        _fill_message(inner, found, value, at)
-        return
+    if found is None:
+        raise _WrongRow(f"{at} is null, and Protobuf has no null in lists and maps")
     try:
-        setattr(message, name, _plain(found, kind, more, at))
+        if kind in {"message", "timestamp", "wrapper"}:
+            _fill_message(_inner(target, shape, where), found, value, at)
+        elif shape == "repeated":
+            target.append(_plain(found, kind, more, at))
+        elif shape == "map":
+            target[where] = _plain(found, kind, more, at)
+        else:
+            setattr(target, where, _plain(found, kind, more, at))
     except (ValueError, TypeError, OverflowError):
-        raise _out_of_range(at) from None
+        raise _WrongRow(f"{at} is out of the range of its field") from None
+
+
+def _inner(target: Any, shape: str, where: Any) -> Any:
+    """A new message in a list, a map or a message."""
+    if shape == "repeated":
+        return target.add()
+    if shape == "map":
+        # Asking for it makes it.
+        return target[where]
+    inner = getattr(target, where)
+    # Otherwise a message without values would be left out.
+    inner.SetInParent()
+    return inner
 
 
 def _fill_message(inner: Any, found: Any, value: Value, at: str) -> None:
@@ -105,44 +126,12 @@ def _fill_message(inner: Any, found: Any, value: Value, at: str) -> None:
     if kind == "message":
         _fill(inner, found, more, at)
     elif kind == "wrapper":
-        try:
-            inner.value = _plain(found, more, None, at)
-        except (ValueError, TypeError, OverflowError):
-            raise _out_of_range(at) from None
+        inner.value = _plain(found, more, None, at)
     else:
         seconds, micros = divmod(found, 1_000_000)
         if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
             raise _WrongRow(f"{at} is not in the years 1 to 9999 of google.protobuf.Timestamp")
         inner.seconds, inner.nanos = seconds, micros * 1000
-
-
-def _fill_list(target: Any, found: Any, value: Value, at: str) -> None:
-    kind, more = value
-    for each in found:
-        if each is None:
-            raise _no_null(at)
-        if kind in {"message", "timestamp", "wrapper"}:
-            _fill_message(target.add(), each, value, at)
-            continue
-        try:
-            target.append(_plain(each, kind, more, at))
-        except (ValueError, TypeError, OverflowError):
-            raise _out_of_range(at) from None
-
-
-def _fill_map(target: Any, found: Any, value: Value, at: str) -> None:
-    kind, more = value
-    for key, each in found.items():
-        if each is None:
-            raise _no_null(at)
-        try:
-            if kind in {"message", "timestamp", "wrapper"}:
-                # Asking for it makes it.
-                _fill_message(target[key], each, value, at)
-            else:
-                target[key] = _plain(each, kind, more, at)
-        except (ValueError, TypeError, OverflowError):
-            raise _out_of_range(at) from None
 
 
 def _plain(found: Any, kind: str, more: Any, at: str) -> Any:
@@ -159,11 +148,3 @@ def _plain(found: Any, kind: str, more: Any, at: str) -> Any:
             raise _WrongRow(f"{at} is not a name of its enum")
         return number
     return found
-
-
-def _no_null(at: str) -> _WrongRow:
-    return _WrongRow(f"{at} is null, and Protobuf has no null in lists and maps")
-
-
-def _out_of_range(at: str) -> _WrongRow:
-    return _WrongRow(f"{at} is out of the range of its field")

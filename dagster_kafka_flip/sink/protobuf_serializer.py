@@ -27,10 +27,10 @@ from dagster_kafka_flip.sink.nested import (
     of_text,
 )
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializer import serialized, struct_of
+from dagster_kafka_flip.sink.serializers import serialized, struct_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from pyspark.sql import Column
@@ -186,14 +186,18 @@ _NAMES = {
     "BINARY": "bytes",
     "TIMESTAMP_LTZ": _TIMESTAMP,
 }
-# The columns whose values a kind of field has.
-_FITTING = {
-    "boolean": ("BOOLEAN",),
-    "int": WHOLE[:-1],
-    "bigint": WHOLE,
-    "float": ("FLOAT",),
-    "double": ("FLOAT", "DOUBLE"),
-    "binary": ("BINARY",),
+# How the values of columns are written as a kind of field.
+_HOW: Mapping[str, Mapping[str, str]] = {
+    "boolean": {"BOOLEAN": "plain"},
+    "int": dict.fromkeys(WHOLE[:-1], "plain"),
+    "bigint": dict.fromkeys(WHOLE, "plain"),
+    # Of DECIMAL only whole ones.
+    "decimal": dict.fromkeys((*WHOLE, "DECIMAL"), "integer"),
+    "float": {"FLOAT": "plain"},
+    "double": {"FLOAT": "plain", "DOUBLE": "plain"},
+    "binary": {"BINARY": "bytes"},
+    "timestamp": {"TIMESTAMP_LTZ": "timestamp"},
+    "string": {"STRING": "plain", "DECIMAL": "digits", "DATE": "plain", "TIMESTAMP_NTZ": "plain"},
 }
 
 # Protobuf keeps these numbers for itself.
@@ -206,13 +210,6 @@ def proto_of(columns: ColumnType, known: Descriptor | None) -> str:
 
     Fields keep the numbers that they have in an earlier message, whatever the order of columns; others get new ones,
     and the numbers of fields that are gone are reserved.
-
-    Args:
-        columns: The columns.
-        known: The earlier message; None if there is none.
-
-    Raises:
-        ConfigurationError: A column has no exact form in Protobuf. The message names it.
     """
     check_columns(columns, "Protobuf", (*WHOLE, "STRING", "BOOLEAN"))
     for path, field in parts_of(columns):
@@ -284,16 +281,7 @@ def _inner_message(known: FieldDescriptor | None) -> Descriptor | None:
 
 
 def plan_of(columns: ColumnType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Conversion]:
-    """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name.
-
-    Args:
-        columns: The columns, as one struct.
-        message: The message.
-        what: The schema's name in an error.
-
-    Raises:
-        ConfigurationError: The columns don't fit. The message names one.
-    """
+    """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name."""
     return _message_plan(columns, message, SchemaPath(what=what))
 
 
@@ -353,26 +341,15 @@ def _scalar_plan(
     """How a value that holds no others is written; None if the schema has another type."""
     if wanted == "enum" and kind == STRING and field.enum_type is not None:
         return ("enum", {value.name: value.number for value in field.enum_type.values}), Conversion()
-    if wanted == "string":
-        return _text_plan(kind, at)
-    if wanted == "decimal":
-        is_whole = kind.name in WHOLE or (kind.name == "DECIMAL" and kind.digits[1] == 0)
-        return (("integer", None), Conversion()) if is_whole else None
-    if wanted == "timestamp":
-        return (("timestamp", None), Conversion(_micros)) if kind.name == "TIMESTAMP_LTZ" else None
-    fits = kind.name in _FITTING.get(wanted, ())
-    return (("bytes" if wanted == "binary" else "plain", None), Conversion()) if fits else None
-
-
-def _text_plan(kind: ColumnType, at: SchemaPath) -> tuple[Value, Conversion] | None:
-    """How a text is written, and a value for which Protobuf has no type."""
-    found: Mapping[str, tuple[Value, Conversion]] = {
-        "STRING": (("plain", None), of_text(at.path)),
-        "DECIMAL": (("digits", None), Conversion()),
-        "DATE": (("plain", None), Conversion(lambda value: value.cast("string"))),
-        "TIMESTAMP_NTZ": (("plain", None), Conversion(_clock)),
+    how = _HOW.get(wanted, {}).get(kind.name)
+    if how is None or (how == "integer" and kind.digits[1] > 0):
+        return None
+    changes: Mapping[str, Callable[[Column], Column]] = {
+        "DATE": lambda value: value.cast("string"),
+        "TIMESTAMP_NTZ": _clock,
+        "TIMESTAMP_LTZ": _micros,
     }
-    return found.get(kind.name)
+    return (how, None), of_text(at.path) if kind == STRING else Conversion(changes.get(kind.name))
 
 
 def _clock(value: Column) -> Column:

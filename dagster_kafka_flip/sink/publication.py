@@ -15,9 +15,8 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.batches import Batches
-from dagster_kafka_flip.sink.dead_letter_records import DeadLetter, dead_letters_of
+from dagster_kafka_flip.sink.lane import Lanes
 from dagster_kafka_flip.sink.lane_failures import shown
-from dagster_kafka_flip.sink.lanes import Lanes
 from dagster_kafka_flip.sink.progress import (
     Progress,
     Segment,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.lane import Lane
     from dagster_kafka_flip.sink.progress_topic import ProgressTopic
     from dagster_kafka_flip.sink.table_versions import TableVersions
     from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -96,12 +96,8 @@ class Publication:
         self._is_same_table = False
 
     def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
-        """Publishes all rows up to a version, or up to the limits of the run.
-
-        Raises:
-            KafkaFlipError: Something failed; what is committed stays.
-        """
-        router = RecordRouter(cluster, self._sink, self._log)
+        """Publishes all rows up to a version, or up to the limits of the run."""
+        router = self._router = RecordRouter(cluster, self._sink, self._log)
         self._lanes = Lanes(
             self._connection, self._sink, self._topic, lambda: router.batch_bytes, router.unready, self._log
         )
@@ -113,10 +109,10 @@ class Publication:
             self._check(segments)
             if segments:
                 # A commit remembers the number, so that the warning comes once.
-                self._look_for_growth(router)
+                self._look_for_growth()
             for segment in segments:
                 self._log.info("publishing %s of %s", segment, self._source)
-                if not self._publish(segment, router, tag):
+                if not self._publish(segment, tag):
                     return
         finally:
             self._lanes.close()
@@ -133,13 +129,7 @@ class Publication:
         return bool(self._tried)
 
     def result(self, planned: int, spark_seconds: float, seconds: float) -> PublishResult:
-        """What all calls of `run` published together.
-
-        Args:
-            planned: The last version of the plan.
-            spark_seconds: Seconds until Spark was there.
-            seconds: Seconds of the run so far.
-        """
+        """What all calls of `run` published together."""
         last = min(progress.version for progress in self._committed)
         return PublishResult(
             table=str(self._source),
@@ -162,9 +152,9 @@ class Publication:
             progress=tuple(self._committed),
         )
 
-    def _look_for_growth(self, router: RecordRouter) -> None:
+    def _look_for_growth(self) -> None:
         """Warns if the topic has more topic partitions than when the sink last published."""
-        now = router.keyed_partitions
+        now = self._router.keyed_partitions
         before = max((lane.topic_partitions or 0 for lane in self._committed), default=0)
         if now is None or not 0 < before < now or self._partitions_added:
             return
@@ -247,40 +237,39 @@ class Publication:
                 self._versions.lacks_feed,
             )
 
-    def _publish(self, segment: Segment, router: RecordRouter, tag: str) -> bool:
+    def _publish(self, segment: Segment, tag: str) -> bool:
         """Publishes a segment; returns whether the run continues."""
         self._is_same_table = False
         with reading(self._versions, segment):
             with dead_spark_as_error():
-                read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
-            batches = Batches(self._committed, folds=self._folds)
-            run = _SegmentRun(batches, read, router)
-            with RowStream(self._spark, read.rows, tag) as stream:
+                self._read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
+            self._rows = Batches(self._committed, folds=self._folds)
+            with RowStream(self._spark, self._read.rows, tag) as stream:
                 for chunk in stream.chunks(_LOOK_SECONDS):
-                    if not all(self._take(row, run) for row in map(TableRow._make, chunk)) or not self._look(run):
+                    if not all(map(self._take, map(TableRow._make, chunk))) or not self._look():
                         return False
-        self._end_version(segment.last + 1, run)
-        return self._commit(run)
+        self._end_version(segment.last + 1)
+        return self._commit()
 
-    def _take(self, row: TableRow, run: _SegmentRun) -> bool:
+    def _take(self, row: TableRow) -> bool:
         """Publishes a row; returns whether the run continues."""
-        if row.version != run.batches.version:
-            self._end_version(row.version, run)
+        if row.version != self._rows.version:
+            self._end_version(row.version)
             # A small version is not torn apart: it waits for the next batch if this one is half full.
-            if self._is_full(0.5) and not self._commit(run):
+            if self._is_full(0.5) and not self._commit():
                 return False
-        if self._sink.topic_column is not None and not self._meet(row.topic, run):
+        if self._sink.topic_column is not None and not self._meet(row.topic):
             return False
-        for taken in run.batches.take(row):
-            self._write(taken, run)
-        return not self._is_full(1.0) or self._commit(run)
+        for taken in self._rows.take(row):
+            self._write(taken)
+        return not self._is_full(1.0) or self._commit()
 
-    def _meet(self, topic: str | None, run: _SegmentRun) -> bool:
+    def _meet(self, topic: str | None) -> bool:
         """Begins smaller batches if the topic of a row takes no larger ones; returns whether the run continues."""
-        before = run.router.batch_bytes
-        if not run.router.is_new(topic) or run.router.batch_bytes == before:
+        before = self._router.batch_bytes
+        if not self._router.is_new(topic) or self._router.batch_bytes == before:
             return True
-        goes_on = self._commit(run)
+        goes_on = self._commit()
         self._lanes.close()
         return goes_on
 
@@ -292,38 +281,36 @@ class Publication:
             size is not None and sum(each.bytes for each in self._open) >= size * share
         )
 
-    def _end_version(self, following: int, run: _SegmentRun) -> None:
-        for held in run.batches.turn_to(following):
-            self._write(held, run)
+    def _end_version(self, following: int) -> None:
+        for held in self._rows.turn_to(following):
+            self._write(held)
 
-    def _look(self, run: _SegmentRun) -> bool:
+    def _look(self) -> bool:
         """Handles answers, and commits what was open long enough; returns whether the run continues."""
         for lane in self._lanes:
             lane.serve()
-        return max(lane.age for lane in self._lanes) < self._longest or self._commit(run)
+        return max(lane.age for lane in self._lanes) < self._longest or self._commit()
 
-    def _write(self, row: TableRow, run: _SegmentRun) -> None:
-        key_frame, value_frame = run.read.frames
+    def _write(self, row: TableRow) -> None:
+        key_frame, value_frame = self._read.frames
         key = None if row.key is None else key_frame + bytes(row.key)
         value = None if row.value is None else value_frame + bytes(row.value)
         lane = self._lanes[row.lane]
         if not lane.is_open:
             self._lanes.own_again(self._committed)
-        label = _RowLabel(row.version, self._table, key)
         if self.first is None or row.version < self.first:
             self.first = row.version
         try:
-            self._publish_row(row, key, value, run.router, label)
+            self._publish_row(row, key, value, lane)
             self._open[row.lane].add(key, value)
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
             if lane.has_failed or not self._sink.leaves_out(error):
                 raise
-            self._leave_out(row, key, value, run.router, error)
+            self._leave_out(row, key, value, lane, error)
 
-    def _publish_row(
-        self, row: TableRow, key: bytes | None, value: bytes | None, router: RecordRouter, label: object
-    ) -> None:
+    def _publish_row(self, row: TableRow, key: bytes | None, value: bytes | None, lane: Lane) -> None:
+        label = _RowLabel(row.version, self._table, key)
         if row.problem is not None:
             raise RowNotSerializableError(
                 f"{label}: it can't be serialized: {row.problem}",
@@ -335,46 +322,33 @@ class Publication:
                 "can't delete a record without a key",
                 'Use a key that is never null, a value that is never null, or deletes="row"',
             )
-        topic, partition = router.of(row, key, value, label)
-        headers = router.headers(row, label)
-        router.check(topic, key, value, headers, label)
-        self._lanes[row.lane].write(topic, key, value, partition, router.time(topic, row, label), headers, row=label)
+        topic, partition = self._router.of(row, key, value, label)
+        headers = self._router.headers(row, label)
+        self._router.check(topic, key, value, headers, label)
+        lane.write(topic, key, value, partition, self._router.time(topic, row, label), headers, row=label)
 
     def _leave_out(
-        self, row: TableRow, key: bytes | None, value: bytes | None, router: RecordRouter, error: UnpublishableRowError
+        self, row: TableRow, key: bytes | None, value: bytes | None, lane: Lane, error: UnpublishableRowError
     ) -> None:
         """Leaves a row out, and sends it to the dead-letter topic, if there is one, in the same transaction."""
         self._warnings += 1
         if self._warnings <= _MOST_WARNINGS:
             self._log.warning("left out: %s", error)
-        size = None
+        letter = None
         topic = self._sink.dead_letter_topic
         if topic is not None:
-            size = self._dead_letter(topic, row, key, value, router, error)
-        self._open[row.lane].leave_out(type(error).__name__, size)
+            letters = dead_letters_of(row, key, value, self._table, self._sink, error)
+            letter = next((each for each in letters if self._wrote(each, topic, lane)), None)
+            if letter is None:
+                # Without key and value it is some hundred bytes.
+                msg = f"the dead-letter topic {topic} does not even accept the reason for a row: {error}"
+                raise RowTooLargeError(msg) from error
+        self._open[row.lane].leave_out(type(error).__name__, letter)
 
-    def _dead_letter(
-        self,
-        topic: str,
-        row: TableRow,
-        key: bytes | None,
-        value: bytes | None,
-        router: RecordRouter,
-        error: UnpublishableRowError,
-    ) -> int:
-        """Writes the most of a row that the dead-letter topic takes; returns its bytes."""
-        for letter in dead_letters_of(row, key, value, self._table, self._sink, error):
-            if self._wrote(letter, topic, row.lane, router):
-                return letter.bytes
-        # Without key and value it is some hundred bytes.
-        msg = f"the dead-letter topic {topic} does not even accept the reason for a row: {error}"
-        raise RowTooLargeError(msg) from error
-
-    def _wrote(self, letter: DeadLetter, topic: str, number: int, router: RecordRouter) -> bool:
+    def _wrote(self, letter: DeadLetter, topic: str, lane: Lane) -> bool:
         """Writes a dead letter; whether the topic takes one so large."""
-        lane = self._lanes[number]
         try:
-            router.check(topic, letter.key, letter.value, letter.headers, "a dead letter")
+            self._router.check(topic, letter.key, letter.value, letter.headers, "a dead letter")
             lane.write(topic, letter.key, letter.value, headers=letter.headers, row="a dead letter")
         except RowTooLargeError:
             if lane.has_failed:
@@ -382,15 +356,15 @@ class Publication:
             return False
         return True
 
-    def _commit(self, run: _SegmentRun) -> bool:
+    def _commit(self) -> bool:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
-        read, before = run.read, self._committed
-        now = run.batches.progress(read.columns, self._settings, read.schema_ids, read.types)
+        read, before = self._read, self._committed
+        now = self._rows.progress(read.columns, self._settings, read.schema_ids, read.types)
         moved = [
             # Left out: for those of runs that fail, which report nothing to Dagster.
             replace(
                 each,
-                topic_partitions=run.router.keyed_partitions,
+                topic_partitions=self._router.keyed_partitions,
                 left_out=before[each.lane].left_out + sum(self._open[each.lane].left_out.values()),
             )
             for each in now
@@ -438,14 +412,6 @@ class _RowLabel(NamedTuple):
         return f"version {self.version} of {self.table}, key {shown(self.key)}"
 
 
-class _SegmentRun(NamedTuple):
-    """What is done with the rows of one segment."""
-
-    batches: Batches
-    read: SegmentRows
-    router: RecordRouter
-
-
 class _Tally:
     """Numbers of records."""
 
@@ -459,12 +425,11 @@ class _Tally:
         self.tombstones += value is None
         self.bytes += len(key or b"") + len(value or b"")
 
-    def leave_out(self, error: str, size: int | None) -> None:
-        """Counts a row that was left out; its size in the dead-letter topic, None if it is not there."""
+    def leave_out(self, error: str, letter: DeadLetter | None) -> None:
         self.left_out[error] += 1
-        if size is not None:
+        if letter is not None:
             self.dead_letters += 1
-            self.bytes += size
+            self.bytes += len(letter.key or b"") + len(letter.value or b"")
 
     def plus(self, other: _Tally) -> _Tally:
         found = _Tally()
@@ -472,3 +437,42 @@ class _Tally:
             setattr(found, name, getattr(self, name) + getattr(other, name))
         found.left_out = self.left_out + other.left_out
         return found
+
+
+_PREFIX = "kafka_flip."
+_LONGEST_MESSAGE = 2000
+
+
+class DeadLetter(NamedTuple):
+    """A record of the dead-letter topic."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def dead_letters_of(
+    row: TableRow, key: bytes | None, value: bytes | None, table: str, sink: KafkaSink, error: UnpublishableRowError
+) -> list[DeadLetter]:
+    """Returns what can be sent of a row, the most of it first: the next one counts if a topic does not take it."""
+    why = {
+        "error": type(error).__name__,
+        "message": str(error)[:_LONGEST_MESSAGE],
+        "table": table,
+        "version": str(row.version),
+        "topic": (row.topic or "")[:249] if sink.topic_column is not None else sink.topic,
+        "sink": sink.transactional_id_prefix,
+    }
+    own = row.named_headers
+
+    def headers(content: str) -> list[tuple[str, bytes | None]]:
+        return [(f"{_PREFIX}{name}", text.encode()) for name, text in {**why, "value": content}.items()]
+
+    # A row that can't be serialized is there as JSON.
+    whole = (value, "record") if row.text is None else (row.text.encode(), "row as JSON")
+    return [
+        DeadLetter(key, whole[0], [*own, *headers(whole[1])]),
+        DeadLetter(key, None, [*own, *headers("left out: too large")]),
+        DeadLetter(key, None, headers("left out: too large")),
+        DeadLetter(None, None, headers("left out: too large, as the key")),
+    ]

@@ -15,6 +15,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
 )
 from dagster_kafka_flip.sink.kafka_sink import is_topic_name
+from dagster_kafka_flip.source.split import TopicSettings
 
 if TYPE_CHECKING:
     import logging
@@ -25,31 +26,19 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.cluster import KafkaCluster
 
 
-class _Topic(NamedTuple):
-    """What is known about a topic.
+# What a client sees that may not read them.
+_UNKNOWN = TopicSettings("", None, is_limited_by_size=False)
 
-    Attributes:
-        partitions: The number of its topic partitions.
-        max_bytes: Its `max.message.bytes`; None if this client may not see it.
-        is_compacted: Whether it is compacted, as far as this client may see it.
-        max_behind_ms: How far a record's time may be behind the brokers' clock; None if it may be any, or is unknown.
-        max_ahead_ms: How far it may be ahead; likewise.
-    """
+
+class _Topic(NamedTuple):
+    """The number of a topic's topic partitions, and its settings, as far as this client may see them."""
 
     partitions: int
-    max_bytes: int | None
-    is_compacted: bool
-    max_behind_ms: int | None = None
-    max_ahead_ms: int | None = None
+    settings: TopicSettings
 
 
 class RecordRouter:
-    """Chooses where records go, and checks that they can. In messages, `where` is the row.
-
-    Raises:
-        ConfigurationError: The dead-letter topic is compacted.
-        TopicNotFoundError: The sink's topic does not exist.
-    """
+    """Chooses where records go, and checks that they can. In messages, `where` is the row."""
 
     def __init__(
         self, cluster: KafkaCluster, sink: KafkaSink, log: logging.Logger | logging.LoggerAdapter[Any]
@@ -63,7 +52,7 @@ class RecordRouter:
         self._is_size_known = sink.tolerates_large_rows or set(compression) == {"none"}
         letters = sink.dead_letter_topic
         found = None if letters is None else self._topic(letters)
-        if found is not None and found.is_compacted:
+        if found is not None and found.settings.is_compacted:
             raise ConfigurationError(
                 f"the dead-letter topic {letters} is compacted: it can't hold rows without a key, and others would be "
                 "lost",
@@ -85,7 +74,7 @@ class RecordRouter:
     @property
     def batch_bytes(self) -> int | None:
         """The smallest `max.message.bytes` of the topics that were looked at; None if unknown."""
-        known = [found.max_bytes for found in self._topics.values() if found is not None]
+        known = [found.settings.max_bytes for found in self._topics.values() if found is not None]
         return min((each for each in known if each is not None), default=None)
 
     def unready(self) -> str:
@@ -135,17 +124,20 @@ class RecordRouter:
         if ms is None:
             return None
         found, now_ms = self._topic(topic), time.time_ns() // 1_000_000
+        behind = ahead = None
+        if found is not None and not found.settings.is_set_by_broker:
+            behind, ahead = found.settings.max_behind_ms, found.settings.max_ahead_ms
         wrong = None
         if ms <= 0:
             wrong = "a record's time must be later than 1970"
-        elif found is not None and found.max_ahead_ms is not None and ms - now_ms > found.max_ahead_ms:
+        elif ahead is not None and ms - now_ms > ahead:
             wrong = (
-                f"the topic {topic} takes only records that are at most {found.max_ahead_ms} ms later than now "
+                f"the topic {topic} takes only records that are at most {ahead} ms later than now "
                 "(message.timestamp.after.max.ms)"
             )
-        elif found is not None and found.max_behind_ms is not None and now_ms - ms > found.max_behind_ms:
+        elif behind is not None and now_ms - ms > behind:
             wrong = (
-                f"the topic {topic} takes only records that are at most {found.max_behind_ms} ms older than now "
+                f"the topic {topic} takes only records that are at most {behind} ms older than now "
                 "(message.timestamp.before.max.ms)"
             )
         if wrong is None:
@@ -183,20 +175,18 @@ class RecordRouter:
         found = self._topic(topic)
         if found is None:
             return
-        if key is None and found.is_compacted:
+        if key is None and found.settings.is_compacted:
             raise RowWithoutKeyError(
                 f"{where}: its key is null, but the topic {topic} is compacted, so each record needs a key",
                 "Use a key that is never null, or another topic",
             )
-        if not self._is_size_known or found.max_bytes is None:
-            return
-        if not headers and is_surely_within(found.max_bytes, key, value):
+        most = found.settings.max_bytes
+        if not self._is_size_known or most is None or (not headers and is_surely_within(most, key, value)):
             return
         size = batch_bytes(key, value, headers)
-        if size > found.max_bytes:
+        if size > most:
             raise RowTooLargeError(
-                f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} "
-                f"({found.max_bytes})",
+                f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} ({most})",
                 'Raise max.message.bytes of the topic, and if it is lower, properties={"message.max.bytes": "..."} of '
                 "the KafkaSink; or leave columns out of the value",
             )
@@ -216,24 +206,15 @@ class RecordRouter:
     def _topic(self, name: str) -> _Topic | None:
         if name not in self._topics:
             described = self._cluster.describe_topics([name], skip_missing=True).get(name)
-            self._topics[name] = None if described is None else self._described(name, len(described.partitions))
+            settings = None if described is None else self._cluster.topic_settings([name]).get(name)
+            if described is not None and settings is None:
+                self._log.info(
+                    "the topic %s: this client may not read its settings (DESCRIBE_CONFIGS), so a record that is "
+                    "larger than the topic allows ends the run",
+                    name,
+                )
+            self._topics[name] = None if described is None else _Topic(len(described.partitions), settings or _UNKNOWN)
         return self._topics[name]
-
-    def _described(self, name: str, partitions: int) -> _Topic:
-        settings = self._cluster.topic_settings([name]).get(name)
-        if settings is None:
-            self._log.info(
-                "the topic %s: this client may not read its settings (DESCRIBE_CONFIGS), so a record that is larger "
-                "than the topic allows ends the run",
-                name,
-            )
-            return _Topic(partitions, None, is_compacted=False)
-        if settings.is_set_by_broker:
-            # Then the producer's times don't matter.
-            return _Topic(partitions, settings.max_bytes, settings.is_compacted)
-        return _Topic(
-            partitions, settings.max_bytes, settings.is_compacted, settings.max_behind_ms, settings.max_ahead_ms
-        )
 
 
 def _whole(chosen: Any, count: int, where: object) -> int:

@@ -18,7 +18,7 @@ from dagster_kafka_flip.registry.registered_schema import (
     context_of,
 )
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, fields_of
+from dagster_kafka_flip.sink.serializers import Encoded, RowsToEncode, Serializer, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,50 +82,18 @@ class RegistrySerializer(Serializer):
 
     @abstractmethod
     def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
-        """The schema of columns.
-
-        Args:
-            columns: The columns.
-            latest: The latest schema of the subject; None if there is none.
-
-        Raises:
-            ConfigurationError: A column has no exact form.
-        """
+        """The schema of columns."""
 
     @abstractmethod
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
-        """The struct of content and problem (see `serialized`), and what lies between id and content.
-
-        Args:
-            columns: The columns.
-            schema: The schema to serialize with.
-            what: The schema's name in an error.
-
-        Raises:
-            ConfigurationError: The columns do not fit the schema. The message names one.
-        """
-
-    @property
-    def registry_key(self) -> str | None:
-        """The key of the Dagster resource with the registry, if it is one."""
-        return self.registry if isinstance(self.registry, str) else None
-
-    def with_registry(self, registry: SchemaRegistry) -> Self:
-        """The serializer with the registry in place of a resource's key."""
-        return self.model_copy(update={"registry": registry})
+        """The struct of content and problem (see `serialized`), and what lies between id and content."""
 
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
         """The names of the columns."""
         return self.columns or tuple(columns)
 
     def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expressions of the bytes, with a schema that is registered.
-
-        Raises:
-            ConfigurationError: A column does not exist, or does not fit the schema.
-            IncompatibleSchemaError: The registry refuses the schema.
-            SchemaRegistryError: The registry could not be asked.
-        """
+        """Returns the expressions of the bytes, with a schema that is registered."""
         if isinstance(self.registry, str):
             raise ConfigurationError(
                 f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "

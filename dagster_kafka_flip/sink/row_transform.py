@@ -47,17 +47,6 @@ _BY_ROW = frozenset(
         "LocalRelation",
     }
 )
-# Common names of some other steps.
-_STEPS = {
-    "Aggregate": "an aggregation",
-    "Join": "a join",
-    "Window": "a window function",
-    "GlobalLimit": "a limit",
-    "Deduplicate": "distinct rows",
-    "Distinct": "distinct rows",
-    "Sample": "a sample",
-    "Union": "a union",
-}
 _STEP = re.compile(r"[ :|]*[+:]- (\w+)")
 # The steps that run Python, which makes each of its columns anew.
 _PYTHON = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow"})
@@ -85,19 +74,7 @@ class RowTransform:
         self._spark, self._function = spark, function
 
     def of(self, changes: DataFrame, segment: Segment) -> DataFrame:
-        """Applies the transform.
-
-        Args:
-            changes: The rows of a segment, with the columns of the change data feed.
-            segment: The versions.
-
-        Returns:
-            The rows; the query fails with a message marked by MARK if a row's change is none of the segment.
-
-        Raises:
-            ConfigurationError: A row of the result does not depend on one row alone, or the result lacks a column that
-                identifies the change, or computes it.
-        """
+        """Applies the transform; the query fails with a message marked by MARK if a row has another change."""
         from pyspark.sql import functions as f
 
         self._check_rows(changes.schema)
@@ -140,7 +117,7 @@ class RowTransform:
             if step in _BY_ROW:
                 continue
             raise ConfigurationError(
-                f"the transform has {_STEPS.get(step, f'a step {step}')}, so its rows depend on other rows: on the "
+                f"the transform has a step {step}, so its rows depend on other rows: on the "
                 "versions that a run reads together, or on other data at that time. A run after a failure would "
                 "publish different rows",
                 "Write the result to a table, and publish that table",

@@ -1,29 +1,117 @@
-"""Serializers without a schema registry: JSON, a string, or bytes unchanged."""
+"""Serializers turn columns into keys or values with Spark expressions; those without a schema registry."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.column_types import WHOLE, ColumnType, of_spark
+from dagster_kafka_flip.formats.column_types import WHOLE, ColumnType, of_spark, parts_of
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.sink.nested import Conversion, check_columns, of_array, of_map, of_struct, of_text
-from dagster_kafka_flip.sink.serializer import (
-    Encoded,
-    RowsToEncode,
-    Serializer,
-    fields_of,
-    serialized,
-    struct_of,
-    type_of,
-)
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+
+class RowsToEncode(NamedTuple):
+    """What is serialized.
+
+    Attributes:
+        schema: Type of the rows.
+        columns: The columns, if the serializer names none.
+        topic: The sink's topic.
+        is_key: Whether they become keys.
+        schema_id: Id of the registered schema to use, because a version was published with it in part; None for any.
+    """
+
+    schema: StructType
+    columns: Sequence[str]
+    topic: str
+    is_key: bool
+    schema_id: int | None = None
+
+    @property
+    def side(self) -> str:
+        """Whether they become keys or values, for messages."""
+        return "key" if self.is_key else "value"
+
+
+class Encoded(NamedTuple):
+    """Keys or values.
+
+    Attributes:
+        whole: A struct of the bytes without a frame, `content`, and of why there are none, `problem`. See `serialized`.
+        frame: The bytes before the content.
+        schema_id: Id of the schema in the frame; None without one.
+    """
+
+    whole: Column
+    frame: bytes = b""
+    schema_id: int | None = None
+
+
+class Serializer(Settings, ABC):
+    """Turns columns into keys or values."""
+
+    @abstractmethod
+    def encode(self, rows: RowsToEncode) -> Encoded:
+        """Returns the expressions of the bytes."""
+
+    @abstractmethod
+    def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
+        """The names of the columns that are serialized; those given if it names none."""
+
+
+def type_of(schema: StructType, name: str) -> DataType:
+    """Returns a column's type."""
+    if name not in schema.names:
+        raise ConfigurationError(f"the table has no column {name}; {near_names(name, schema.names)}")
+    return schema[name].dataType
+
+
+def check_key(schema: StructType, names: Sequence[str]) -> None:
+    """Checks that equal values of columns make equal keys."""
+    for path, field in parts_of(of_spark(fields_of(schema, names))):
+        if field.type.name == "MAP":
+            raise ConfigurationError(
+                f"key: the column {path} is a map, whose entries have no order: equal maps would be different keys",
+                "Name other columns",
+            )
+
+
+def fields_of(schema: StructType, names: Sequence[str]) -> StructType:
+    """Returns the type of the struct of some columns."""
+    from pyspark.sql.types import StructType
+
+    for name in names:
+        type_of(schema, name)
+    return StructType([schema[name] for name in names])
+
+
+def struct_of(names: Sequence[str]) -> Column:
+    """Returns the struct of some columns."""
+    from pyspark.sql import functions as f
+
+    return f.struct(*(f.col(quoted(name)).alias(name) for name in names))
+
+
+def serialized(content: Column, problem: Column | None = None) -> Column:
+    """Returns the struct of the bytes, and why there are none: then the content is not looked at."""
+    from pyspark.sql import functions as f
+
+    why = f.lit(None).cast("string") if problem is None else problem
+    return f.struct(
+        (content if problem is None else f.when(problem.isNull(), content)).alias("content"), why.alias("problem")
+    )
+
 
 # Microseconds, as Delta holds them; Spark's default writes milliseconds. UTC, so that no session's zone shows.
 _JSON_OPTIONS = {
@@ -59,11 +147,7 @@ class JsonSerializer(Serializer):
         return self.columns or tuple(columns)
 
     def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes.
-
-        Raises:
-            ConfigurationError: A column does not exist, or has no exact form in JSON.
-        """
+        """Returns the expression of the bytes."""
         names = self.columns_of(rows.columns)
         columns = of_spark(fields_of(rows.schema, names))
         check_json(columns)
@@ -75,12 +159,29 @@ class JsonSerializer(Serializer):
 class _ColumnSerializer(Serializer):
     """Base class of serializers of one column."""
 
+    takes: ClassVar[tuple[str, ...]]
+    takes_text: ClassVar[str]
+    instead: ClassVar[str]
+
     column: str = Field(min_length=1)
 
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
         """The name of the column."""
         del columns
         return (self.column,)
+
+    def encode(self, rows: RowsToEncode) -> Encoded:
+        """Returns the expression of the bytes."""
+        from pyspark.sql import functions as f
+
+        kind = of_spark(type_of(rows.schema, self.column))
+        if kind.name not in self.takes:
+            raise ConfigurationError(
+                f"the column {self.column} is {kind}; {type(self).__name__} takes {self.takes_text} column",
+                self.instead.format(column=self.column),
+            )
+        value = f.col(quoted(self.column))
+        return Encoded(serialized(value if kind.name == "BINARY" else value.cast("string").cast("binary")))
 
 
 class StringSerializer(_ColumnSerializer):
@@ -90,22 +191,9 @@ class StringSerializer(_ColumnSerializer):
         column: A string or integer column.
     """
 
-    def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes.
-
-        Raises:
-            ConfigurationError: The column does not exist, or has another type.
-        """
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import IntegralType, StringType
-
-        kind = type_of(rows.schema, self.column)
-        if not isinstance(kind, (StringType, IntegralType)):
-            raise ConfigurationError(
-                f"the column {self.column} is {kind.simpleString()}; StringSerializer takes a string or integer column",
-                f'Use JsonSerializer(columns=["{self.column}"]), or RawSerializer for bytes',
-            )
-        return Encoded(serialized(f.col(quoted(self.column)).cast("string").cast("binary")))
+    takes = ("STRING", *WHOLE)
+    takes_text = "a string or integer"
+    instead = 'Use JsonSerializer(columns=["{column}"]), or RawSerializer for bytes'
 
 
 class RawSerializer(_ColumnSerializer):
@@ -115,22 +203,9 @@ class RawSerializer(_ColumnSerializer):
         column: A binary column.
     """
 
-    def encode(self, rows: RowsToEncode) -> Encoded:
-        """Returns the expression of the bytes.
-
-        Raises:
-            ConfigurationError: The column does not exist, or has another type.
-        """
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import BinaryType
-
-        kind = type_of(rows.schema, self.column)
-        if not isinstance(kind, BinaryType):
-            raise ConfigurationError(
-                f"the column {self.column} is {kind.simpleString()}; RawSerializer takes a binary column",
-                "Use StringSerializer for a string, or JsonSerializer",
-            )
-        return Encoded(serialized(f.col(quoted(self.column))))
+    takes = ("BINARY",)
+    takes_text = "a binary"
+    instead = "Use StringSerializer for a string, or JsonSerializer"
 
 
 def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:

@@ -63,15 +63,6 @@ def sink_status(
     """Reads a sink's progress and its table's newest version.
 
     A run that is under way may be further: only the owner of the transactional ids knows the progress for certain.
-
-    Args:
-        source: The table.
-        sink: The sink.
-        connection: Kafka connection.
-        spark: Returns a Spark session; only called if the table's log can't be seen without.
-
-    Raises:
-        KafkaFlipError: The progress does not fit the sink, or the table or the topic can't be read.
     """
     with contextlib.closing(KafkaCluster(connection)) as cluster:
         topic = ProgressTopic(cluster, sink)
@@ -128,11 +119,7 @@ class PlannedVersion:
 def planned_versions(
     source: DeltaSource, first: int, last: int, spark: Callable[[], SparkSession]
 ) -> list[PlannedVersion]:
-    """Returns versions as the table's history describes them.
-
-    Raises:
-        TableError: The history can't be read.
-    """
+    """Returns versions as the table's history describes them."""
     target = source.target
     commits = commits_between(target.location, first, last) if target.is_path else None
     if commits is None:

@@ -10,12 +10,20 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
+from dagster_kafka_flip.formats.column_types import of_spark
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import first_few
-from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, check_key, serialized, struct_of, type_of
-from dagster_kafka_flip.sink.serializers import json_of
+from dagster_kafka_flip.sink.serializers import (
+    Encoded,
+    RowsToEncode,
+    check_key,
+    json_of,
+    serialized,
+    struct_of,
+    type_of,
+)
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
@@ -81,8 +89,9 @@ class TableRow(NamedTuple):
 
 def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
     """The settings that decide lane and order of rows, for comparison with another run's."""
+    # Without the registry, which may hold secrets.
     serializers = {
-        name: None if each is None else [type(each).__name__, each.description()]
+        name: None if each is None else [type(each).__name__, each.model_dump(mode="json", exclude={"registry"})]
         for name, each in (("key", sink.key), ("value", sink.value))
     }
     columns = [sink.headers, sink.timestamp, sink.topic_column, sink.partition_column]
@@ -92,26 +101,12 @@ def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
 class SegmentRows:
     """The rows of one segment, as a lazy DataFrame of `TableRow`.
 
-    Args:
-        spark: The session to read with.
-        source: What to publish.
-        sink: Where to.
-        segment: The versions.
-        transform: From the changes of a segment to those to publish. Default: all as they are.
-
     Attributes:
         columns: The table's columns that the rows are serialized with.
         types: Their types, as Spark's JSON.
         rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
         frames: The bytes before each key and each value.
         schema_ids: Ids of the registered schemas of key and value.
-
-    Raises:
-        ConfigurationError: A column of the sink does not exist, or has a wrong type or no exact form; or the table has
-            one with a name of the change data feed's.
-        SchemaRegistryError: A registry could not be asked, or refuses a schema.
-        NotAppendedError: A commit of the segment updated or deleted rows, but only appended rows are published.
-        SinkProgressError: A column that a version was published with in part is gone.
     """
 
     def __init__(
@@ -285,26 +280,18 @@ class SegmentRows:
 
     def _headers(self, schema: StructType) -> Column:
         from pyspark.sql import functions as f
-        from pyspark.sql import types as t
 
         name = self._sink.headers
         empty = "array<struct<key:string,value:binary>>"
         if name is None:
             return f.lit(None).cast(empty)
-        kind = type_of(schema, name)
-        of_text = (t.StringType, t.BinaryType)
-        if (
-            isinstance(kind, t.MapType)
-            and isinstance(kind.keyType, t.StringType)
-            and isinstance(kind.valueType, of_text)
-        ):
-            return f.map_entries(quoted(name)).cast(empty)
-        if isinstance(kind, t.ArrayType) and isinstance(kind.elementType, t.StructType):
-            parts = [field.dataType for field in kind.elementType.fields]
-            if len(parts) == 2 and isinstance(parts[0], t.StringType) and isinstance(parts[1], of_text):  # noqa: PLR2004
-                return f.col(quoted(name)).cast(empty)
+        kind = of_spark(type_of(schema, name))
+        entries = kind.inner.type if kind.name == "ARRAY" and kind.inner.type.name == "STRUCT" else kind
+        parts = [field.type.name for field in entries.fields]
+        if kind.name in {"ARRAY", "MAP"} and parts in (["STRING", "STRING"], ["STRING", "BINARY"]):
+            return (f.map_entries(quoted(name)) if kind.name == "MAP" else f.col(quoted(name))).cast(empty)
         raise ConfigurationError(
-            f"headers: the column {name} is {kind.simpleString()}; use array<struct<key:string,value:binary>>, as the "
+            f"headers: the column {name} is {kind}; use array<struct<key:string,value:binary>>, as the "
             "source reads headers, or map<string,binary>"
         )
 
@@ -352,13 +339,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class RowStream:
-    """The rows of a query of `SegmentRows`, read by a thread of its own. Use as a context manager.
-
-    Args:
-        spark: The query's session.
-        rows: The query.
-        tag: Tag of its Spark jobs, unique among concurrent queries.
-    """
+    """The rows of a query of `SegmentRows`, read by a thread of its own. Use as a context manager."""
 
     def __init__(self, spark: SparkSession, rows: DataFrame, tag: str) -> None:
         from pyspark import InheritableThread
@@ -380,15 +361,7 @@ class RowStream:
             self._thread.join(_PATIENCE_SECONDS)
 
     def chunks(self, wait: float) -> Iterator[list[tuple[Any, ...]]]:
-        """Yields the rows in chunks; an empty chunk if none came in time.
-
-        Args:
-            wait: Seconds to wait for a chunk.
-
-        Raises:
-            SparkSessionError: Spark has ended.
-            Exception: The query's error.
-        """
+        """Yields the rows in chunks; an empty chunk if none came in time."""
         while True:
             try:
                 came = self._queue.get(timeout=wait)

@@ -53,10 +53,6 @@ class TableVersions:
         newest: The newest version.
         fed_by: The ids of the topics whose records the newest version landed; empty if it landed none.
         table_id: Delta's id of the table.
-
-    Raises:
-        TableError: The table does not exist, or its log can't be read.
-        ConfigurationError: The session has settings that change what is read; see `check_settings`.
     """
 
     def __init__(self, spark: SparkSession, source: DeltaSource) -> None:
@@ -83,23 +79,14 @@ class TableVersions:
             yield from commits_of(self._spark, self._source.target)
 
     def table_id_now(self) -> str:
-        """Delta's id of the table that is there now.
-
-        Raises:
-            TableError: There is none.
-        """
+        """Delta's id of the table that is there now."""
         if (local := local_version(self._source)) is not None:
             return local[1]
         with _there(self._source):
             return details_of(self._spark, self._source.target).id
 
     def origin(self) -> Origin:
-        """Where a sink without progress starts.
-
-        Raises:
-            VersionOutOfRangeError: The start, or the stop of a snapshot, is beyond the table.
-            VersionsGoneError: The log does not go back to the time of the start.
-        """
+        """Where a sink without progress starts."""
         start = self._source.start
         if start == "snapshot":
             return Origin(self.last(), snapshot=True)
@@ -117,16 +104,7 @@ class TableVersions:
         return Origin(start - 1, snapshot=False)
 
     def between(self, first: int | datetime, last: int | datetime) -> tuple[int, int]:
-        """The first and the last of the versions to publish again.
-
-        Args:
-            first: A version; or a time, for the first version committed at or after it.
-            last: A version; or a time that has passed, for the last version committed before it.
-
-        Raises:
-            VersionOutOfRangeError: There is no version between them, or the time is in the future.
-            VersionsGoneError: The log does not go back to the time.
-        """
+        """The first and the last version to publish again; of times, of those committed from one until the other."""
         if isinstance(last, datetime) and last > datetime.now(timezone.utc):
             raise VersionOutOfRangeError(
                 f"again_to_time: {last.isoformat()} is in the future, so it is not known yet which versions of "
@@ -195,11 +173,7 @@ class TableVersions:
         )
 
     def check_there(self, first: int, last: int) -> None:
-        """Checks that the log still has versions.
-
-        Raises:
-            VersionsGoneError: Log retention deleted some.
-        """
+        """Checks that the log still has versions."""
         wanted = last
         for commit in self._commits():
             if commit.version > wanted:
@@ -292,15 +266,7 @@ _INCOMPATIBLE = re.compile(r"DELTA_CHANGE_DATA_FEED_INCOMPATIBLE|PARQUET_COLUMN_
 
 @contextlib.contextmanager
 def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
-    """Translates errors of Spark: versions are gone, have no change data, or can't be read for another reason.
-
-    Raises:
-        VersionsGoneError: Files of the versions are gone, or Delta reads none so old.
-        ChangeDataFeedError: The table recorded no changes in them.
-        IncompatibleVersionsError: Their schemas are too different to be read together.
-        ConfigurationError: The transform changed a column that says what the change is.
-        PublishFailedError: Spark failed for another reason, maybe in the transform.
-    """
+    """Translates errors of Spark: versions are gone, have no change data, or can't be read for another reason."""
     try:
         yield
     except Exception as error:

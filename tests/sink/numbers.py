@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.lanes import Lanes
+from dagster_kafka_flip.sink.lane import Lanes
 from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.cluster import KafkaCluster

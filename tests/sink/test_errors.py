@@ -111,9 +111,9 @@ def test_tables_and_versions_that_are_not_there(published, tmp_path):
     _fails(published, VersionOutOfRangeError, r"start, version 3, .* newest version is 1", start=3)
     _fails(published, VersionOutOfRangeError, r"stop, version 2, .* newest version is 1", stop=2)
     _fails(published, ConfigurationError, "no column idd; did you mean id", key=JsonSerializer(columns=("idd",)))
-    _fails(published, ConfigurationError, "v is string; RawSerializer", key=RawSerializer(column="v"))
+    _fails(published, ConfigurationError, "v is STRING; RawSerializer", key=RawSerializer(column="v"))
     _fails(published, ConfigurationError, "timestamp: the column id is int", timestamp="id")
-    _fails(published, ConfigurationError, "headers: the column id is int", headers="id")
+    _fails(published, ConfigurationError, "headers: the column id is INT", headers="id")
     published.spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
         _fails(published, ConfigurationError, "ignoreMissingFiles is true")

@@ -16,8 +16,7 @@ from dagster_kafka_flip.errors import (
     SinkFencedError,
     TransactionTimedOutError,
 )
-from dagster_kafka_flip.sink.lane import Lane
-from dagster_kafka_flip.sink.lanes import Lanes
+from dagster_kafka_flip.sink.lane import Lane, Lanes
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.plan import Limits
 from tests.processes import wait_until

@@ -32,8 +32,7 @@ from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.comparison import TopicComparison
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
 from dagster_kafka_flip.sink.protobuf_serializer import MESSAGE, ProtobufSerializer, plan_of, proto_of
-from dagster_kafka_flip.sink.serializer import struct_of
-from dagster_kafka_flip.sink.serializers import json_of
+from dagster_kafka_flip.sink.serializers import json_of, struct_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget

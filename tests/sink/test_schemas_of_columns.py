@@ -21,7 +21,7 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
-from dagster_kafka_flip.sink.serializer import check_key
+from dagster_kafka_flip.sink.serializers import check_key
 from dagster_kafka_flip.sink.table_rows import settings_text
 
 REGISTRY = SchemaRegistry(url="http://alice:hunter2@registry:8081")

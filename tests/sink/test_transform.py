@@ -96,12 +96,14 @@ def test_a_row_may_become_several(published):
 
 
 _REFUSED = {
-    "an aggregation": lambda rows: rows.groupBy("id", "v", "_change_type", "_commit_version").count(),
-    "a join": lambda rows: rows.join(rows.sparkSession.range(9).withColumnRenamed("id", "n"), f.col("n") == rows.id),
-    "distinct rows": lambda rows: rows.dropDuplicates(["id"]),
-    "a limit": lambda rows: rows.limit(1),
-    "a union": lambda rows: rows.union(rows),
-    "a window function": lambda rows: rows.withColumn("n", f.row_number().over(Window.orderBy("id"))),
+    "a step Aggregate": lambda rows: rows.groupBy("id", "v", "_change_type", "_commit_version").count(),
+    "a step Join": lambda rows: rows.join(
+        rows.sparkSession.range(9).withColumnRenamed("id", "n"), f.col("n") == rows.id
+    ),
+    "a step Deduplicate": lambda rows: rows.dropDuplicates(["id"]),
+    "a step GlobalLimit": lambda rows: rows.limit(1),
+    "a step Union": lambda rows: rows.union(rows),
+    "a step Window": lambda rows: rows.withColumn("n", f.row_number().over(Window.orderBy("id"))),
     r"calls rand\(\)": lambda rows: rows.withColumns({f"c{number}": f.lit(number) for number in range(40)}).withColumn(
         "n", f.rand()
     ),

@@ -206,17 +206,6 @@ def test_the_number_of_requests_does_not_grow_with_the_number_of_topic_partition
 # --- one run ------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_appears_later_starts_at_its_beginning_whatever_the_initializer_says():
-    cluster = ClusterModel({T0: _log(5)})
-    latest = OffsetsInitializer.latest()
-    first = _plan(cluster, starting_offsets=latest)
-    assert (first.splits, first.discovered) == ((), ())
-    cluster.logs[T1] = _log(4)
-    second = _plan(cluster, first.state, starting_offsets=latest)
-    assert [str(split) for split in second.splits] == ["t-1 [0, 4)"]
-    assert second.discovered == (T1,)
-
-
 def test_a_partition_that_vanished_is_reported_and_keeps_its_position():
     state = EnumeratorState({T0: 2, T2: 9}, "cluster", {"t": "topic-id", "gone": "other-id"})
     plan = _plan(ClusterModel({T0: _log(3)}), state)
@@ -262,14 +251,6 @@ def test_a_replay_of_a_topic_recreated_with_fewer_partitions_says_so():
         _enumerator(cluster, EnumeratorState({T0: 1, T1: 1}, "cluster", {"t": "topic-id"})).replay(splits)
 
 
-def test_an_open_transaction_moves_nothing_backwards():
-    cluster = ClusterModel({T0: _log(10, open_from=4)})
-    plan = _plan(cluster, EnumeratorState({T0: 7}, "cluster", {}))
-    assert plan.splits == ()
-    assert dict(plan.state.position) == {T0: 7}
-    assert plan.held_back == {T0: 6}
-
-
 def test_an_override_wins_over_the_position_for_this_run():
     cluster = ClusterModel({T0: _log(10, beginning=3), T1: _log(2)})
     state = EnumeratorState({T0: 1, T1: 2, T2: 8}, "cluster", {"t": "topic-id"})
@@ -305,21 +286,6 @@ def test_an_override_does_not_hide_what_it_does_not_name():
     state = EnumeratorState({T0: 1, T1: 5}, "cluster", {})
     with pytest.raises(RetentionOvertookPositionError, match=r"^t-1: retention has overtaken the position"):
         _plan(cluster, state, override=OffsetsInitializer.specific_offsets({T0: 3}))
-
-
-def test_a_stop_before_the_position_reads_nothing_and_moves_nothing():
-    cluster = ClusterModel({T0: _log(10)})
-    plan = _plan(
-        cluster,
-        EnumeratorState({T0: 6}, "cluster", {}),
-        stopping_offsets=OffsetsInitializer.specific_offsets({T0: 4}),
-    )
-    assert (plan.splits, dict(plan.state.position)) == ((), {T0: 6})
-
-
-def test_a_stop_beyond_the_end_is_the_end():
-    plan = _plan(ClusterModel({T0: _log(10)}), stopping_offsets=OffsetsInitializer.specific_offsets({T0: 400}))
-    assert [str(split) for split in plan.splits] == ["t-0 [0, 10)"]
 
 
 def test_an_id_that_the_cluster_does_not_report_is_unknown_and_not_different():
@@ -509,11 +475,6 @@ def test_whatever_happened_to_logs_one_start_leads_past_it_and_skips_no_record_o
         assert tp in start or plan.starting_position[tp] == position[tp]
     again = _plan(cluster, plan.state)
     assert again.splits == ()
-
-
-def test_the_position_may_stand_exactly_at_the_beginning_and_at_the_end():
-    plan = _plan(ClusterModel({T0: _log(4, beginning=4), T1: _log(3, beginning=2)}), _STATE)
-    assert [str(split) for split in plan.splits] == ["t-1 [2, 3)"]
 
 
 @pytest.mark.parametrize(("start", "shown"), [(1, 1), (11, 11)])

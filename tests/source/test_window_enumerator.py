@@ -109,35 +109,6 @@ def test_a_window_is_read_from_its_first_record_to_as_far_as_one_may_be_late(lat
     assert plan.state == EnumeratorState({T0: stop}, "cluster", {"t": "topic-id"})
 
 
-def test_ends_are_half_open():
-    log = _log(0.999, 1, 1.999, 2, 3)
-    assert _ranges(_plan(log, lateness=0)) == [(1, 3)]
-    assert _ranges(_plan(log, lateness=1)) == [(1, 4)]
-
-
-def test_a_late_record_is_found_and_one_that_is_later_than_allowed_is_a_straggler():
-    log = _log(0.5, 1.5, 2.5, 1.9, 3.5, 1.1, 4.5)
-    plan = _plan(log, 1, 2)
-    # The record at offset 5 is a straggler of the first window, and what is before the plan's first window from
-    # offset 2 on is one too.
-    assert _ranges(plan) == [(1, 4), (2, 6)]
-    assert plan.stragglers_from == {T0: 2}
-    assert [planned.ends[T0] for planned in plan.windows] == [2, 4]
-
-
-def test_a_window_without_a_record_is_read_nowhere_or_just_where_a_late_one_may_be():
-    assert _plan(_log(0, 0.5, 4, 5)).splits == ()
-    assert _plan(_log()).splits == ()
-    assert _plan(_log(0, 0.5)).splits == ()
-    assert _ranges(_plan(_log(0, 2.5, 4))) == [(1, 2)]
-
-
-def test_each_topic_partition_has_offsets_of_its_own():
-    plan = _plan({T0: _log(0, 1, 2, 3), T1: _log(1, 1, 1, 5)})
-    assert [str(split) for split in plan.splits] == ["t-0 [1, 3)", "t-1 [0, 3)"]
-    assert plan.windows[0].splits == plan.splits
-
-
 def test_brokers_that_set_the_time_are_trusted_to_ten_seconds():
     second = 1 / 3600
     log = _log(0.5, 1.5, 2, 2 + 9 * second, 2 + 10 * second, 2.5, 4)
@@ -188,10 +159,6 @@ def test_records_that_arrive_during_planning_are_not_in_the_plan(rules):
     plan = _plan(_Growing({T0: _log(0.5, 1.5)}), **rules)
     assert _ranges(plan) == [(1, 2)]
     assert plan.end_offsets == plan.high_watermarks == {T0: 2}
-
-
-def test_a_window_without_records_before_the_end_starts_at_the_end():
-    assert _ranges(_plan(_Growing({T0: _log(0.5)}))) == [(1, 1)]
 
 
 def test_uncommitted_records_are_read_only_if_wanted():
@@ -286,37 +253,6 @@ def test_an_open_transaction_holds_back_the_windows_that_it_may_write_to():
     assert _completeness(_plan(log, 1, 2, isolation_level="read_uncommitted")) == [True, True]
 
 
-def test_an_open_transaction_at_the_end_of_the_log_may_hold_anything():
-    with pytest.raises(WindowNotCompleteError, match="window w7 "):
-        _plan(_log(0.5, 1.5, open_from=1), 7)
-
-
-def test_windows_before_an_open_transaction_are_complete_and_the_others_are_reported():
-    log = _log(0.5, 1.5, 2.5, 3.5, 4.5, open_from=3)
-    plan = _plan(log, 1, 3, lateness=0, tolerated=[WindowNotCompleteError])
-    # The record at offset 3 ends no window: if it is aborted, a record behind it may be of the window before.
-    assert _completeness(plan) == [True, False, False]
-    assert _ranges(plan) == [(1, 2), (2, 3), (3, 3)]
-    incident = _incident(plan)
-    assert "t-0: an open transaction holds back 2 offsets from 3" in incident.message
-    assert "window w2" in incident.message
-    assert plan.end_offsets == {T0: 3}
-    assert plan.high_watermarks == {T0: 5}
-
-
-def test_without_a_limit_to_lateness_any_open_transaction_may_hold_a_record():
-    log = _log(0.5, 1.5, 3.5, 9, open_from=3)
-    assert _completeness(_plan(log)) == [True]
-    with pytest.raises(WindowNotCompleteError, match="an open transaction"):
-        _plan(log, lateness=None)
-
-
-def test_a_window_that_waits_for_time_and_for_a_transaction_has_two_incidents():
-    plan = _plan(_log(0.5, 1.5, open_from=1), now=1.8, tolerated=[WindowNotCompleteError])
-    assert _completeness(plan) == [False]
-    assert len(plan.incidents) == 2
-
-
 # --- windows that may be gone ---------------------------------------------------------------------------------------
 
 
@@ -342,10 +278,6 @@ def test_the_first_record_has_to_be_older_and_not_just_as_old():
     assert _plan(_log(-5, -1 / 3600, 1.5, beginning=1), lateness=1).incidents == ()
     with pytest.raises(WindowBeyondRetentionError):
         _plan(_log(-5, 0, 1.5, beginning=1), lateness=1)
-
-
-def test_a_log_that_was_never_trimmed_has_lost_nothing():
-    assert _ranges(_plan(_log(1.5, 2, 3))) == [(0, 2)]
 
 
 def test_only_what_is_left_is_landed_if_that_is_tolerated():
@@ -406,19 +338,10 @@ def test_clocks_may_differ_by_five_minutes():
         _plan(_log(0.5, 1.1, 3 + 5 / 60 + 1 / 3600), now=3)
 
 
-def test_a_log_with_a_record_from_the_future_is_read_to_its_end_from_where_the_window_begins():
-    plan = _plan(_log(0.5, 1.1, 1001, 1.2, 1.3), tolerated=[RecordsFromFutureError])
-    assert _ranges(plan) == [(1, 5)]
-
-
 def test_only_the_topic_partition_with_the_future_in_it_is_read_to_its_end():
     logs = {T0: _log(0.5, 1.1, 1001, 1.2), T1: _log(0.5, 1.1, 3, 7)}
     plan = _plan(logs, tolerated=[RecordsFromFutureError])
     assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(1, 4)], [(1, 2)])
-
-
-def test_a_record_from_the_future_after_the_stop_does_not_concern_the_windows():
-    assert _plan(_log(0.5, 1.1, 3, 1001, 1.2)).incidents == ()
 
 
 def test_without_a_limit_to_lateness_the_future_does_not_matter():
@@ -426,46 +349,6 @@ def test_without_a_limit_to_lateness_the_future_does_not_matter():
 
 
 # --- what transactions leave ----------------------------------------------------------------------------------------
-
-
-def test_gaps_of_transactional_imports_are_not_stops():
-    # Records of years ago that are written now, in two transactions: each ends with a marker that the broker dates.
-    log = _log(0.5, 1.1, 900, 1.2, 1.3, 900, markers={2, 5})
-    assert _ranges(_plan(log)) == [(1, 6)]
-    # A record of that time is one to be believed.
-    log.markers.clear()
-    assert _ranges(_plan(log)) == [(1, 2)]
-
-
-@pytest.mark.parametrize(("isolation_level", "stop"), [("read_committed", 5), ("read_uncommitted", 2)])
-def test_an_aborted_record_is_not_a_stop_for_committed_reads(isolation_level, stop):
-    log = _log(0.5, 1.1, 900, 1.2, 1.3, aborted={2})
-    assert _ranges(_plan(log, isolation_level=isolation_level)) == [(1, stop)]
-
-
-def test_a_marker_at_the_end_of_the_log_is_not_a_stop_either():
-    assert _ranges(_plan(_log(0.5, 1.1, 900, markers={2}))) == [(1, 3)]
-
-
-def test_a_marker_dated_like_the_records_around_it_is_not_a_stop_either():
-    log = _log(0.5, 1.1, 2.1, 3.9, 4, 5, markers={3})
-    assert _ranges(_plan(log)) == [(1, 4)]
-
-
-def test_a_marker_within_the_hour_hides_nothing_behind_it():
-    # Written at half past three: a transaction of records from 2.1, and one of records from 1.5.
-    log = _log(*[2.1] * 10, 3.5, *[1.5] * 10, 3.5, markers={10, 21})
-    plan = _plan(log, now=3.52)
-    assert _ranges(plan) == [(0, 22)]
-    assert plan.windows[0].is_complete
-
-
-def test_a_window_is_the_same_alone_and_with_others():
-    # A transaction in the middle, whose marker is dated today, and a record of the first day behind it.
-    log = _log(*[1.5] * 3, *[2.5] * 3, 900, *[3.5] * 3, *[4.5] * 3, 1.6, *[5.5] * 3, markers={6})
-    together = _plan(log, 1, 5)
-    assert [_plan(log, number).windows[0] for number in range(1, 6)] == list(together.windows)
-    assert _ranges(together)[0] == (0, 7)
 
 
 def test_a_tolerated_record_from_the_future_changes_no_other_window():
@@ -484,12 +367,6 @@ def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
     log.timestamps += [_at(6)]
     log.open_from = 6
     with pytest.raises(WindowNotCompleteError, match="an open transaction holds back 1 offsets from 6,"):
-        _plan(log)
-
-
-def test_an_aborted_record_before_an_open_transaction_shows_nothing_about_its_records():
-    log = _log(1.1, 5, 1.2, 1.3, aborted={1}, open_from=2)
-    with pytest.raises(WindowNotCompleteError, match="an open transaction holds back 2 offsets from 2,"):
         _plan(log)
 
 
@@ -517,18 +394,6 @@ def test_a_marker_dated_ahead_of_the_clock_is_not_a_record_from_the_future():
     plan = _plan(_log(0.5, 1.1, 1001, 1.2, markers={2}))
     assert _ranges(plan) == [(1, 4)]
     assert plan.incidents == ()
-
-
-def test_only_the_topic_partition_with_the_marker_is_read_to_its_end():
-    logs = {T0: _log(0.5, 1.1, 900, 1.2, markers={2}), T1: _log(0.5, 1.1, 900, 901)}
-    plan = _plan(logs)
-    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(1, 4)], [(1, 2)])
-
-
-def test_every_offset_that_may_be_a_marker_is_looked_at():
-    # A night's work in two transactions: the first gap is wider, and of a record.
-    log = _log(21.5, 21.6, 44, 21.7, 21.8, 44.1, markers={2, 5})
-    assert _ranges(_plan(log, windows=[Window("day", _at(0), _at(24))])) == [(0, 6)]
 
 
 @pytest.mark.parametrize(

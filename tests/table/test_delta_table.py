@@ -520,27 +520,6 @@ def test_a_restore_to_a_time_stops_until_the_table_is_restored_to_a_version(spar
     assert (anchor.state, anchor.version, _ids(table)) == (EnumeratorState({_T0: 1}), 4, [1])
 
 
-def test_maintenance_leaves_the_position_where_it_is(spark, table):
-    stream = _stream(spark, table)
-    for number in (1, 2):
-        TableWriter(stream).commit(_rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number))
-    spark.sql(f"OPTIMIZE delta.`{table}`")
-    spark.sql(f"VACUUM delta.`{table}`")
-    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (note STRING)")
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
-    spark.sql(f"UPDATE delta.`{table}` SET note = 'x' WHERE id = 1")
-    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
-    spark.sql(f"ALTER TABLE delta.`{table}` ADD CONSTRAINT positive CHECK (id > 0)")
-    operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()]
-    assert {"OPTIMIZE", "VACUUM START", "VACUUM END", "UPDATE", "DELETE", "ADD CONSTRAINT"} <= set(operations)
-    anchor = stream.anchor()
-    assert anchor is not None
-    assert (anchor.state, anchor.version) == (EnumeratorState({_T0: 2}), 2)
-    TableWriter(stream).commit(_rows(spark, 3), _document(replace(anchor, table_rows=1), "b", offset=3))
-    assert _ids(table) == [2, 3]
-    assert spark.read.format("delta").load(table).where("note IS NOT NULL").count() == 0
-
-
 def test_an_optimize_right_behind_the_write_does_not_hide_it(spark, table):
     stream = _stream(spark, table, properties={"delta.autoOptimize.autoCompact": "true"})
     spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
 
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, WriteFailedError
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import HOUR, START, hours
 
@@ -68,13 +67,6 @@ def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, re
     assert sum(result.seen.late.values()) == late > 0
 
 
-def test_without_a_limit_to_lateness_the_log_is_read_to_its_end(kafka, write, rewrite, rows, topic):
-    kafka.create(topic)
-    log = write([START + hour * HOUR for hour in range(8)] + [START + 5 * 60_000])
-    rewrite(hours(0, 2), rules=Windows(max_lateness=None))
-    assert rows() == expected(log, hours(0, 2))
-
-
 def test_repeated_and_overlapping_backfills_leave_equal_content(kafka, write, rewrite, rows, spark, table, topic):
     kafka.create(topic)
     log = write([START + minute * 60_000 for minute in range(0, 360, 30)])
@@ -106,35 +98,6 @@ def test_selections_with_gaps_are_a_commit_for_each_stretch(kafka, write, rewrit
     results = rewrite(windows)
     assert [len(result.plan.windows) for result in results] == [2, 1]
     assert rows() == expected(log, windows)
-
-
-@pytest.mark.nightly
-def test_one_of_365_windows_in_one_run(kafka, rewrite, rows, topic):
-    kafka.create(topic)
-    windows = [Window(f"d{day:03}", START + 24 * day * HOUR, START + 24 * (day + 1) * HOUR) for day in range(365)]
-    for hour in range(0, 365 * 24, 11):
-        kafka._producer.produce(topic, str(hour), partition=0, timestamp=START + hour * HOUR)
-    kafka._producer.flush(30)
-    [result] = rewrite(windows)
-    found = rows()
-    assert [(key, int(hour)) for key, _, _, hour in found] == sorted(
-        (f"d{hour // 24:03}", hour) for hour in range(0, 365 * 24, 11)
-    )
-    assert result.rows is not None
-    assert len(result.rows) == 365
-    assert sum(result.rows.values()) == len(found)
-
-
-def test_large_ranges_are_cut_between_windows(kafka, write, rewrite, rows, topic, caplog):
-    from dagster_kafka_flip.source.plan import Limits
-
-    kafka.create(topic)
-    log = write([START + minute * 60_000 for minute in [*range(0, 60, 5), *range(60, 180, 30)]])
-    results = rewrite(hours(0, 3), rules=Windows(max_lateness=timedelta(0)), limits=Limits(max_records_per_batch=5))
-    keys = [[planned.window.key for planned in result.plan.windows] for result in results]
-    assert keys == [["h000"], ["h001", "h002"]]
-    assert "spans 12 offsets, more than max_records_per_batch=5" in caplog.text
-    assert rows() == expected(log, hours(0, 3))
 
 
 def test_records_without_a_time_are_counted_where_they_are_in_no_window(kafka, write, rewrite, rows, topic):

@@ -109,21 +109,6 @@ def test_a_range_is_one_run_and_one_commit_and_reports_each_partition(kafka, run
     assert landed.operations(table) == ["CREATE TABLE", "WRITE"]
 
 
-def test_days_of_23_and_25_hours(kafka, run, instance, spark, topic, table):
-    zone = DailyPartitionsDefinition("2013-03-09", timezone="America/New_York")
-    # 2013-03-10 has 23 hours there, from 05:00 UTC to 04:00 UTC; 2013-11-03 has 25, from 04:00 to 05:00.
-    spring, autumn = 9 * 24, (31 - 2 + 30 + 31 + 30 + 31 + 31 + 30 + 31 + 2 + 1) * 24 + 24
-    assert START + autumn * HOUR == 1_383_436_800_000
-    produce(kafka, topic, [*range(spring + 3, spring + 30), *range(autumn + 2, autumn + 32)])
-    asset = daily(topic, table, partitions_def=zone)
-    assert run(asset, "2013-03-10").success
-    assert run(asset, "2013-11-03").success
-    reported = {key: values["dagster/partition_row_count"] for key, values in events(instance, "daily").items()}
-    assert reported == {"2013-03-10": 23, "2013-11-03": 25}
-    hours = [int(value) for (value,) in landed.rows(table, "kafka_value")]
-    assert sorted(hours) == [*range(spring + 5, spring + 28), *range(autumn + 4, autumn + 29)]
-
-
 def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka, run, instance, spark, topic, table):
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:

@@ -19,7 +19,6 @@ from dagster_kafka_flip.errors import (
     WindowsChangedError,
 )
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -82,35 +81,6 @@ def transactions(kafka, topic, written, partition=0):
             time.sleep(0.02)
 
 
-def test_a_marker_of_the_last_hour_hides_no_record_behind_it(kafka, rewrite, rows, topic):
-    kafka.create(topic)
-    window = recent(hours_ago=2)
-    after, within = window.stop_ms + 5 * 60_000, window.start_ms + 30 * 60_000
-    transactions(kafka, topic, [([after] * 10, "after"), ([within] * 10, "within")])
-    # The first transaction's marker is dated now, within an hour of the look-up an hour behind the window.
-    [result] = rewrite([window])
-    assert values(rows()) == ["within"] * 10
-    assert [planned.is_complete for planned in result.plan.windows] == [True]
-
-
-def test_a_window_has_the_same_rows_alone_and_with_others(kafka, rewrite, rows, topic):
-    kafka.create(topic)
-    days = [Window(f"d{day}", START + day * 24 * HOUR, START + (day + 1) * 24 * HOUR) for day in range(4)]
-    for day in days[:2]:
-        kafka.produce(topic, [(None, day.key)] * 20, timestamp=day.start_ms + HOUR)
-    kafka.produce(topic, [(None, "d0 late")], timestamp=START)
-    transactions(kafka, topic, [([days[2].start_ms] * 20, "d2")])
-    kafka.produce(topic, [(None, "d3")] * 20, timestamp=days[3].start_ms + HOUR)
-    rewrite(days)
-    together = rows()
-    for day in days:
-        [result] = rewrite([day])
-        assert result.seen is not None
-        assert (result.rows, result.seen.late) == ({day.key: 20}, {})
-    assert rows() == together
-    assert values(together) == [day.key for day in days for _ in range(20)]
-
-
 def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_it(kafka, rewrite, rows, topic):
     kafka.create(topic)
     window = recent()
@@ -153,18 +123,6 @@ def test_a_record_from_the_future_stops_the_run_or_the_log_is_read_to_its_end(
     [result] = rewrite(hours(0, 1), tolerate=(RecordsFromFutureError,))
     assert values(rows()) == ["before", "behind"]
     assert result.plan.incidents[0].error == "RecordsFromFutureError"
-
-
-def test_where_brokers_set_the_times_nothing_is_read_for_late_records(kafka, rewrite, rows, topic, monkeypatch):
-    kafka.create(topic, message_timestamp_type="LogAppendTime")
-    now = time.time_ns() // 1_000_000
-    window = Window("now", now - HOUR, now + 60_000)
-    kafka.produce(topic, [(None, str(number)) for number in range(5)])
-    # An hour's slack would make it incomplete, ten seconds' do not.
-    monkeypatch.setattr("dagster_kafka_flip.source.instants.now_ms", lambda: now + 90_000)
-    [result] = rewrite([window])
-    assert values(rows()) == list("01234")
-    assert result.plan.set_by_broker == {topic}
 
 
 def test_a_changed_timestamp_type_is_found_in_the_records(kafka, rewrite, rows, spark, table, topic):
@@ -289,18 +247,6 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     with pytest.raises(TopicRecreatedError, match=r"was deleted and recreated"):
         rewrite(hours(0, 1))
     assert (history(table), values(rows())) == (before, ["x"])
-
-
-def test_a_stream_table_is_not_a_window_table(kafka, rewrite, spark, spark_of, connection, table, topic):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")], timestamp=START + 1)
-    ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection, value_format=StringFormat())
-    with pytest.raises(
-        WindowsChangedError,
-        match=r"has rows and is not written in windows.*set "
-        r"Windows\(repair=True\)",
-    ):
-        rewrite(hours(0, 1))
 
 
 def test_a_window_that_loses_records_while_it_is_read_is_refused_or_landed_with_the_rest(kafka, rewrite, rows, topic):
