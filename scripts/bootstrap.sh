@@ -71,17 +71,19 @@ fi
 
 install_servers_and_browser() {
   command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
-  # Debian has the server's programs in a folder of their own for each version.
-  PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
-    install_debian postgresql "PostgreSQL, for the tests with Debezium and Airflow,"
-  PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
-    install_debian mariadb-server "MariaDB, for the tests with Debezium,"
+  if [ "$purpose" = nightly ]; then
+    # Debian has the server's programs in a folder of their own for each version.
+    PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
+      install_debian postgresql "PostgreSQL, for the tests with Debezium and Airflow,"
+    PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
+      install_debian mariadb-server "MariaDB, for the tests with Debezium,"
+  fi
 }
 
 extras=example
 beside=""
-[ "$purpose" = demo ] || extras=dev
-if [ "$purpose" = nightly ]; then
+if [ "$purpose" != demo ]; then
+  extras=dev
   # Both wait for a network, each for its own.
   install_servers_and_browser & beside=$!
 fi

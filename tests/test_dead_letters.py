@@ -496,6 +496,7 @@ def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions,
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"max_records": 1}, "max_records=1"),
         ({"max_share": 0.4}, "max_share=0.4"),
+        ({"max_records": 1, "max_share": 0.4}, "max_records=1 and max_share=0.4"),
     )
     for limits, output in cases:
         with pytest.raises(TooManyDeadLettersError) as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.nightly]
 
 
 def test_each_check_shows_what_it_found_with_its_numbers(screen: Screen, checked: str):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.nightly]
 
 
 def test_the_graph_leads_from_the_topic_to_its_tables_with_icons_and_badges(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.nightly]
 
 
 def _open(page: Page, result: str) -> None:
