@@ -57,7 +57,7 @@ def run(folder: Path, benchmarks: Mapping[str, Sequence[str]]) -> dict[str, tupl
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=2000,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     message = re.split(r"^@(\w+)$", finished.stdout, flags=re.MULTILINE)[1:]
