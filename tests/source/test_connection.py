@@ -299,8 +299,11 @@ def test_secrets_are_in_no_text_of_a_connection(make):
             "invalid bootstrap server 'nowhere': expected comma-separated host:port pairs",
         ),
         ({"security_protocol": "TLS"}, "security_protocol: must be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'"),
+        ({"sasl_mechanism": "DIGEST-MD5"}, "sasl_mechanism: must be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512'"),
         ({"sasl_password": [SECRET]}, "sasl_password: expected a string"),
         ({"request_timeout": 0}, "request_timeout: must be greater than 0"),
+        ({"read_timeout": 0}, "read_timeout: must be greater than 0"),
+        ({"properties": {"retry.backoff.ms": 5}}, "properties.retry.backoff.ms: expected a string"),
         ({"java_properties": SECRET}, "java_properties: expected a mapping of names to values"),
         (
             {"properties": {"ssl.truststore.password": SECRET}},

@@ -94,7 +94,11 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
     ("text", "message"),
     [
         ("", "invalid offsets ''; write earliest, latest, committed, committed:earliest, "),
+        ("newest", "invalid offsets 'newest'; write earliest, "),
         ("earliest:5", "invalid offsets 'earliest:5'; "),
+        ("committed:never", "invalid offsets 'committed:never'; "),
+        ("timestamp:", "invalid offsets 'timestamp:'; "),
+        ("offsets:", "invalid offsets 'offsets:'; "),
         ("timestamp:yesterday", "invalid timestamp 'yesterday'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
         ("timestamp:-5", "the timestamp -5 is before 1970, which Kafka can't look up; write 1970 or later"),
         (
@@ -103,19 +107,30 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
         ),
         (f"timestamp:{'9' * 5000}", "a timestamp of 5000 digits is above Kafka's maximum of 9223372036854775807"),
         ("timestamp:12026-01-31T00:00:00Z", "invalid timestamp '12026-01-31T00:00:00Z'"),
+        ("timestamp:²", "invalid timestamp '²'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
         (
             "timestamp:2026-01-31T00:00:00",
             "the timestamp 2026-01-31T00:00:00 has no UTC offset; write one, such as 2026-01-31T00:00:00Z",
         ),
+        ("offsets:17", 'invalid offsets \'17\'; write a map such as {"flights": {"0": 17, "1": 23}}'),
+        ("offsets:{", "invalid offsets '{'; write a map such as "),
         ('offsets:{"a": 17}', "; write a map such as "),
+        ('offsets:{"a": {"x": 17}}', "; write a map such as "),
+        ('offsets:{"a": {"0": null}}', "; write a map such as "),
+        ('offsets:{"a": {"0": 1.5}}', "; write a map such as "),
+        ('offsets:{"a": {"0": true}}', "; write a map such as "),
         ("offsets:{}", "specific offsets need at least one topic partition"),
         ('offsets:{"a": {"0": -1}}', "a-0: the offset -1 is negative"),
         (f'offsets:{{"a": {{"0": {2**63}}}}}', "a-0: the offset 9223372036854775808 is above Kafka's maximum of 92"),
         ('offsets:{"a": {"0": 1, "0": 2}}', "the map of offsets has the key '0' twice; write each topic and each "),
+        ('offsets:{"a": {"0": 1}, "a": {"1": 2}}', "the map of offsets has the key 'a' twice; write each topic"),
+        ('offsets:{"a": {"00": 1}}', "; write a map such as "),
+        ('offsets:{"a": {"\u0663": 1}}', "; write a map such as "),
         (
             "timestamp:2026",
             "timestamp 2026 looks like a year, but milliseconds since 1970 are expected: write 2026-01-01T00:00:00Z",
         ),
+        ("timestamp:20260131", "timestamp 20260131 looks like a date, but milliseconds since 1970 are expected: write"),
     ],
 )
 def test_a_text_that_names_no_offsets_is_refused_with_what_would(text, message):

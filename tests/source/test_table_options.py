@@ -119,6 +119,8 @@ _MILLIS = "scan.startup.timestamp-millis"
         ),
         ({**_TOPIC, "scan.watermark.idle-timeout": "1"}, "scan.watermark.idle-timeout", "a run takes the watermark"),
         ({**_TOPIC, "format": "json"}, "format", "it sets how records are decoded"),
+        ({**_TOPIC, "value.json.x": "1"}, "value.json.x", "it sets how records are decoded"),
+        ({**_TOPIC, _MODE: "earliest"}, _MODE, "unknown mode 'earliest'; did you mean earliest-offset"),
         ({**_TOPIC, _MODE: "group-offsets"}, _MODE, "group-offsets needs 'properties.group.id'"),
         ({**_TOPIC, _MODE: "timestamp"}, _MILLIS, "missing; 'scan.startup.mode' is timestamp"),
         ({**_TOPIC, _MILLIS: "1"}, _MILLIS, "it has no effect unless 'scan.startup.mode' is timestamp"),
@@ -130,6 +132,11 @@ _MILLIS = "scan.startup.timestamp-millis"
             _OFFSETS,
             "it is for one topic",
         ),
+        (
+            {"topic-pattern": "a", _MODE: "specific-offsets", _OFFSETS: "partition:0,offset:1"},
+            _OFFSETS,
+            "it is for one topic, and the table has a pattern",
+        ),
         ({**_TOPIC, _MODE: "specific-offsets", _OFFSETS: "0:1"}, _OFFSETS, "write partition:0,offset:42"),
         ({**_TOPIC, _MODE: "specific-offsets", _OFFSETS: "partition:0,offset:-2"}, _OFFSETS, "write partition:0"),
         (
@@ -140,6 +147,11 @@ _MILLIS = "scan.startup.timestamp-millis"
         ({**_TOPIC, "scan.bounded.mode": "unbounded"}, "scan.bounded.mode", "a run is never unbounded"),
         ({**_TOPIC, "scan.bounded.mode": "group-offsets"}, "scan.bounded.mode", "group-offsets needs"),
         ({**_TOPIC, "properties.isolation.level": "x"}, "properties.isolation.level", "expected read_committed or"),
+        (
+            {**_TOPIC, _MODE: "latest-offset", "properties.auto.offset.reset": "earliest"},
+            "properties.auto.offset.reset",
+            "it has no effect unless 'scan.startup.mode' is group-offsets",
+        ),
         ({**_GROUP, "properties.auto.offset.reset": "x"}, "properties.auto.offset.reset", "expected none, earliest or"),
         ({**_TOPIC, "properties.enable.auto.commit": "true"}, "properties.enable.auto.commit", "the property"),
         ({**_TOPIC, "properties.register.consumer.metrics": "1"}, "properties.register.consumer.metrics", "runs"),
