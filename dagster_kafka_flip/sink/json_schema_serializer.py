@@ -22,7 +22,7 @@ from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializers import check_json, json_of, serialized, struct_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import Column
 
@@ -160,22 +160,20 @@ class _JsonPath(SchemaPath):
     leaves_out: bool
 
 
-def leaves_out_nulls(columns: ColumnType, members: Members) -> bool:
+def leaves_out_nulls(struct: ColumnType, members: Members) -> bool:
     """Whether a schema has fields that may be left out, but not be null, of columns that may be null."""
-    return any(_left_out(columns, members))
-
-
-def _left_out(struct: ColumnType, members: Members) -> Iterator[bool]:
     for column in struct.fields:
         shape = members.fields.get(column.name)
         if shape is None:
             continue
-        yield column.is_null and not shape.is_null and column.name not in members.required
+        if column.is_null and not shape.is_null and column.name not in members.required:
+            return True
         kind, inner = column.type, shape.kind
         while isinstance(inner, ArrayOf) and kind.name == "ARRAY":
             kind, inner = kind.inner.type, inner.element.kind
-        if kind.name == "STRUCT" and isinstance(inner, Members):
-            yield from _left_out(kind, inner)
+        if kind.name == "STRUCT" and isinstance(inner, Members) and leaves_out_nulls(kind, inner):
+            return True
+    return False
 
 
 def conversion_of(columns: ColumnType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
