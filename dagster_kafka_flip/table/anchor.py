@@ -38,21 +38,16 @@ class Anchor:
     """A stream's position and the commit that defines it.
 
     Attributes:
-        table_version: The newest version of the table at the time of the lookup.
-        version: Version of the commit that defines the position. It is the fence: the stream's next commit uses it as
-            its transaction version.
+        table_version: The table's newest version at the look-up.
+        version: Of the commit that defines the position. It is the fence: the next commit's transaction version.
         state: The stream's state; None if it has no commit yet.
-        table_rows: Rows of the table at `table_version`; None if unknown from history.
-        other_streams: The newest documents of other streams whose commits were found on the way.
-        committed_ms: Time of the commit with the position, in milliseconds since the epoch; None if there is none.
-            Delta removes it after the log retention.
-        document: The document of that commit; None if there is none.
-        routed: The stream's last batch with a dead-letter route; None if there is none.
-        incidents: Tolerated errors.
-        transaction_version: Transaction version of the stream's last commit, if known.
+        table_rows: Rows at `table_version`; None if unknown.
+        other_streams: The newest documents of other streams whose commits were met.
+        committed_ms: Time of the commit with the position; None if there is none.
+        routed: The stream's last batch with a dead-letter route.
         is_recorded: Whether the position comes from a record instead of history, so it must be committed again.
-        undone_start: If a RESTORE undid all commits of the stream, the state in which its first one began; else None.
-        attempt: Attempt of the commit with the position; None if there is none, or if it is unknown.
+        undone_start: If a RESTORE undid all commits of the stream, the state in which its first one began.
+        attempt: Of the commit with the position; None if unknown.
     """
 
     table_version: int
@@ -101,15 +96,6 @@ def find_anchor(
             and the newest version. Default: raises PositionLostError.
         has_rows: Whether the table has rows; only called for a stream without a commit if history has no row counts.
             Default: yes.
-
-    Raises:
-        ForeignRowsError: The stream has no commit, and the table has, or may have, rows that no stream wrote.
-        TableReplacedError: The table's content was replaced since the stream's last commit.
-        TableChangedError: The table was restored or replaced while the stream's last commit, or a repair, was
-            being written.
-        WindowsChangedError: The table is written in windows.
-        PositionLostError: History ends before the position is found, or has an unknown operation or a RESTORE to a
-            timestamp.
     """
     return _Walk(stream, table, tolerated, expired, has_rows).run(iter(commits))
 

@@ -76,8 +76,6 @@ class Changes:
 
     Attributes:
         rows: One row for each change: the table's columns, and whether it is a delete.
-        mode: What becomes of the changes.
-        columns: The columns that say where a change comes from, and what it does.
         key: The columns that identify a row of the table, as the rows spell them.
         partitioned_by: Those key columns with texts by which the table is partitioned.
         required: Other columns with texts by which it is partitioned, and that are NOT NULL.

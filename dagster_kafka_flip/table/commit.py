@@ -21,16 +21,9 @@ WRITES = frozenset({"WRITE", MERGE})
 
 @dataclass(frozen=True)
 class Commit:
-    """One row of `DESCRIBE HISTORY`.
+    """One row of `DESCRIBE HISTORY`: parameters and metrics as Delta prints them, the operation None if unknown.
 
-    Attributes:
-        version: The table's version that the commit created.
-        operation: Delta's name of the operation; None if the commit has no such information.
-        parameters: The operation's parameters, as Delta prints them.
-        metrics: The operation's metrics, as Delta prints them.
-        user_metadata: The commit's `userMetadata`.
-        timestamp_ms: Commit time in milliseconds since the epoch.
-        engine: The writer, such as `Apache-Spark/4.2.0 Delta-Lake/4.4.0` or `delta-rs:py-1.6.6`.
+    The engine is the writer, such as `Apache-Spark/4.2.0 Delta-Lake/4.4.0` or `delta-rs:py-1.6.6`.
     """
 
     version: int
@@ -67,10 +60,7 @@ class Commit:
 
     @property
     def rows_gained(self) -> int | None:
-        """By how many rows the table grew, below 0 if it shrank; None if the writer did not record it.
-
-        Only for a stream's own commit: it adds rows, or is a MERGE.
-        """
+        """By how many rows a stream's own commit made the table grow; None if the writer did not record it."""
         if self.operation != MERGE:
             return self.metric("numOutputRows")
         deleted = self.metric("numTargetRowsDeleted")
@@ -95,10 +85,7 @@ class Commit:
         return f"version {self.version} ({self.operation or 'an operation without a name'}{self.shown_parameters})"
 
     def metric(self, name: str) -> int | None:
-        """A metric as a number; None if the writer did not record it.
-
-        Other writers use other names, and `spark.databricks.delta.history.metricsEnabled` disables Spark's.
-        """
+        """A metric; None if there is none: other writers use other names, and a setting disables Spark's."""
         text = self.metrics.get(name)
         return int(text) if text and text.isdigit() else None
 
@@ -240,12 +227,8 @@ def brings_rows(commit: Commit) -> bool | None:
 class MergedRows:
     """What became of the last change of each key of a batch.
 
-    Attributes:
-        inserted: Rows of new keys.
-        updated: Rows that were replaced.
-        deleted: Rows that were deleted.
-        unchanged: Changes that are not newer than the row, and deletes of keys that the table doesn't have; None for a
-            history, of which only the MERGE itself could tell.
+    `unchanged` changes are not newer than the row, or delete keys that the table doesn't have; None for a history, of
+    which only the MERGE itself could tell.
     """
 
     inserted: int
@@ -256,17 +239,7 @@ class MergedRows:
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit that is confirmed in the table.
-
-    Attributes:
-        version: The commit's version.
-        rows: Number of added or updated rows; None if unknown.
-        bytes: Bytes of the added files; None if unknown.
-        table_rows: Rows of the table at that version; None if unknown.
-        confirm_seconds: Seconds spent on the confirmation.
-        merged: What became of the changes; None if rows are appended, or if it is unknown.
-        attempt: Id of the attempt, if it is a stream's commit.
-    """
+    """A commit that is confirmed in the table; None for what is unknown."""
 
     version: int
     rows: int | None
@@ -279,14 +252,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Written:
-    """Outcome of a write.
-
-    Attributes:
-        since: The commits since its base version, newest first.
-        before: The commits from the anchor to the base version, newest first.
-        failure: The error; None if it returned.
-        confirm_seconds: Seconds spent on reading the history.
-    """
+    """A write's error, if any, and the commits since its base version and from the anchor to it, newest first."""
 
     since: list[Commit]
     before: list[Commit]

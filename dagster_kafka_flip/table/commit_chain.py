@@ -89,10 +89,7 @@ class _State:
 
 
 def continuity(commits: Sequence[Commit], stream: str) -> Continuity:
-    """Compares the start of each commit of a stream with the end of the previous one.
-
-    If a RESTORE goes back beyond the oldest commit, or to a timestamp, the comparison starts again.
-    """
+    """Compares the start of each commit of a stream with the end of the previous one."""
     current = _State()
     at: dict[int, _State] = {}
     own = compared = restores = changes = 0

@@ -16,7 +16,7 @@ from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -82,10 +82,7 @@ def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
 
 
 def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
-    """Checks that a table can be created where Delta has just found none.
-
-    A table that another process has created since then is not in the way: to create it again does nothing.
-    """
+    """A table that another process has created by now is not in the way: to create it again does nothing."""
     what = None if target.is_path else _existing_object(spark, target)
     if what is not None:
         raise TableError(
@@ -140,26 +137,6 @@ def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
     if "Provider" not in described or "VIEW" in (described.get("Type") or ""):
         return "a view"
     return f"a table in the format {described['Provider']}"
-
-
-def check_folder_is_there(target: DeltaTarget, details: Callable[[], object]) -> None:
-    """Checks that a table that the catalog has already is where the catalog says."""
-    if target.is_path:
-        return
-    try:
-        details()
-    except TableError as error:
-        if not is_not_there(error):
-            raise
-        name = target.identifier
-        raise TableError(
-            f"the catalog has the table {target}, but Delta finds no table in its folder: "
-            f"{error_summary(error.__cause__ or error).rstrip('.;')}. The folder was moved or deleted, or is not "
-            "mounted where Spark runs",
-            f"Put it back. If it is elsewhere now, DROP TABLE {name}, and CREATE TABLE {name} USING delta LOCATION "
-            f"'...'. If it is lost, DROP TABLE {name}: the next run creates a new table, and begins at the stream's "
-            "starting offsets",
-        ) from error.__cause__
 
 
 # Handles the remains of a run that dies while Delta creates a table on a local file system: a log without a commit.
@@ -220,8 +197,7 @@ def are_statistics_chosen(spark: SparkSession, target: DeltaTarget) -> bool:
 def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
     """Columns with statistics, as Delta's property names them; None if there are none.
 
-    Numbers and times, but not strings: those are the most expensive to compare, and in the order of arrival every file
-    has nearly all of them. A column of clustering has statistics in any case.
+    Not strings: they are the most expensive to compare, and in the order of arrival every file has nearly all.
     """
     from pyspark.sql.types import DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
@@ -245,7 +221,6 @@ def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
 
 
 def _leaves(struct: StructType, parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    """The columns that hold no others, with their paths."""
     from pyspark.sql.types import StructType
 
     for field in struct.fields:

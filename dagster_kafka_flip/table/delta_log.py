@@ -8,7 +8,6 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import TableError
-from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, is_local, newest_commits
@@ -17,7 +16,6 @@ from dagster_kafka_flip.table.spark_error import (
     CHECK_ACCESS,
     is_not_there,
     is_sparks_own,
-    missing_file_system,
     told,
 )
 from dagster_kafka_flip.table.sql import literal
@@ -31,17 +29,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Hadoop artifact with the file system of each scheme.
-_FILE_SYSTEMS = {
-    "s3": "hadoop-aws",
-    "s3a": "hadoop-aws",
-    "s3n": "hadoop-aws",
-    "abfs": "hadoop-azure",
-    "abfss": "hadoop-azure",
-    "wasb": "hadoop-azure",
-    "wasbs": "hadoop-azure",
-}
-
 
 class TableNotThereError(TableError):
     """The table does not exist: nobody has made it yet, or somebody dropped it."""
@@ -54,6 +41,19 @@ class TableNotThereError(TableError):
         )
 
 
+_T = TypeVar("_T")
+
+
+def asked(what: str, finding: str, ask: Callable[[], _T]) -> _T:
+    """Asks Spark about a table, and again after transient errors of its store or its catalog."""
+    try:
+        return answered(_logger, what, ask)
+    except Exception as error:
+        if not is_sparks_own(error):
+            raise
+        raise TableError(*told(finding, error, CHECK_ACCESS)) from error
+
+
 def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
     """Yields a table's commits, newest first. Excludes versions that are created meanwhile."""
     here = is_local(spark, target)
@@ -64,12 +64,8 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
         found = newest_commits(target.location, limit) if here else None
         if found is not None:
             return found
-        try:
-            return answered(_logger, f"reading the history of {target}", lambda: _read_page(spark, target, limit))
-        except Exception as error:
-            if not is_sparks_own(error):
-                raise
-            raise TableError(*told(f"the history of the table {target} can't be read", error, CHECK_ACCESS)) from error
+        finding = f"the history of the table {target} can't be read"
+        return asked(f"reading the history of {target}", finding, lambda: _read_page(spark, target, limit))
 
     return paged(read)
 
@@ -109,8 +105,6 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
     except Exception as error:
         if is_not_there(error):
             raise TableNotThereError(target) from error
-        if (scheme := missing_file_system(error)) is not None:
-            raise _no_file_system(target, scheme) from error
         raise
     return [
         Commit(
@@ -126,37 +120,8 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
     ]
 
 
-def _no_file_system(target: DeltaTarget, scheme: str) -> TableError:
-    """Creates the error about a store whose classes Spark lacks."""
-    if target.is_path:
-        # Some classes have other names.
-        scheme = target.location.partition(":")[0].lower()
-    finding = f"the table {target} can't be reached: Spark has no file system for {scheme}:"
-    package = _FILE_SYSTEMS.get(scheme)
-    if package is None:
-        return TableError(finding, "Correct the scheme, or add the file system's Maven artifact to Spark's packages")
-    needed = (
-        f'packages=["org.apache.hadoop:{package}:{hadoop_version()}"]; a Spark Connect server needs it at its start'
-    )
-    if package == "hadoop-aws" and scheme != "s3a":
-        # The jar may be there: it brings a file system for s3a: alone.
-        instead = "Name the table with s3a://" if target.is_path else "Give the catalog's locations s3a://"
-        return TableError(
-            finding,
-            f"{instead}; or set spark.hadoop.fs.{scheme}.impl=org.apache.hadoop.fs.s3a.S3AFileSystem in Spark's "
-            f"config. Either needs {needed}",
-        )
-    return TableError(f"{finding}, because the jar {package} is missing", f"Add it to Spark: {needed}")
-
-
-_T = TypeVar("_T")
-
-
 def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
-    """Returns a table's details, as of now.
-
-    Spark's way counts the table's files, which is a job of its own.
-    """
+    """Spark's way counts the table's files, which is a job of its own."""
     if is_local(spark, target) and (found := details_at(target.location)):
         return found[1]
     # SHOW TBLPROPERTIES hides what looks like a secret or an address: a topic's id may have "url" in it.
@@ -171,13 +136,8 @@ def detail_of(spark: SparkSession, target: DeltaTarget, *columns: str) -> Any:
 
 
 def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
-    """Asks Spark about a table that is there, and again after transient errors of its store or its catalog."""
-    try:
-        return answered(_logger, f"describing {target}", describe)
-    except Exception as error:
-        if not is_sparks_own(error):
-            raise
-        raise TableError(*told(f"the table {target} can't be described", error, CHECK_ACCESS)) from error
+    """Asks Spark about a table that is there."""
+    return asked(f"describing {target}", f"the table {target} can't be described", describe)
 
 
 _PATTERN_LETTER = re.compile(r"[\\*?{}\[\]]")
@@ -201,20 +161,18 @@ class TransactionLog:
 
     def transaction_version(self, application: str, newest: int) -> int | None:
         """Returns an application's last transaction version at a table version; None if there is none."""
-        return self._transaction_versions(f"appId = {literal(application)}", newest).get(application)
+        return self.transaction_versions(application, newest).get(application)
 
     def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
         """Returns the last transaction versions of all applications with an id prefix."""
-        return self._transaction_versions(f"startswith(appId, {literal(prefix)})", newest)
-
-    def generated_columns(self, newest: int) -> frozenset[str]:
-        """Returns the columns that Delta computes from others, at a table version; Spark does not show which."""
-        _, (text,) = max(self._rows(newest, _SCHEMA, "schemaString IS NOT NULL", "metaData.schemaString"))
-        return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
-
-    def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
+        condition = f"startswith(appId, {literal(prefix)})"
         found = self._rows(newest, _TRANSACTIONS, condition, "txn.appId", "txn.version")
         return {application: version for _, (application, version) in sorted(found)}
+
+    def generated_columns(self, newest: int) -> frozenset[str]:
+        """Spark does not show which columns Delta computes from others."""
+        _, (text,) = max(self._rows(newest, _SCHEMA, "schemaString IS NOT NULL", "metaData.schemaString"))
+        return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
 
     def _rows(self, newest: int, schema: str, condition: str, *columns: str) -> list[tuple[int, tuple[Any, ...]]]:
         """What actions say, each with its file's version: of the last checkpoint and the commits after it.
@@ -236,16 +194,10 @@ class TransactionLog:
                 .collect()
             ]
 
-        try:
-            return answered(_logger, f"reading the log of {self._table}", read)
-        except TableError:
-            raise
-        except Exception as error:
-            what = f"the log of the table {self._table} ({self._folder})"
-            raise TableError(*told(f"{what} can't be read", error, CHECK_ACCESS)) from error
+        finding = f"the log of the table {self._table} ({self._folder}) can't be read"
+        return asked(f"reading the log of {self._table}", finding, read)
 
     def _files(self, newest: int) -> list[str]:
-        """The last checkpoint up to a version, and the commits after it."""
         commits: dict[int, str] = {}
         checkpoints: dict[tuple[int, int], list[str]] = {}
         for row in self._spark.read.format("binaryFile").load(self._readable).select("path").collect():

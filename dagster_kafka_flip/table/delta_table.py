@@ -15,8 +15,8 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
-from dagster_kafka_flip.table.creation import check_folder_is_there, remove_incomplete_log
-from dagster_kafka_flip.table.delta_log import TableNotThereError
+from dagster_kafka_flip.table.creation import remove_incomplete_log
+from dagster_kafka_flip.table.delta_log import TableNotThereError, asked
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import documented, other_streams
 from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
@@ -31,12 +31,10 @@ from dagster_kafka_flip.table.layout import (
 from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
 from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
 from dagster_kafka_flip.table.spark_error import (
-    CHECK_ACCESS,
     is_already_there,
     is_conflict,
     is_not_there,
     is_place_taken,
-    is_sparks_own,
     told,
 )
 from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
@@ -69,17 +67,8 @@ _TYPE_WIDENING = "delta.enableTypeWidening"
 class DeltaTable:
     """One stream's view of one Delta table.
 
-    Args:
-        spark: The session to read and write with.
-        target: The table and the stream.
-        tolerated: Errors that the look at the position does not raise; see `find_anchor`.
-        record: A copy of the position from elsewhere, for where the table's history has lost it.
-
-    Attributes:
-        spark: The session.
-        port: Asks Spark and Delta.
-        target: The table and the stream.
-        checked: The table's schema when a batch's columns were last compared with it; None before that.
+    `record` is a copy of the position, for where history has lost it; `tolerated` are errors that don't stop the look
+    at the position. `checked` is the schema when a batch's columns were last compared with it; None before that.
     """
 
     def __init__(
@@ -103,13 +92,7 @@ class DeltaTable:
             self.port.check_writers(self._location, self._properties_if_there)
 
     def anchor(self) -> Anchor | None:
-        """Returns the commit that defines the position; None if there is no table yet.
-
-        Raises:
-            TableError: There is something else in the table's place.
-            LogChangedError: A log changed while the stream's last batch was read, and this is not resolved yet.
-            KafkaFlipError: The walk through history stopped; see `find_anchor`.
-        """
+        """The commit that defines the position; None if there is no table yet. Raises what stops a run."""
         try:
             anchor = find_anchor(
                 self.commits(),
@@ -138,7 +121,7 @@ class DeltaTable:
             return None
 
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
-        """Returns the stream's newest commit and its document, even if the table was changed since."""
+        """The stream's newest commit, even if the table was changed since."""
         return next(documented(history, self.target.stream), None)
 
     def no_rows(self) -> DataFrame:
@@ -202,12 +185,6 @@ class DeltaTable:
         """Creates the empty table. Does nothing if another process was faster.
 
         A write that creates its table would lose the document, and with it the position.
-
-        Raises:
-            ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have.
-            SparkSessionError: See `check_times_of_partitions`.
-            TableError: The table can't be created.
-            UnsafeStoreError: It would be created on S3, and nothing keeps two runs from that.
         """
         target = self.target
         create = self.port.creation(schema)
@@ -228,7 +205,6 @@ class DeltaTable:
         except Exception as error:
             # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
-                check_folder_is_there(target, self.port.details)
                 return
             # Delta writes the log before the catalog, which may refuse the table.
             advice = (
@@ -244,16 +220,7 @@ class DeltaTable:
         return still_there(self.anchor(), self.target)
 
     def check_schema(self, schema: StructType) -> TableColumns:
-        """Checks that a batch's columns fit the table.
-
-        Returns:
-            The table's columns as they are after the batch, and what it changes about them.
-
-        Raises:
-            SchemaMismatchError: They don't fit.
-            ConfigurationError: Delta can't store one of them.
-            SparkSessionError: See `check_times_of_partitions`.
-        """
+        """Checks a batch's columns; returns the table's as they are after it, and what it changes about them."""
         if self.checked is None:
             self.check_times_of_partitions()
         existing = self.checked = self.schema()
@@ -300,23 +267,15 @@ class DeltaTable:
 
     def count_rows(self, version: int | None = None) -> int:
         """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
-        try:
-            return self.port.count_rows(version)
-        except Exception as error:
-            if not is_sparks_own(error):
-                raise
-            finding = f"the rows of the table {self.target} can't be counted"
-            raise TableError(*told(finding, error, CHECK_ACCESS)) from error
+        finding = f"the rows of the table {self.target} can't be counted"
+        return asked(f"counting the rows of {self.target}", finding, lambda: self.port.count_rows(version))
 
     def has_rows(self) -> bool:
         """Whether the table has any row."""
         return self.count_rows() > 0
 
     def kept_until(self, anchor: Anchor) -> datetime | None:
-        """Returns when the commit with the position is half of the log's retention old; None if there is none.
-
-        Delta may forget the commit any time after the whole of it.
-        """
+        """When the commit with the position is half of the log's retention old: after the whole, it may be gone."""
         if anchor.committed_ms is None:
             return None
         now = instants.now()
@@ -349,11 +308,7 @@ class DeltaTable:
             check_mode(self.target, created_for(properties), f"table property {KEY_PROPERTY}")
 
     def is_of_windows(self, since: str) -> WindowsChangedError:
-        """Returns the error for a stream into a table of windows.
-
-        Args:
-            since: Since when it is one, as the end of a clause; empty for always.
-        """
+        """The error for a stream into a table of windows, since when it is one (the end of a clause)."""
         return WindowsChangedError(
             f"{self.target} is written in windows{since}, and the stream {self.target.stream!r} would duplicate their "
             "records",
@@ -361,10 +316,7 @@ class DeltaTable:
         )
 
     def check_takes_windows(self) -> None:
-        """Checks that no stream writes to a table that is about to hold windows.
-
-        Call it before the table is marked as one, and once more after that: a stream that comes later sees the mark.
-        """
+        """Call it before the table is marked, and once more after: a stream that comes later sees the mark."""
         landed = next(documented(self.commits()), None)
         if landed is not None:
             what = f"the stream {landed[1].stream!r} wrote to it (version {landed[0].version})"
@@ -379,7 +331,7 @@ class DeltaTable:
         )
 
     def table_id(self) -> str:
-        """Returns Delta's id of the table; it stays when the table is moved or renamed."""
+        """Delta's id; it stays when the table is moved or renamed."""
         return self.port.details().id
 
     def name_in_catalog(self) -> str | None:
@@ -426,6 +378,10 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     """Returns what was found in a table that was just created."""
     if found is None:
         raise TableError(
-            f"the table {target} was created but does not exist; it may have been dropped meanwhile", "Run again"
+            f"the table {target} was created, or its catalog has it, but Delta finds no table in its folder: it was "
+            "dropped meanwhile, moved or deleted, or is not mounted where Spark runs",
+            "Run again. If the folder is elsewhere than the catalog says (DESCRIBE TABLE EXTENDED), put it back, or "
+            "DROP TABLE, and CREATE TABLE ... USING delta LOCATION '...'. If it is lost, DROP TABLE: the next run "
+            "creates a new table, and begins at the stream's starting offsets",
         )
     return found

@@ -41,7 +41,6 @@ def read_marked(text: str | None, mark: str, version: int, what: str, read: Call
 
 
 def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:
-    """Parses a text as a JSON object with the given key; None if it is something else."""
     if text is None or mark not in text:
         return None
     try:
@@ -49,6 +48,12 @@ def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) and mark in document else None
+
+
+def _compact(document: Mapping[str, Any], **optional: Any) -> str:
+    """The text of a document, without the optional keys that are None."""
+    there = {name: value for name, value in optional.items() if value is not None}
+    return json.dumps({**document, **there}, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,8 @@ class DeadLetterRoute:
     """Destination of a batch's rejected records, and the decoder that rejected them.
 
     Attributes:
-        table: The dead-letter table, as text of its DeltaTarget.
-        stream: Id of the stream in that table.
-        decoder: Description of the decoder; see `formats.description`.
-        table_id: Delta's id of the dead-letter table. A table can have several names (a path, a link, a catalog name),
-            and a name can refer to another table later.
+        decoder: See `formats.description`.
+        table_id: Delta's id of the dead-letter table: a table can have several names, and a name another table later.
         settled: Version of the stream's own table up to which the dead-letter table had all rejected records when the
             batch was committed; None if it had none yet. If it has fewer later, it was rolled back.
     """
@@ -211,39 +213,30 @@ class CommitDocument:
 
     def to_text(self) -> str:
         """The document as compact JSON."""
-        document: dict[str, Any] = {
-            _MARK: DOCUMENT_VERSION,
-            "stream": self.stream,
-            "attempt": self.attempt,
-            "run": self.run_id,
-            "base": self.base_version,
-            "anchor": self.anchor_version,
-            "splits": splits_to_json(self.splits),
-            "state": self.state.to_json(),
-            "rows_before": self.rows_before,
-        }
-        if self.after is not None:
-            document["after"] = self.after
-        if self.overrides_start:
-            document["overrides_start"] = True
-        if self.reason is not None:
-            document["reason"] = self.reason
-        if self.carried is not None:
-            document["dead_letter"] = self.carried.to_json()
-        elif self.dead_letter is not None:
-            document["dead_letter"] = self.dead_letter.to_json()
-        if self.settles is not None:
-            document["settles"] = asdict(self.settles)
-        if self.doubt is not None:
-            document["doubt"] = list(self.doubt)
-        lists: dict[str, Any] = {
-            "key": list(self.key),
-            "mode": kind_of(self.mode),
-            "incidents": [incident.to_json() for incident in self.incidents],
-            "schemas": {side: list(frames) for side, frames in self.schemas.items()},
-        }
-        document |= {name: value for name, value in lists.items() if value}
-        return json.dumps(document, separators=(",", ":"))
+        route = self.carried or self.dead_letter
+        return _compact(
+            {
+                _MARK: DOCUMENT_VERSION,
+                "stream": self.stream,
+                "attempt": self.attempt,
+                "run": self.run_id,
+                "base": self.base_version,
+                "anchor": self.anchor_version,
+                "splits": splits_to_json(self.splits),
+                "state": self.state.to_json(),
+                "rows_before": self.rows_before,
+            },
+            after=self.after,
+            overrides_start=self.overrides_start or None,
+            reason=self.reason,
+            dead_letter=None if route is None else route.to_json(),
+            settles=None if self.settles is None else asdict(self.settles),
+            doubt=self.doubt,
+            key=self.key or None,
+            mode=kind_of(self.mode) or None,
+            incidents=[incident.to_json() for incident in self.incidents] or None,
+            schemas={side: list(frames) for side, frames in self.schemas.items()} or None,
+        )
 
     @classmethod
     def from_text(cls, text: str | None) -> CommitDocument | None:
@@ -291,19 +284,13 @@ class WindowsDocument:
     """Content of the `userMetadata` of a commit of windows. Fixed before the write starts.
 
     Attributes:
-        attempt: Id of the plan.
-        run_id: Id of the run that wrote it.
-        base_version: Version of the table that the plan is based on.
         mode: `exact` or `repair`; `offset` in tables of an earlier version, which are refused.
         windows: Consecutive windows in time order.
-        splits: The splits that were read.
-        state: Cluster, topics and read offsets of the table's rows; includes topics of earlier commits, so that the
-            newest commit has the full state.
+        state: Cluster, topics and read offsets of the table's rows, also of earlier commits.
         topics: The topics whose rows were replaced; None for all.
         repairs: Id of the repaired stream.
-        incidents: Tolerated errors.
-        until_ms: End of the last window of this or an earlier commit, in milliseconds since the epoch.
-        schemas: The schemas that records were met with or read as, by `key` and `value`, for formats with a registry.
+        until_ms: End of the last window of this or an earlier commit.
+        schemas: See `CommitDocument`.
     """
 
     attempt: str
@@ -330,27 +317,23 @@ class WindowsDocument:
 
     def to_text(self) -> str:
         """The document as compact JSON."""
-        document: dict[str, Any] = {
-            _WINDOWS_MARK: WINDOWS_DOCUMENT_VERSION,
-            "attempt": self.attempt,
-            "run": self.run_id,
-            "base": self.base_version,
-            "mode": self.mode,
-            "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
-            "splits": splits_to_json(self.splits),
-            "state": self.state.to_json(),
-        }
-        if self.topics is not None:
-            document["topics"] = list(self.topics)
-        if self.repairs is not None:
-            document["repairs"] = self.repairs
-        if self.incidents:
-            document["incidents"] = [incident.to_json() for incident in self.incidents]
-        if self.until_ms is not None:
-            document["until"] = self.until_ms
-        if self.schemas:
-            document["schemas"] = {side: list(frames) for side, frames in self.schemas.items()}
-        return json.dumps(document, separators=(",", ":"))
+        return _compact(
+            {
+                _WINDOWS_MARK: WINDOWS_DOCUMENT_VERSION,
+                "attempt": self.attempt,
+                "run": self.run_id,
+                "base": self.base_version,
+                "mode": self.mode,
+                "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
+                "splits": splits_to_json(self.splits),
+                "state": self.state.to_json(),
+            },
+            topics=self.topics,
+            repairs=self.repairs,
+            incidents=[incident.to_json() for incident in self.incidents] or None,
+            until=self.until_ms,
+            schemas={side: list(frames) for side, frames in self.schemas.items()} or None,
+        )
 
     @classmethod
     def from_text(cls, text: str | None) -> WindowsDocument | None:

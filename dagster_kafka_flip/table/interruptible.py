@@ -73,13 +73,8 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
     """Runs an action in its own thread, and stops its Spark jobs if the calling thread is interrupted.
 
     An interrupt during a call would leave an unread answer on the connection to the JVM, and the next call would read
-    it as its own. So the interruptible thread waits for a thread, not for Spark.
-
-    Args:
-        spark: The action's session.
-        action: The action.
-        tag: Tag of the action's Spark jobs, unique among concurrent actions.
-        hold: Resource that is held until the action has ended, even if this function returns earlier.
+    it as its own. So the interruptible thread waits for a thread, not for Spark. `hold` stays until the action has
+    ended, even if this function returns earlier.
     """
     from pyspark import InheritableThread
 

@@ -6,7 +6,6 @@ import logging
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError
@@ -28,55 +27,30 @@ DEFAULT_LOG_RETENTION = timedelta(days=30)
 # Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
 TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
-_INTERVAL = re.compile(r"(?:interval\s+)?(?P<parts>\S.*)", re.DOTALL)
-_PART = re.compile(r"([+-]?\d+(?:\.\d*)?)\s*(microsecond|millisecond|second|minute|hour|day|week)s?(?:\s+|$)")
-_MICROSECONDS = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
-_LONGEST = timedelta.max // timedelta(microseconds=1)
+_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s*(second|minute|hour|day|week)s?")
 
 
 def log_retention(text: str | None, target: DeltaTarget) -> timedelta:
-    """A table's log retention; if it can't be parsed, the shortest reasonable value."""
-    parsed = parse_log_retention(text)
-    if parsed is not None:
-        return parsed
+    """A table's log retention, such as `interval 30 days`; the shortest reasonable one if it is written otherwise.
+
+    So the position is committed again earlier than needed, never too late.
+    """
+    if text is None:
+        return DEFAULT_LOG_RETENTION
+    if (found := _INTERVAL.fullmatch(text.strip().lower())) is not None:
+        try:
+            return timedelta(**{f"{found[2]}s": int(found[1])})
+        except OverflowError:
+            return timedelta.max
     _logger.warning(
-        "%s of %s is %r, which can't be parsed; assuming the shortest reasonable value, %s",
+        "%s of %s is %r, which is not a number of seconds, minutes, hours, days or weeks; assuming the shortest "
+        "reasonable value, %s",
         LOG_RETENTION,
         target,
         text,
         2 * TOO_YOUNG_TO_ASK,
     )
     return 2 * TOO_YOUNG_TO_ASK
-
-
-def parse_log_retention(text: str | None) -> timedelta | None:
-    """Parses `delta.logRetentionDuration`, such as `interval 30 days`; None if it can't be parsed.
-
-    Delta does not allow months and years here, because their length varies. Values above the maximum of `timedelta` are
-    reduced to it.
-    """
-    if text is None:
-        return DEFAULT_LOG_RETENTION
-    interval = _INTERVAL.fullmatch(text.strip().lower())
-    rest = "" if interval is None else interval["parts"]
-    microseconds = Decimal(0)
-    while rest:
-        part = _PART.match(rest)
-        if part is None:
-            return None
-        microseconds += Decimal(part[1]) * _MICROSECONDS[part[2]]
-        rest = rest[part.end() :]
-    if interval is None or microseconds < 0:
-        return None
-    return timedelta(microseconds=int(min(microseconds, _LONGEST)))
 
 
 @dataclass(frozen=True)

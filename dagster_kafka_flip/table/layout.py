@@ -67,7 +67,7 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
 def required_texts(
     names: Sequence[str], table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> list[str]:
-    """Returns which columns of a batch are partition columns of a table, and texts that are NOT NULL."""
+    """The columns of a batch that are NOT NULL texts by which a table is partitioned."""
     texts = {
         field.name.lower() for field in table.fields if not field.nullable and field.dataType.typeName() == "string"
     }

@@ -30,16 +30,7 @@ _RETAINS = {"spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "fals
 
 @dataclass(frozen=True)
 class Maintained:
-    """Result of the maintenance of one table.
-
-    Attributes:
-        version: The table's newest version afterwards.
-        files: Data files of that version.
-        bytes: Size of these files.
-        files_removed: Small files that OPTIMIZE replaced.
-        files_added: New files of OPTIMIZE.
-        files_vacuumed: Unused files that VACUUM deleted; None if there was no VACUUM, or if Delta did not record it.
-    """
+    """Result of the maintenance of one table; `files_vacuumed` is None without VACUUM, or if unknown."""
 
     version: int
     files: int
@@ -54,22 +45,11 @@ def maintain(
 ) -> Maintained | None:
     """Runs OPTIMIZE and VACUUM on a table, under the lock that every run of this package takes.
 
-    On a local file system, two processes that commit at the same time can lose a commit. The lock prevents that; a
-    plain `OPTIMIZE` from another process would not.
-
-    Args:
-        spark: The session.
-        target: The table and its stream.
-        vacuum_after: How long unused files are kept; None for no VACUUM.
-        has_position: Whether a stream writes to the table. A table of windows has no position to keep.
+    On a local file system, two processes that commit at the same time can lose a commit; a plain `OPTIMIZE` from
+    another process would not take the lock. A table of windows has no position to keep.
 
     Returns:
         The result; None if the table does not exist yet.
-
-    Raises:
-        PositionTooOldError: New commits could make Delta delete the one that holds the position. Nothing was changed.
-        SparkSessionError: OPTIMIZE would change times in partition columns. Nothing was changed.
-        TableError: OPTIMIZE or VACUUM failed.
     """
     table = DeltaTable(spark, target)
     target = table.target

@@ -64,7 +64,6 @@ class LatestChanges:
 
     Attributes:
         rows: Returns the rows; from a function that returns those of the table, as they are before the batch.
-        keys: Number of keys of the batch.
         bounds: SQL conditions that the rows of all these keys fulfil: files of the table outside need not be read.
         left_out: Columns whose value some changes don't have.
     """
@@ -312,7 +311,6 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
-    """Adds to each change the last row of its key in the table."""
     from pyspark.sql import functions as f
 
     columns, there = changes.columns, {name.lower(): name for name in table.columns}

@@ -103,7 +103,6 @@ def makes_windows(commit: Commit) -> bool:
 
 
 def _doubled(document: CommitDocument, other: CommitDocument) -> int:
-    """Number of offsets that two batches both read."""
     ranges = {split.topic_partition: (split.starting_offset, split.stopping_offset) for split in other.splits}
     return sum(
         max(0, min(split.stopping_offset, stop) - max(split.starting_offset, start))

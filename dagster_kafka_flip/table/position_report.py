@@ -32,14 +32,9 @@ class StreamCommit:
 
 @dataclass(frozen=True)
 class PositionReport:
-    """The position of one stream.
+    """The position of one stream, and its last commits, newest first.
 
-    Attributes:
-        stream: Id of the stream.
-        anchor: The stream's anchor; None if unknown from history.
-        anchor_commit: The commit that defines it.
-        error: The reason why the position is unknown, or why runs can't continue from it.
-        commits: The stream's last commits, newest first.
+    The anchor is None if it is unknown from history, and `error` says why, or why runs can't continue from it.
     """
 
     stream: str

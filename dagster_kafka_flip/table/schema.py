@@ -32,12 +32,9 @@ _NESTED = frozenset({"array", "map", "struct", "variant"})
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table after a batch.
+    """The columns of a table after a batch, and what it changes about them, such as `amount int -> bigint`.
 
-    Attributes:
-        struct: The columns.
-        changes: What the batch changes about them, such as `+ note string` and `amount int -> bigint`.
-        not_written: Columns, and fields in them, that the batch does not have, such as `address.city`.
+    `not_written` are columns, and fields in them, that the batch does not have, such as `address.city`.
     """
 
     struct: StructType
@@ -57,15 +54,7 @@ def check_schema(
     """Checks that a batch's columns fit a table's; returns the table's columns after the batch.
 
     Compares names case-insensitively, like Spark and Delta. Columns that only the table has are filled with nulls and
-    must be nullable.
-
-    Args:
-        batch: The batch's columns.
-        table: The table's columns.
-        name: The table's name, for messages.
-        may_change: Whether to add columns that only the batch has, and to widen types.
-        may_widen: Returns whether Delta widens types of this table (`delta.enableTypeWidening`).
-        is_mapped: Returns whether the table's columns may have any name (`delta.columnMapping.mode`).
+    must be nullable. `may_widen` and `is_mapped` ask for Delta's properties of the table.
     """
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))
@@ -223,7 +212,6 @@ def _shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
 def _transformed(
     batch: DataType, table: DataType, over: Callable[[Callable[[Column], Column]], Column]
 ) -> Column | None:
-    """What becomes of an array or a map if its values change."""
     from pyspark.sql import functions as f
 
     if _shaped(batch, table, f.lit(None).cast(batch)) is None:
@@ -281,7 +269,7 @@ def check_can_be_stored(
     lowered = {key.lower(): value.lower() for key, value in properties.items()}
     is_mapped = lowered.get(COLUMN_MAPPING.lower(), "none") != "none"
     allow = f'set its DeltaTarget\'s properties={{"{COLUMN_MAPPING}": "name"}}'
-    wrong = [*_doubled(schema, ""), *_not_storable(schema, "", None if is_mapped else allow)]
+    wrong = [*_doubled(schema), *_not_storable(schema, "", None if is_mapped else allow)]
     by_name = {field.name.lower(): field for field in schema.fields}
     for column in partition_by:
         kind = by_name[column.lower()].dataType
@@ -301,7 +289,6 @@ def check_can_be_stored(
 def _check_can_be_added(
     batch: StructType, added: Sequence[_Difference], name: str, is_mapped: Callable[[], bool]
 ) -> None:
-    """Checks that Delta can write a batch's columns, and those among them that the table does not have yet."""
     allow = f"set the property {COLUMN_MAPPING!r} of the table to 'name' with ALTER TABLE ... SET TBLPROPERTIES"
 
     def not_storable(allow: str | None) -> Iterator[str]:
@@ -310,64 +297,64 @@ def _check_can_be_added(
                 within = one.path.removesuffix(one.added.name).rstrip(".")
                 yield from _not_storable(type(batch)([one.added]), within, allow)
 
-    wrong = [*_doubled(batch, ""), *not_storable(allow)]
+    wrong = [*_doubled(batch), *not_storable(allow)]
     if wrong and is_mapped():
-        wrong = [*_doubled(batch, ""), *not_storable(None)]
+        wrong = [*_doubled(batch), *not_storable(None)]
     if wrong:
-        raise ConfigurationError(
-            f"the batch does not fit the table {name}: {'; '.join(wrong)}",
-        )
+        raise ConfigurationError(f"the batch does not fit the table {name}: {'; '.join(wrong)}")
 
 
 def _not_storable(kind: DataType, path: str, allow_any_name: str | None) -> Iterator[str]:
     """What Delta can't store of a column; `allow_any_name` says how to allow any name, None if it is allowed."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
+    from pyspark.sql.types import StructType
 
-    if isinstance(kind, StructType):
-        if not kind.fields:
-            yield f"the column {path!r} is a STRUCT without fields, which Parquet can't store; drop it"
-        for field in kind.fields:
-            column = _inside(path, field)
-            if allow_any_name is not None and not _NOT_IN_NAMES.isdisjoint(field.name):
-                yield (
-                    f"the name {column!r} contains a space, a newline, or one of ,;{{}}()=; rename it in the "
-                    f"transform, or {allow_any_name}"
-                )
-            yield from _not_storable(field.dataType, column, allow_any_name)
-    elif isinstance(kind, ArrayType):
-        yield from _not_storable(kind.elementType, path, allow_any_name)
-    elif isinstance(kind, MapType):
-        yield from _not_storable(kind.keyType, path, allow_any_name)
-        yield from _not_storable(kind.valueType, path, allow_any_name)
-    elif kind.typeName() == "void":
-        # Delta would leave it out of what it writes, and later refuse the type that it has then.
-        yield (
-            f"the column {path!r} has no type (VOID), as a null or an empty array has; cast it in the transform, such "
-            'as with lit(None).cast("string"), or drop it'
-        )
-    elif "interval" in kind.typeName():
-        yield (
-            f"the column {path!r} has the type {kind.simpleString()}, which Delta can't store; declare it as STRING, "
-            "or convert it to a number in the transform"
-        )
+    for column, part in _parts(kind, path):
+        if isinstance(part, StructType):
+            if not part.fields:
+                yield f"the column {column!r} is a STRUCT without fields, which Parquet can't store; drop it"
+            for field in part.fields:
+                if allow_any_name is not None and not _NOT_IN_NAMES.isdisjoint(field.name):
+                    yield (
+                        f"the name {_inside(column, field)!r} contains a space, a newline, or one of ,;{{}}()=; rename "
+                        f"it in the transform, or {allow_any_name}"
+                    )
+        elif part.typeName() == "void":
+            # Delta would leave it out of what it writes, and later refuse the type that it has then.
+            yield (
+                f"the column {column!r} has no type (VOID), as a null or an empty array has; cast it in the transform, "
+                'such as with lit(None).cast("string"), or drop it'
+            )
+        elif "interval" in part.typeName():
+            yield (
+                f"the column {column!r} has the type {part.simpleString()}, which Delta can't store; declare it as "
+                "STRING, or convert it to a number in the transform"
+            )
 
 
-def _doubled(kind: DataType, path: str) -> Iterator[str]:
-    from pyspark.sql.types import ArrayType, MapType, StructType
+def _doubled(columns: StructType) -> Iterator[str]:
+    from pyspark.sql.types import StructType
 
-    if isinstance(kind, StructType):
-        if (name := twice(kind.names)) is not None:
+    for path, part in _parts(columns, ""):
+        if isinstance(part, StructType) and (name := twice(part.names)) is not None:
             yield (
                 f"there are two columns {(f'{path}.{name}'.lstrip('.'))!r}; column names in Spark and Delta are "
                 "case-insensitive"
             )
+
+
+def _parts(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
+    """A type and all those in it, each with its column's path."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    yield path, kind
+    if isinstance(kind, StructType):
         for field in kind.fields:
-            yield from _doubled(field.dataType, _inside(path, field))
+            yield from _parts(field.dataType, _inside(path, field))
     elif isinstance(kind, ArrayType):
-        yield from _doubled(kind.elementType, path)
+        yield from _parts(kind.elementType, path)
     elif isinstance(kind, MapType):
-        yield from _doubled(kind.keyType, path)
-        yield from _doubled(kind.valueType, path)
+        yield from _parts(kind.keyType, path)
+        yield from _parts(kind.valueType, path)
 
 
 def _inside(path: str, field: StructField) -> str:

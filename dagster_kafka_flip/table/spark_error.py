@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import error_text
+from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
 
@@ -84,11 +85,6 @@ _TRANSIENT = re.compile(
 # S3's client has then tried for minutes.
 _GIVEN_UP = re.compile(r"SdkClientException: Unable to execute HTTP request")
 # Errors of a user's function are not retried.
-_NO_FILE_SYSTEM = re.compile(
-    r"""No\ FileSystem\ for\ scheme:?\ "?(?P<scheme>[\w.+-]+)
-      | Class\ org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+\ not\ found""",
-    re.VERBOSE,
-)
 _USERS_OWN = "PythonException"
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 # Under an error of the task that wrote, which pyspark does not translate from 4.1 on.
@@ -105,14 +101,6 @@ _END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\
 def is_not_there(error: BaseException) -> bool:
     """Whether the error, or the one that it translates, means that the table does not exist."""
     return any(_condition(each) in _NOT_THERE for each in (error, error.__cause__) if each is not None)
-
-
-def missing_file_system(error: BaseException) -> str | None:
-    """The scheme without a file system in Spark; None for other errors."""
-    if not is_sparks_own(error):
-        return None
-    found = _NO_FILE_SYSTEM.search(error_text(error))
-    return None if found is None else found["scheme"] or found["package"]
 
 
 def is_already_there(error: BaseException) -> bool:
@@ -153,7 +141,6 @@ def is_sparks_own(error: BaseException) -> bool:
 
 
 def _is_users_own(error: BaseException) -> bool:
-    """Whether a user's Python function failed, or an expression that raises."""
     is_so = type(error).__name__ == _USERS_OWN or _condition(error) == _RAISED_IN_SQL
     return is_so or _RAISED_IN_TASK.search(error_text(error)) is not None
 
@@ -219,6 +206,10 @@ _NO_DELTA = re.compile(
 )
 _FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")
 
+_NO_FILES_OF = r'No FileSystem for scheme:? "?'
+_NO_CLASS_OF = r"Class org\.apache\.hadoop\.fs\."
+_HADOOP = 'packages=["org.apache.hadoop:{}:<hadoop>"]; a Spark Connect server needs it at its start'
+
 # What to do, by names and texts in an error, and by whose it is. The first that fits counts.
 _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
     # S3's, Hadoop's and Amazon's clients. HEAD requests are answered without a reason: only the status is known.
@@ -272,6 +263,16 @@ _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
         ),
     },
     is_sparks_own: {
+        rf"{_NO_FILES_OF}(s3n?)\b": (
+            "Name the table, or its catalog's location, with s3a://; or set "
+            "spark.hadoop.fs.{0}.impl=org.apache.hadoop.fs.s3a.S3AFileSystem in Spark's config. Either needs "
+            f"{_HADOOP.format('hadoop-aws')}"
+        ),
+        rf"{_NO_FILES_OF}s3a\b|{_NO_CLASS_OF}s3a\.": f"Add the jar to Spark: {_HADOOP.format('hadoop-aws')}",
+        rf"{_NO_FILES_OF}(?:abfs|wasb)s?\b|{_NO_CLASS_OF}azure": (
+            f"Add the jar to Spark: {_HADOOP.format('hadoop-azure')}"
+        ),
+        _NO_FILES_OF: "Correct the scheme, or add the file system's Maven artifact to Spark's packages",
         r'\bCannot run program "([^"\n]+)"': (
             "Spark's tasks can't start the Python that a format or a function needs: {0}. Install it on each machine "
             "that runs tasks, or name another one with PYSPARK_PYTHON in the environment of Spark's driver"
@@ -307,13 +308,7 @@ _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
 
 
 def told(what: str, error: BaseException, otherwise: str = "") -> tuple[str, str]:
-    """The finding and the advice of an error that Spark, Delta, a store or a Connect server has caused.
-
-    Args:
-        what: What failed.
-        error: Spark's error.
-        otherwise: What to do if the error is none of those that are known.
-    """
+    """The finding and the advice of an error that Spark, Delta, a store or a Connect server has caused."""
     if (no_folder := _without_folder(error_text(error))) is not None:
         advice = "Change or shorten such values in the transform, or partition a new table by another column"
         return f"{what}: {no_folder}", advice
@@ -329,7 +324,7 @@ def _advice(error: BaseException) -> str | None:
     for is_theirs, known in _ADVICE.items():
         for pattern, advice in known.items() if is_theirs(error) else ():
             if (found := re.search(pattern, text, re.MULTILINE)) is not None:
-                return advice.format(*found.groups())
+                return advice.format(*found.groups()).replace("<hadoop>", hadoop_version())
     return None
 
 

@@ -29,20 +29,16 @@ _FIRST_WORD_SECONDS = 5.0
 _NEXT_WORD_SECONDS = 60.0
 _PATIENCE_SECONDS = 2 * 3600.0
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP)
 
 
 @contextlib.contextmanager
 def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
     """Holds an operating system lock on a local table, so that only one process at a time writes to it.
 
-    On a local file system, Delta's "rename if absent" is not atomic across processes: two processes can both create the
-    same version. Does nothing on other stores.
-
-    Args:
-        location: The table's location, as a path or a URI.
-        is_remote: Whether a Spark Connect server writes, possibly on another file system. Then its own JVM serializes
-            writers, and the lock is only used if the path exists here.
+    On a local file system, Delta's "rename if absent" is not atomic across processes: two can both create the same
+    version. Does nothing on other stores. A Spark Connect server may write to another file system: its own JVM
+    serializes writers, and the lock is only used if the path exists here.
     """
     path = local_path(location)
     if path is None or (is_remote and not path.parent.is_dir()):
@@ -61,8 +57,8 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         _acquire(lock, file, location)
     except OSError as error:
         raise TableError(
-            f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}"
-            f"{_owner(file)}. {_advice(error, file)}"
+            f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}",
+            _advice(error, file),
         ) from error
     try:
         yield
@@ -83,10 +79,10 @@ def _make(file: Path, mode: int) -> None:
 def _acquire(lock: FileLock, file: Path, location: str) -> None:
     def log_wait(state: tenacity.RetryCallState) -> None:
         _logger.warning(
-            "waiting for %s, which is writing to %s, for %.0f s so far",
-            _holder(file),
+            "waiting for another process, which is writing to %s, for %.0f s so far; fuser %s shows it",
             location,
             state.seconds_since_start,
+            file,
         )
 
     retrying = tenacity.Retrying(
@@ -101,22 +97,11 @@ def _acquire(lock: FileLock, file: Path, location: str) -> None:
                 lock.acquire(timeout=_FIRST_WORD_SECONDS if number == 1 else _NEXT_WORD_SECONDS)
     except tenacity.RetryError:
         raise TableError(
-            f"the table {location} has been locked by {_holder(file)} for {_PATIENCE_SECONDS / 60:.0f} min, so nothing "
-            "was written",
-            "Check whether that run hangs, end it, and run again; the lock ends with the process",
+            f"the table {location} has been locked by another process for {_PATIENCE_SECONDS / 60:.0f} min, so "
+            "nothing was written",
+            f"Check whether that run hangs (fuser {file} shows its process), end it, and run again; the lock ends with "
+            "the process",
         ) from None
-
-
-def _holder(file: Path) -> str:
-    """The process that holds the lock, by its id if available (Linux)."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        inode = str(file.stat().st_ino)
-        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            # Example: "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF".
-            fields = line.split()
-            if fields[1] != "->" and fields[5].rpartition(":")[2] == inode:
-                return f"the process {fields[4]}"
-    return "another process"
 
 
 def _refuse_a_link(file: Path) -> None:
@@ -129,21 +114,9 @@ def _mode_in(folder: Path) -> int:
     return 0o644 | (folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
-def _owner(file: Path) -> str:
-    try:
-        status = file.lstat()
-    except OSError:
-        return ""
-    return f" (user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o})"
-
-
 def _advice(error: OSError, file: Path) -> str:
-    if error.errno == errno.EROFS:
-        return "Mount this file system so that it can be written, or use another path, then run again"
-    if error.errno in _FULL:
-        return "Make room there, then run again"
-    if error.errno == errno.ENAMETOOLONG:
-        return "Give the table a shorter name"
+    if error.errno not in _REFUSED:
+        return "Correct this, then run again"
     if not os.path.lexists(file):
         # Unlike Path's methods, this is no error where this user may not look.
         folder = next(one for one in file.parents if os.path.isdir(one))  # noqa: PTH112

@@ -28,7 +28,7 @@ from dagster_kafka_flip.table.delta_log import TransactionLog, commits_of, descr
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.layout import check_times_of_partitions
 from dagster_kafka_flip.table.local_log import check_place, is_newest
-from dagster_kafka_flip.table.retries import answered, warned_of_silence
+from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
@@ -110,7 +110,7 @@ class TablePort:
 
     def count_rows(self, version: int | None) -> int:
         """The number of rows, now or at a version."""
-        return answered(_logger, f"counting the rows of {self.target}", lambda: self.rows(version).count())
+        return self.rows(version).count()
 
     def check_place_is_free(self) -> None:
         """Checks that a table can be created where there is none."""
@@ -219,17 +219,9 @@ def guarded(
     Without a lock, as on an object store, others may come between the precheck and the write: it shortens that time to
     a moment, and `look_back` still finds them.
 
-    Args:
-        table: The table.
-        location: The table's location.
-        precheck: Looks again at what the write rests on, just before it. If it raises an error, nothing is written.
-        write: The write. An interrupt stops its Spark jobs; the lock is kept until it has ended.
-        look_back: Called with the write's error, if it failed; finds what became of it.
-        attempt: Id of the attempt, in the tag of its Spark jobs.
-        session: The write's session. Default: the table's.
-
-    Returns:
-        What `look_back` returns.
+    `precheck` looks again at what the write rests on, just before it: if it raises an error, nothing is written. An
+    interrupt stops the write's Spark jobs; the lock is kept until it has ended. `look_back` gets the write's error, if
+    it failed, and finds what became of it.
     """
     failure: Exception | None = None
     with held(table.lock(location)) as lock:
@@ -251,15 +243,7 @@ def or_failed(failure: Exception | None) -> None:
 def set_properties(
     table: TablePort, location: str, properties: Mapping[str, str], precheck: Callable[[Mapping[str, str]], None]
 ) -> None:
-    """Sets some of the table's properties; the others stay.
-
-    Args:
-        table: The table.
-        location: The table's location.
-        properties: The new values.
-        precheck: Called with the table's properties just before, and under the table's lock. If it raises an error,
-            nothing is set.
-    """
+    """Sets some of the table's properties; `precheck` gets those of just before, under the table's lock."""
     change = table.change_of_properties(properties)
     before: list[int] = []
 

@@ -61,44 +61,17 @@ class TableWriter:
     ) -> Committed:
         """Appends or merges a batch, with its document, in one commit, and confirms it in the table's history.
 
-        However the write ends, the table's history shows whether it was committed.
-
-        Args:
-            rows: The batch. Rows to append are read at most once if they are committed, and not at all if the fence
-                holds; changes are read once before the write.
-            document: The batch's document.
-            takes_up: Topic partitions that the stream had no position of before. Just before the write, the history is
-                searched for another writer that has begun to land them since the plan was made.
-
-        An interrupt stops the Spark job. The commit may or may not exist then; the next run finds out.
-
-        Raises:
-            ConcurrentIngestionError: Another run of the stream committed first.
-            StreamOverlapError: Another stream began to land the same meanwhile; nothing was written.
-            TableModeError: A stream with another mode began to write meanwhile; nothing was written.
-            WindowsChangedError: The table became one of windows meanwhile; nothing was written.
-            TableChangedError: The table was restored or replaced meanwhile, or the fence did not hold, or another
-                stream landed the same in between.
-            ForeignConflictError: Somebody else's change came in between; nothing was written.
-            NullKeyError: A change has no key; nothing was written.
-            KeyOrderUnknownError: Which change of a key is the last is not known; nothing was written.
-            UnavailableValueError: A connector left out a value that is not there; nothing was written.
-            SchemaMismatchError: A key's fields have another order than the table's; nothing was written.
-            WriteFailedError: The write failed, and the table's history shows no commit of it.
-            CommitUnknownError: History can't be asked.
+        However the write ends, history shows whether it was committed; after an interrupt, the next run finds out. Rows
+        to append are read at most once if they are committed, and not at all if the fence holds; changes are read once
+        before the write. Of `takes_up`, topic partitions that the stream had no position of before, another writer that
+        has begun to land them since the plan is refused.
         """
         if isinstance(rows, Changes):
             return self._commit_changes(rows, document, takes_up)
         return self._commit_by(lambda: self._append(rows, document), document, takes_up)
 
     def replace(self, rows: DataFrame, document: CommitDocument) -> Committed:
-        """Replaces all rows in one commit, with its document; see `commit`.
-
-        Raises:
-            ConcurrentIngestionError: A run of the stream committed first.
-            ForeignConflictError: Another writer committed since the document's base version; nothing was written.
-            KafkaFlipError: See `commit`.
-        """
+        """Replaces all rows in one commit, with its document. Any commit since the base version refuses it."""
 
         def precheck(since: Sequence[Commit]) -> None:
             self._check_unchanged(since, document, ())
@@ -183,7 +156,6 @@ class TableWriter:
         return rows.withColumn(ENDED, ended)
 
     def _evolve(self, rows: DataFrame) -> None:
-        """Adds new columns to the table, and widens types, in a commit without rows."""
         if self._table.check_schema(rows.schema).changes:
             rows.limit(0).writeTo(self._table.target.identifier).option("mergeSchema", "true").append()
             self._table.checked = self._table.schema()
@@ -251,19 +223,8 @@ class TableWriter:
     ) -> Written:
         """Runs a write and finds its outcome in the table's history.
 
-        Args:
-            write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
-            base_version: The version that the write rests on.
-            attempt: Id of the attempt, in the tag of its Spark jobs.
-            precheck: Called with the commits since then, newest first, just before the write and under the table's
-                lock. If it raises an error, nothing is written.
-            session: The write's session. Default: the table's.
-            continues: The document of a write that continues from a position. Default: there is none.
-
-        Raises:
-            ForeignConflictError: The table was created again; nothing was written.
-            CommitUnknownError: History can't be asked.
-            TableError: The table disappeared.
+        `precheck` gets the commits since the base version, newest first, just before the write and under the table's
+        lock. `continues` is the document of a write that continues from a position.
         """
         table = self._table
         last = base_version if continues is None else min(base_version, continues.anchor_version)

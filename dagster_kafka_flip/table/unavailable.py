@@ -204,7 +204,6 @@ def _previous_key(changes: Changes, rows: DataFrame) -> Column:
 
 
 def _under_previous_keys(changes: Changes, lives: DataFrame, names: Sequence[str]) -> Fill:
-    """Asks where lives come from that begin with a changed key, and what values are found there."""
     from pyspark.sql import functions as f
 
     kinds = dict(lives.dtypes)

@@ -68,7 +68,6 @@ def offsets_predicate(ranges: Iterable[OffsetRange], columns: RecordColumns) -> 
 
 
 def _joined(splits: Iterable[KafkaPartitionSplit]) -> list[KafkaPartitionSplit]:
-    """Merges splits that overlap or touch."""
     result: list[KafkaPartitionSplit] = []
     for each in sorted(splits):
         last = result[-1] if result else None
@@ -123,20 +122,19 @@ def find_duplicates(
         table = table.where(~f.col(quoted(columns.topic)).isin(list(leave_out)))
     keys = [f.col(quoted(name)).alias(alias) for name, alias in zip(columns, RecordColumns._fields, strict=True)]
     counted = table.select(*keys).dropna().groupBy(*RecordColumns._fields).agg(f.count(f.lit(1)).alias("copies"))
-    is_double = f.col("copies") > 1
-    found = counted.agg(
-        f.coalesce(f.sum("copies"), f.lit(0)).alias("rows"),
-        f.count(f.when(is_double, 1)).alias("records"),
-        f.coalesce(f.sum(f.when(is_double, f.col("copies") - 1)), f.lit(0)).alias("surplus"),
-        f.min(f.when(is_double, f.struct(*RecordColumns._fields))).alias("example"),
-    ).collect()[0]
-    example = found["example"]
-    return Duplicates(
-        rows=found["rows"],
-        records=found["records"],
-        surplus=found["surplus"],
-        example=None if example is None else f"{example[0]}-{example[1]} offset {example[2]}",
-    )
+    (found,) = counted.agg(*_copies(f.struct(*RecordColumns._fields))).collect()
+    rows, records, surplus, one = found
+    return Duplicates(rows, records, surplus, None if one is None else f"{one[0]}-{one[1]} offset {one[2]}")
+
+
+def _copies(example: Column) -> list[Column]:
+    """Of groups with a number of `copies`: all copies, the groups with several, their surplus, and an example."""
+    from pyspark.sql import functions as f
+
+    copies = f.col("copies")
+    is_double = copies > 1
+    counted = (copies, f.when(is_double, 1), f.when(is_double, copies - 1))
+    return [*(f.coalesce(f.sum(each), f.lit(0)) for each in counted), f.min(f.when(is_double, example))]
 
 
 @dataclass(frozen=True)
@@ -168,22 +166,10 @@ def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -
         .groupBy(*names)
         .agg(f.count(f.lit(1)).alias("copies"), f.min("record").alias("one"), f.max("record").alias("other"))
     )
-    is_double = f.col("copies") > 1
-    (found,) = counted.agg(
-        f.coalesce(f.sum("copies"), f.lit(0)).alias("rows"),
-        f.coalesce(f.sum(f.when(lacks, f.col("copies"))), f.lit(0)).alias("nulls"),
-        f.count(f.when(is_double, 1)).alias("doubles"),
-        f.coalesce(f.sum(f.when(is_double, f.col("copies") - 1)), f.lit(0)).alias("surplus"),
-        f.min(f.when(is_double, f.struct("one", "other"))).alias("example"),
-    ).collect()
-    example = found["example"]
-    return KeysSeen(
-        rows=found["rows"],
-        null_rows=found["nulls"],
-        duplicate_keys=found["doubles"],
-        surplus=found["surplus"],
-        example=None if example is None else f"{example['one']} and {example['other']}",
-    )
+    null_rows = f.coalesce(f.sum(f.when(lacks, f.col("copies"))), f.lit(0))
+    (found,) = counted.agg(*_copies(f.struct("one", "other")), null_rows).collect()
+    rows, doubled, surplus, two, nulls = found
+    return KeysSeen(rows, nulls, doubled, surplus, None if two is None else f"{two['one']} and {two['other']}")
 
 
 @dataclass(frozen=True)

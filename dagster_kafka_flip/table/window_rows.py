@@ -37,12 +37,7 @@ TOPIC_PROPERTY = "dagster-kafka-flip.windows.topic."
 class LandedTopic:
     """A topic that a table of windows has, or may have, rows of.
 
-    Attributes:
-        stream: The `stream` of the asset that writes it.
-        partitions: Numbers of its topic partitions that were read.
-        topic_id: The topic's id; None if unknown.
-        made_again_ms: Windows that begin before this time may have rows of an earlier topic with the same name. In
-            milliseconds since the epoch; None if there was none.
+    Windows that begin before `made_again_ms` may have rows of an earlier topic with the same name.
     """
 
     stream: str
@@ -148,10 +143,7 @@ class LandedLogs:
         until_ms: int,
         made_again: Collection[str] = (),
     ) -> LandedLogs:
-        """Returns the logs including what is about to be written.
-
-        Keeps ids that are currently unknown.
-        """
+        """The logs including what is about to be written; ids that are unknown now stay."""
         is_other_cluster = None not in {self.cluster_id, state.cluster_id} and self.cluster_id != state.cluster_id
         topics = dict(self.topics)
         if is_other_cluster:

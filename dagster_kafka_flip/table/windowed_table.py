@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, TableChangedError, TableError, WindowsChangedError, outcome
@@ -51,16 +50,12 @@ class WindowsState:
     """State of a table that a plan of windows goes out from.
 
     Attributes:
-        base_version: The table's newest version.
         known: Cluster, topics and read offsets of its rows; None if there are none yet.
         position: Position of the stream that writes to the table; None for a table of windows.
-        routed: The stream's last batch with a dead-letter route; None if there is none.
         landed: The logs of the rows in a table of windows.
-        until_ms: End of the last window that was written before, in milliseconds since the epoch; None if unknown.
+        until_ms: End of the last window that was written before; None if unknown.
         foreign: Versions with foreign rows since the last windows were written.
         earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
-        incidents: Tolerated errors.
-        schemas: The schemas that earlier commits met, by `key` and `value`.
         windows: In a table of windows, those that the newest commits wrote.
     """
 
@@ -97,12 +92,7 @@ class _Walked:
 
 
 class WindowedTable:
-    """A table of windows.
-
-    Attributes:
-        repairs: The stream that writes to it; None if it has only windows.
-        delta: The table without its windows; in a repair as its stream sees it.
-    """
+    """A table of windows; `repairs` is the stream that writes to it, None if it has only windows."""
 
     repairs: str | None = None
 
@@ -163,7 +153,7 @@ class WindowedTable:
     def _check_definition(self, properties: Mapping[str, str], walked: _Walked) -> None:
         known = properties.get(WINDOWS_PROPERTY)
         if known is not None and MODE_PROPERTY not in properties and _DEFINED_AS.format(EXACT) not in known:
-            self._check_are_exact(known, walked)
+            raise self._by_offset()
         self._check_are_ours(known)
         if known is None and self.delta.count_rows() > 0:
             raise WindowsChangedError(
@@ -191,38 +181,15 @@ class WindowedTable:
         self._check_are_ours(properties.get(WINDOWS_PROPERTY))
         self.delta.check_takes_windows()
 
-    def _check_are_exact(self, known: str, walked: _Walked) -> None:
-        """Refuses a table of an earlier version with windows by offset, which have late records of other times, too."""
-        by_offset = (
-            _DEFINED_AS.format("offset") in known
-            or (walked.last is not None and walked.last.mode != EXACT)
-            # A transaction id outlives the commits in the table's history.
-            or any(each.endswith("/windows") for each in self.delta.transaction_versions(walked.newest))
-        )
-        if not by_offset and (walked.last is not None or self.delta.count_rows() == 0):
-            set_properties(
-                self.delta.port, self.delta.location(), {MODE_PROPERTY: EXACT}, partial(self._check_same_windows, known)
-            )
-            return
-        what, if_exact = "has windows by offset, which are no longer supported", ""
-        if not by_offset:
-            what = (
-                "may have windows by offset, which are no longer supported: its history has no commit of windows left"
-            )
-            if_exact = (
-                f". If they are exact: ALTER TABLE {self._target.identifier} SET TBLPROPERTIES "
-                f"({literal(MODE_PROPERTY)} = {literal(EXACT)})"
-            )
-        raise WindowsChangedError(
-            f"the table {self._target} {what}",
+    def _by_offset(self) -> WindowsChangedError:
+        """Nothing tells windows by offset, with late records of other times, from a user's exact ones."""
+        return WindowsChangedError(
+            f"the table {self._target} may have windows by offset of an earlier version, which are no longer supported",
             "Land its windows again as exact ones in another table: set `table` to a new one, and materialize all "
             "partitions, with a max_lateness that covers the latest records. Keep this table for the records that "
-            f"Kafka has deleted, and select them by their time, not by their window{if_exact}",
+            "Kafka has deleted, and select them by their time, not by their window. If its windows are exact: "
+            f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({literal(MODE_PROPERTY)} = {literal(EXACT)})",
         )
-
-    def _check_same_windows(self, known: str, properties: Mapping[str, str]) -> None:
-        if properties.get(WINDOWS_PROPERTY) != known:
-            raise WindowsChangedError(f"the windows of the table {self._target} were changed meanwhile", "Run again")
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
@@ -271,16 +238,7 @@ class WindowedTable:
     def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
         """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
 
-        Returns:
-            The commit; None if no rows were added or removed, because Delta then creates no commit.
-
-        Raises:
-            ForeignConflictError: Another writer's change came in between; the plan is outdated.
-            TableChangedError: The table was restored or replaced meanwhile, or another run's rows were removed.
-            WindowsChangedError: A stream committed meanwhile.
-            ConfigurationError: Rows don't match the predicate.
-            WriteFailedError: The write failed, and the table's history shows no commit of it.
-            CommitUnknownError: The history can't be read.
+        Returns None if no rows were added or removed, because Delta then creates no commit.
         """
         if not replacement.predicate.strip():
             raise TableError("a rewrite without a predicate would replace the whole table; this is a bug")
@@ -355,11 +313,7 @@ class WindowedTable:
         *,
         is_whole: bool,
     ) -> dict[tuple[str, str | None], int] | None:
-        """Counts the table's rows of windows that were just written; omits empty windows.
-
-        Returns:
-            Rows by the window's key, and by topic or None. None if unknown.
-        """
+        """Rows of windows that were just written, by key, and by topic or None; None if unknown."""
         if is_whole and topic_column is None:
             if done is None:
                 return {}

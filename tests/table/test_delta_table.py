@@ -1057,5 +1057,8 @@ def test_a_missing_store_jar_is_named_with_its_setting(spark):
         table.anchor()
     assert 'packages=["org.apache.hadoop:hadoop-aws:' in str(error.value)
     table = DeltaTable(spark, DeltaTarget(table="s3://bucket/orders", single_writer=True))
-    with pytest.raises(TableError, match=r"no file system for s3:\. Name the table with s3a://; or set"):
+    with pytest.raises(
+        TableError,
+        match=r"\. Name the table, or its catalog's location, with s3a://; or set spark\.hadoop\.fs\.s3\.impl=",
+    ):
         table.anchor()
