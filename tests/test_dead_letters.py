@@ -296,9 +296,7 @@ def test_a_missing_observation_is_made_up_for_by_reading(kafka, land, whole, top
     kafka.create(topic)
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
     nothing = Observed.nothing("by hand")
-    monkeypatch.setattr(
-        "dagster_kafka_flip.ingestion.stream_batch.BatchObservation.get", lambda self, patience: nothing
-    )
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.observation.BatchObservation.get", lambda self, patience: nothing)
     result = land()
     assert (result.dead_letters, result.rejected_records, result.records, result.watermark) == (1, 1, None, None)
     assert whole() == [(0, 1)]

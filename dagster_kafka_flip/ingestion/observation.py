@@ -8,14 +8,14 @@ end in a limit. So a count is used only if it is of the whole batch. Otherwise t
 from __future__ import annotations
 
 import contextlib
-import re
+import json
 import threading
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.fields import of_values_and_keys
-from dagster_kafka_flip.table.transform import analyzed_plan
+from dagster_kafka_flip.table.spark_error import error_summary
 
 if TYPE_CHECKING:
     import logging
@@ -35,14 +35,37 @@ COUNTED = "counted"
 
 NOTHING_REPORTED = "Spark reported nothing about the records that the write read"
 
-# Nodes that process row by row, and so read all of their input.
-_ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|Generate|SubqueryAlias|View|CollectMetrics) ")
-
 # Column with the bytes of a record's key and value.
 _SIZE = "_dagster_kafka_flip_size"
 
 # The low bits of each offset that are summed, so that even a trillion of them fit into a BIGINT.
 _LOW_BITS = 0xFFFFF
+
+
+@dataclass(frozen=True)
+class WindowsSeen:
+    """Counts of a batch's windows, from the read.
+
+    Attributes:
+        late: Records of each window that came after a record of a later window, by the window's number in the batch.
+        stragglers: Records that came later than the maximum lateness allows, and are in no window.
+        timeless: Records without a timestamp, which are in no window.
+    """
+
+    late: Mapping[int, int]
+    stragglers: int
+    timeless: int
+
+
+def windows_seen(metrics: Mapping[str, Any]) -> WindowsSeen | None:
+    """What a run's observation says of its windows; None if it says nothing."""
+    if "stragglers" not in metrics:
+        return None
+    late: dict[int, int] = {}
+    for step in json.loads(metrics["late"] or "[]"):
+        # Partial histograms can give several steps of the same value.
+        late[round(step["x"])] = late.get(round(step["x"]), 0) + round(step["y"])
+    return WindowsSeen(late, metrics["stragglers"], metrics["timeless"])
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,7 @@ class Observed:
         fields: Which declared and undeclared fields were seen; None if that is unknown, or if none are declared.
         unknown: Why only a part of the batch was counted, so that the rest is unknown; None if all of it was.
         events: Records without a row, by what they are, if values are changes of a database; None if that is unknown.
+        windows: Counts of the batch's windows; None if they are not told apart, or unknown.
     """
 
     records: int | None
@@ -67,6 +91,7 @@ class Observed:
     fields: FieldsSeen | None = None
     unknown: str | None = None
     events: Mapping[str, int] | None = field(default_factory=dict[str, int])
+    windows: WindowsSeen | None = None
 
     @classmethod
     def nothing(cls, why: str) -> Observed:
@@ -82,6 +107,14 @@ class Observed:
     def events_without_row(self) -> int | None:
         """Number of records without a row, if values are changes of a database; None if unknown."""
         return None if self.events is None else sum(self.events.values())
+
+
+def observed_by_write(watch: BatchObservation, rows: int | None) -> Observed:
+    """What a write of so many rows has counted; whatever goes wrong here takes nothing away from the commit."""
+    try:
+        return watch.get(patience=2.0 if rows == 0 else 10.0)
+    except Exception as error:  # noqa: BLE001 - as above
+        return Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
 
 
 def log_observed(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
@@ -131,21 +164,18 @@ class WholeBatch:
 
     A count is of the whole batch if it has as many records as the batch spans offsets, and the sum of their offsets is
     right, too. In a log with gaps (transaction markers, compaction) there are fewer records than offsets, so a part
-    looks like a whole. Then the count is used only if nothing between the records and the table could leave some
-    unread, which Spark's plan shows.
+    looks like a whole. Then the count is used only without a transform, which could leave some unread.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit]) -> None:
         self.name = f"batch-{uuid.uuid4().hex}"
         self._splits = splits
         self._asked_at: int | None = None
-        self._rows: DataFrame | None = None
 
     def transformed(self, rows: DataFrame) -> None:
-        """Records that a transform has returned its rows, and when, by the server's clock."""
+        """Notes when a transform has returned its rows, by the server's clock."""
         asked = rows.sparkSession.sql("SELECT unix_micros(now())").first()
         self._asked_at = None if asked is None else int(asked[0])
-        self._rows = rows
 
     def metrics(self) -> list[Column]:
         """Returns the metrics to observe, on records with Kafka's own column names."""
@@ -169,20 +199,9 @@ class WholeBatch:
         planned_at = answer["planned_at"]
         is_of_the_write = self._asked_at is None or (planned_at is not None and int(planned_at) > self._asked_at)
         is_all = counted == span and (answer["offsets"] or 0) == sum(map(_low_bits, self._splits))
-        if is_all or (counted < span and is_of_the_write and self._reads_all()):
+        if is_all or (counted < span and self._asked_at is None):
             return Coverage(counted, None, is_of_the_write=is_of_the_write)
         return Coverage(counted, self._doubt(counted, span, is_of_the_write=is_of_the_write), is_of_the_write)
-
-    def _reads_all(self) -> bool:
-        """Whether the write certainly read every record."""
-        if self._asked_at is None:
-            return True
-        if self._rows is None:
-            return False
-        try:
-            return is_read_whole(analyzed_plan(self._rows), self.name)
-        except Exception:  # noqa: BLE001 - the batch is committed, and what Spark does not tell is unknown
-            return False
 
     def _doubt(self, counted: int, span: int, *, is_of_the_write: bool) -> str:
         if not is_of_the_write:
@@ -194,22 +213,8 @@ class WholeBatch:
             return f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
         return (
             f"the write read {counted} records in {span} offsets: either the log has gaps (transactions, compaction), "
-            "or the transform left some records unread, and Spark's plan does not show which"
+            "or the transform left some records unread"
         )
-
-
-def is_read_whole(plan: str, observation: str) -> bool:
-    """Whether a query reads all that an observation sees: no limit, join or function of partitions is above it.
-
-    An unknown operator counts as one that may leave records unread.
-    """
-    # The first line is the schema. Each further line is the child of the one before, unless the plan branches.
-    for line in plan.splitlines()[1:]:
-        if (node := _ONE_BY_ONE.match(line)) is None:
-            return False
-        if node[2] == "CollectMetrics" and line[node.end() :].startswith(f"{observation}, "):
-            return True
-    return False
 
 
 def _low_bits(split: KafkaPartitionSplit) -> int:
@@ -228,13 +233,14 @@ class BatchObservation:
     Args:
         splits: The splits of the batch.
         whole: Decides whether all of it was counted.
-        is_counted: Whether another observation, of all records that are read, counts for `whole`.
+        is_counted: Whether the observation of the windows, of all records that are read, counts for `whole`.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit], whole: WholeBatch, *, is_counted: bool = False) -> None:
         from pyspark.sql import Observation
 
         self.whole = whole
+        self.windows: Observation | None = None
         self._is_counted = is_counted
         self._splits = splits
         # If the other observation counts what is read, this one counts what a filter left of it.
@@ -287,15 +293,16 @@ class BatchObservation:
             *highest,
         ]
 
-    def get(self, patience: float, counted: Mapping[str, Any] | None = None) -> Observed:
+    def get(self, patience: float) -> Observed:
         """Returns the counts. Call it only after the commit.
 
         The metrics arrive with the commit or a moment later. A plan that Spark optimised away never yields any.
         """
         if not self._splits:
             return Observed(records=0, bytes=0, rejected=0)
+        of_windows = {} if self.windows is None else observed_metrics(self.windows, patience)
         answer = observed_metrics(self._read, patience)
-        coverage = self.whole.coverage((counted or {}) if self._is_counted else answer)
+        coverage = self.whole.coverage(of_windows if self._is_counted else answer)
         if self._records not in answer or coverage is None:
             return Observed.nothing(NOTHING_REPORTED)
         if coverage.unknown is not None and not coverage.is_of_the_write:
@@ -316,6 +323,7 @@ class BatchObservation:
             fields=fields,
             unknown=coverage.unknown,
             events={event: number for event, number in events.items() if number} if is_whole else None,
+            windows=windows_seen(of_windows) if is_whole else None,
         )
 
     def _of_decoded(self, answer: Mapping[str, Any]) -> tuple[int, FieldsSeen | None]:

@@ -18,14 +18,20 @@ from dagster_kafka_flip.errors import (
     LogChangedError,
     TopicRecreatedError,
 )
+from dagster_kafka_flip.ingestion.batch_rows import batch_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.ingestion.observation import NOTHING_REPORTED, BatchObservation, Observed, log_observed
+from dagster_kafka_flip.ingestion.observation import (
+    NOTHING_REPORTED,
+    BatchObservation,
+    Observed,
+    log_observed,
+    observed_by_write,
+)
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
-from dagster_kafka_flip.ingestion.stream_batch import batch_rows
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner, find_unreported
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import first_few
@@ -293,10 +299,7 @@ class OpenStream:
     ) -> BatchResult:
         """What a commit has, and lands its dead letters."""
         batch, tasks = assignment.plan, len(assignment.task_plan.tasks)
-        try:
-            observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
-            observed = Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
+        observed = observed_by_write(watch, committed.rows)
         if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
             observed = Observed(records=0, bytes=0, rejected=0)
         log_with_fields(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
-    from dagster_kafka_flip.ingestion.observation import Observed
+    from dagster_kafka_flip.ingestion.observation import Observed, WindowsSeen
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
@@ -230,32 +229,6 @@ def known_from_json(value: Any) -> KnownPosition | None:
     except (KeyError, TypeError, ValueError):
         # A foreign value with the same name. The table has the position.
         return None
-
-
-@dataclass(frozen=True)
-class WindowsSeen:
-    """Counts of a batch's windows, from the read.
-
-    Attributes:
-        late: Records of each window that came after a record of a later window, by the window's number in the batch.
-        stragglers: Records that came later than the maximum lateness allows, and are in no window.
-        timeless: Records without a timestamp, which are in no window.
-    """
-
-    late: Mapping[int, int]
-    stragglers: int
-    timeless: int
-
-
-def windows_seen(metrics: Mapping[str, Any]) -> WindowsSeen | None:
-    """What a run's observation says of its windows; None if it says nothing."""
-    if "stragglers" not in metrics:
-        return None
-    late: dict[int, int] = {}
-    for step in json.loads(metrics["late"] or "[]"):
-        # Partial histograms can give several steps of the same value.
-        late[round(step["x"])] = late.get(round(step["x"]), 0) + round(step["y"])
-    return WindowsSeen(late, metrics["stragglers"], metrics["timeless"])
 
 
 @dataclass(frozen=True)

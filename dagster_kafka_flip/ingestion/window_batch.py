@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import KafkaFlipError, LogChangedError, outcome
+from dagster_kafka_flip.ingestion.batch_rows import window_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import UNREADABLE
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-from dagster_kafka_flip.ingestion.observation import Observed, log_observed
+from dagster_kafka_flip.ingestion.observation import Observed, log_observed, observed_by_write
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents
 from dagster_kafka_flip.ingestion.result import WindowsResult
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
-from dagster_kafka_flip.ingestion.window_read import window_rows
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
@@ -30,7 +30,6 @@ from dagster_kafka_flip.source.window import carried, check_keys
 from dagster_kafka_flip.table.delta_table import still_there
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.schema import comments, names_and_types
-from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from dagster_kafka_flip.ingestion.observation import BatchObservation
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.ingestion.window_read import WindowsObservation
     from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.window import Window, WindowPlan, Windows
@@ -66,7 +65,7 @@ class _Batch:
     location: str
     table_name: str | None
     clock: Clock = field(default_factory=Clock)
-    watch: WindowsObservation | None = None
+    watch: BatchObservation | None = None
     columns: TableColumns | None = None
     done: Committed | None = None
 
@@ -351,12 +350,9 @@ class WindowRun:
 
     def _result(self, batch: _Batch, seconds: float) -> WindowsResult:
         done = batch.done
-        observed, seen = Observed(records=0, bytes=0, rejected=0), None
-        try:
-            if batch.plan.splits and batch.watch is not None:
-                observed, seen = batch.watch.get(patience=2.0 if done is not None and done.rows == 0 else 10.0)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
-            observed = Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
+        observed = Observed(records=0, bytes=0, rejected=0)
+        if batch.plan.splits and batch.watch is not None:
+            observed = observed_by_write(batch.watch, None if done is None else done.rows)
         log_observed(self._spec.log, observed)
         if done is not None:
             measure_commit(self._spec, done, observed)
@@ -382,7 +378,7 @@ class WindowRun:
             tasks=len(batch.assignment.task_plan.tasks),
             committed=done,
             observed=observed,
-            seen=seen,
+            seen=observed.windows,
             rows=rows,
             rows_by_topic=rows_by_topic if self._topics is not None else None,
             location=batch.location,

@@ -219,29 +219,8 @@ class KafkaCluster(ClusterClient):
 
         Omits partitions that never had a record; a fully trimmed partition may still return its old timestamp.
         """
-        highest = self._highest(partitions)
-        first = self.offsets_for_times(dict.fromkeys(highest, 0), READ_UNCOMMITTED)
-        # A broker before Kafka 3.0 treats the request as a lookup by timestamp and returns the log's first record.
-        if suspects := [tp for tp, found in highest.items() if tp in first and first[tp] >= found.offset]:
-            # End offsets first: records before them existed when the highest timestamp was requested.
-            ends = self.end_offsets(suspects, READ_UNCOMMITTED)
-            times = {tp: max(0, found.timestamp_ms + 1) for tp, found in self._highest(suspects).items()}
-            later = self.records_at([times], READ_UNCOMMITTED)[0]
-            if any(found.offset < ends[tp] for tp, found in later.items()):
-                raise ClusterRequestError(
-                    f"Kafka at {self._connection.bootstrap_servers} can't look up a log's highest timestamp: it is "
-                    "older than Kafka 3.0",
-                    "Upgrade the brokers; until then remove the source's max_drift, and leave spread at 'backlog'",
-                )
-        return {tp: found for tp, found in highest.items() if found.timestamp_ms >= 0}
-
-    def _highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()), READ_UNCOMMITTED)
-        return {
-            tp: TimestampedOffset(info.offset, info.timestamp)
-            for tp, info in found.items()
-            if info.offset >= 0 or info.timestamp >= 0
-        }
+        return {tp: TimestampedOffset(info.offset, info.timestamp) for tp, info in found.items() if info.timestamp >= 0}
 
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str

@@ -76,9 +76,11 @@ class ClusterClient:
             self._open_client = AdminClient(config, logger=logging.getLogger(f"{__name__}.librdkafka"))
         except confluent_kafka.KafkaException as error:
             # librdkafka's message may contain values, and these may be secrets.
-            text = re.sub(r'value "[^"]*"', 'value "..."', error.args[0].str())
-            msg = f"librdkafka rejects the settings for Kafka at {connection.bootstrap_servers}: {text}"
-            raise ConfigurationError(msg) from None
+            text = re.sub(r'value "[^"]*"', 'value "..."', error.args[0].str()).strip()
+            raise ConfigurationError(
+                f"librdkafka rejects the settings for Kafka at {connection.bootstrap_servers}: {text}",
+                "Correct it; if it is meant for Spark's Kafka client alone, put it in java_properties",
+            ) from None
 
     def close(self) -> None:
         """Closes the client's threads and connections. Safe to call twice."""

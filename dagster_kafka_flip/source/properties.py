@@ -8,7 +8,6 @@ does not know, Kafka logs it. Values may be secrets and never appear in messages
 from __future__ import annotations
 
 import enum
-import re
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.settings.names import meant_by
@@ -62,6 +61,7 @@ _SAME_TO_BOTH = _names(
     socket.connection.setup.timeout.ms ssl.endpoint.identification.algorithm
     """
 )
+_HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _FETCHING = _names("check.crcs fetch.max.bytes fetch.min.bytes max.partition.fetch.bytes")
 _TRANSLATIONS: Mapping[str, str] = {
     **{name: name for name in sorted(_SAME_TO_BOTH)},
@@ -73,28 +73,6 @@ _TRANSLATIONS: Mapping[str, str] = {
     **_LIBRDKAFKA_ALIASES,
 }
 _JAVA_NAMES: Mapping[str, str] = {other: java for java, other in _TRANSLATIONS.items() if other != java}
-
-_MAX_INT = 2**31 - 1
-# Java allows wider ranges than librdkafka, which refuses to start with values outside its own. Uses the nearest value:
-# Java's -1 ("system default" or "never") is librdkafka's 0.
-_RANGES: Mapping[str, tuple[int, int]] = {
-    "connections.max.idle.ms": (0, _MAX_INT),
-    "reconnect.backoff.max.ms": (0, 3_600_000),
-    "reconnect.backoff.ms": (0, 3_600_000),
-    "retry.backoff.max.ms": (1, 300_000),
-    "retry.backoff.ms": (1, 300_000),
-    "sasl.oauthbearer.assertion.claim.exp.seconds": (1, _MAX_INT),
-    "sasl.oauthbearer.assertion.claim.nbf.seconds": (0, _MAX_INT),
-    # Java's setting is for TCP only, librdkafka's also for TLS and SASL.
-    "socket.connection.setup.timeout.ms": (1000, _MAX_INT),
-    "socket.receive.buffer.bytes": (0, 100_000_000),
-    "socket.send.buffer.bytes": (0, 100_000_000),
-    # librdkafka uses 0 for "never".
-    "topic.metadata.refresh.interval.ms": (1, 3_600_000),
-}
-_BACKOFF, _MAX_BACKOFF = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
-_DEFAULT_BACKOFF = "100"
-_BOOLEANS = frozenset({"enable.metrics.push", "sasl.oauthbearer.assertion.claim.jti.include"})
 
 _NEVER_COMMITTED = "offsets are stored in the table's commits, and the clients never commit them automatically"
 _OWNED_PROPERTIES: Mapping[str, str] = {
@@ -173,38 +151,12 @@ def java_properties(shared: Mapping[str, str], java_only: Mapping[str, str]) -> 
 
 def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[str, str]) -> dict[str, str]:
     """Returns librdkafka's settings: the shared ones that it supports and its own, which take precedence."""
-    converted = {
-        _TRANSLATIONS[name]: _translate(_TRANSLATIONS[name], value)
-        for name, value in shared.items()
-        if name in _TRANSLATIONS
-    }
-    _order_backoffs(converted)
-    return converted | {_LIBRDKAFKA_ALIASES.get(name, name): value for name, value in librdkafka_only.items()}
-
-
-def _translate(name: str, value: str) -> str:
-    # Passes malformed values on, for librdkafka to reject.
-    stripped = value.strip()
-    if name in _RANGES and re.fullmatch(r"[+-]?[0-9]{1,20}", stripped):
-        low, high = _RANGES[name]
-        return str(min(max(int(stripped), low), high))
-    if name in _BOOLEANS:
-        return stripped.lower()
-    if name == "ssl.endpoint.identification.algorithm" and not stripped:
-        return "none"
-    return value
-
-
-def _order_backoffs(converted: dict[str, str]) -> None:
-    # As in the Java client: the first backoff is at most the maximum, whose default is the first backoff if that is
-    # set. librdkafka would refuse to start.
-    if _BACKOFF in converted:
-        converted.setdefault(_MAX_BACKOFF, converted[_BACKOFF])
-    if _MAX_BACKOFF in converted:
-        first = converted.get(_BACKOFF, _DEFAULT_BACKOFF)
-        longest = converted[_MAX_BACKOFF]
-        if first.isdecimal() and longest.isdecimal():
-            converted[_BACKOFF] = str(min(int(first), int(longest)))
+    # A value that librdkafka can't have is refused by it, before anything runs.
+    translated = {_TRANSLATIONS[name]: value for name, value in shared.items() if name in _TRANSLATIONS}
+    if not translated.get(_HOST_CHECK, "https").strip():
+        # Java's empty value.
+        translated[_HOST_CHECK] = "none"
+    return translated | {_LIBRDKAFKA_ALIASES.get(name, name): value for name, value in librdkafka_only.items()}
 
 
 def is_shared(name: str) -> bool:

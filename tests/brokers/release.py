@@ -1,4 +1,4 @@
-"""A broker of any release of Kafka since 2.8, from its jars: with ZooKeeper where a release still needs it."""
+"""A broker of any release of Kafka since 3.3, from its jars."""
 
 from __future__ import annotations
 
@@ -28,11 +28,6 @@ _CLUSTER_ID = "KAdwYXHvSKuE15ZEhrUCLg"
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _PATIENCE_SECONDS = 120.0
 
-OLDEST = "2.8.2"
-
-# The first release whose brokers do without ZooKeeper in production.
-_KRAFT = (3, 3)
-
 _SETTINGS = {
     "log.dirs": "data",
     "auto.create.topics.enable": "false",
@@ -48,11 +43,7 @@ _SETTINGS = {
 }
 
 
-def _with_zookeeper(port: int, other: int) -> dict[str, str]:
-    return {"broker.id": "1", "listeners": f"PLAINTEXT://{_HOST}:{port}", "zookeeper.connect": f"{_HOST}:{other}"}
-
-
-def _alone(port: int, other: int) -> dict[str, str]:
+def _settings(port: int, other: int) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -74,27 +65,20 @@ def release(folder: Path, version: str, network: Callable[[int], Network] | None
     """
     class_path = ":".join(map(str, retrieve((f"org.apache.kafka:kafka_2.13:{version}",))))
     port, other = free_ports(2)
-    alone = tuple(map(int, version.split(".")[:2])) >= _KRAFT
     with ExitStack() as stack:
         found_at = port if network is None else stack.enter_context(network(port)).port
-        settings = {**_SETTINGS, **(_alone if alone else _with_zookeeper)(port, other)}
+        settings = {**_SETTINGS, **_settings(port, other)}
         _write(folder / "server.properties", {**settings, "advertised.listeners": f"PLAINTEXT://{_HOST}:{found_at}"})
-        if alone:
-            subprocess.run(
-                [
-                    *_java(class_path, "kafka.tools.StorageTool"),
-                    *("format", "-t", _CLUSTER_ID, "-c", "server.properties"),
-                ],
-                cwd=folder,
-                check=True,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-            )
-        else:
-            settings = {"dataDir": "zookeeper", "clientPort": str(other), "clientPortAddress": _HOST}
-            _write(folder / "zookeeper.properties", {**settings, "admin.enableServer": "false"})
-            main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-            stack.enter_context(_running(folder, _java(class_path, main), "zookeeper"))
+        subprocess.run(
+            [
+                *_java(class_path, "kafka.tools.StorageTool"),
+                *("format", "-t", _CLUSTER_ID, "-c", "server.properties"),
+            ],
+            cwd=folder,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
         broker = stack.enter_context(_running(folder, _java(class_path, "kafka.Kafka"), "server"))
         _wait_for(f"{_HOST}:{found_at}", broker, folder / "server.log")
         yield f"{_HOST}:{found_at}"

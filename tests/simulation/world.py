@@ -12,12 +12,10 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.types import StructType
 
+from dagster_kafka_flip.ingestion.batch_rows import BatchRows, WindowRows, batch_rows, window_rows
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
-from dagster_kafka_flip.ingestion.result import WindowsSeen
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.ingestion.stream_batch import BatchRows, batch_rows
-from dagster_kafka_flip.ingestion.window_read import WindowRows, window_rows
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -227,8 +225,8 @@ class _InWindows:
                 return planned.window.key if is_between or len(self._plan.windows) == 1 else None
         return None
 
-    def get(self, patience: float) -> tuple[Observed, WindowsSeen | None]:
-        return self._read.get(patience), None
+    def get(self, patience: float) -> Observed:
+        return self._read.get(patience)
 
 
 def _read_failed() -> Exception:

@@ -182,7 +182,7 @@ _OAUTH: dict[str, Any] = {
     "sasl_mechanism": "OAUTHBEARER",
     "properties": {
         "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
-        "receive.buffer.bytes": "-1",
+        "receive.buffer.bytes": "65536",
         "default.api.timeout.ms": "5000",
     },
     "librdkafka_properties": {
@@ -203,7 +203,7 @@ def test_properties_reach_the_client_that_knows_them_under_its_names():
         "socket.timeout.ms": 20000,
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
-        "socket.receive.buffer.bytes": "0",
+        "socket.receive.buffer.bytes": "65536",
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.client.id": "flip",
         "sasl.oauthbearer.client.secret": SECRET,

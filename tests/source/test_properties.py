@@ -10,7 +10,10 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source import properties
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import Client, check_properties, java_properties, librdkafka_properties
 
 SECRET = "hunter2-secret"
@@ -38,7 +41,6 @@ def _refusal_of_librdkafka(config):
 
 def test_the_tables_fit_each_other_and_librdkafka():
     translations = properties._TRANSLATIONS
-    assert set(properties._RANGES) | properties._BOOLEANS <= set(translations.values())
     assert len(set(translations.values())) == len(translations)
     for table in (properties._OWNED_PROPERTIES, properties._REFUSED_PROPERTIES, properties.CONNECTION_FIELDS):
         assert not set(table) & set(translations)
@@ -51,31 +53,11 @@ def test_the_tables_fit_each_other_and_librdkafka():
     assert unknown == []
 
 
-@pytest.mark.parametrize(("name", "limits"), properties._RANGES.items())
-def test_librdkafka_takes_the_ends_of_each_range_and_nothing_beyond(name, limits):
-    java = next(java for java, other in properties._TRANSLATIONS.items() if other == name)
-    for given_value in (-(2**31), limits[0], limits[1], 2**62):
-        # Two invalid settings in a row: the one that is named first was refused first, and no client starts.
-        reported = librdkafka_properties({java: f" {given_value} "}, {})
-        assert int(reported[name]) == min(max(given_value, limits[0]), limits[1])
-        assert "no.such" in (_refusal_of_librdkafka({name: reported[name], "no.such": ""}) or "")
-    assert librdkafka_properties({java: "soon"}, {})[name] == "soon"
-
-
-@pytest.mark.parametrize("name", ["enable.metrics.push", "sasl.oauthbearer.assertion.claim.jti.include"])
-def test_librdkafka_takes_a_truth_value_as_java_writes_it(name):
-    reported = librdkafka_properties({name: " TRUE "}, {})
-    assert reported == {name: "true"}
-    assert "no.such" in (_refusal_of_librdkafka({**reported, "no.such": ""}) or "")
-
-
 @pytest.mark.parametrize(
     ("shared", "reported"),
     [
-        ({"receive.buffer.bytes": "-1"}, {"socket.receive.buffer.bytes": "0"}),
         ({"send.buffer.bytes": "65536"}, {"socket.send.buffer.bytes": "65536"}),
         ({"metadata.max.age.ms": "60000"}, {"topic.metadata.refresh.interval.ms": "60000"}),
-        ({"connections.max.idle.ms": "-1"}, {"connections.max.idle.ms": "0"}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
         ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
         (
@@ -83,9 +65,6 @@ def test_librdkafka_takes_a_truth_value_as_java_writes_it(name):
             {"sasl.oauthbearer.client.id": "i", "sasl.oauthbearer.scope": " s "},
         ),
         ({"sasl.oauthbearer.assertion.template.file": "/f"}, {"sasl.oauthbearer.assertion.jwt.template.file": "/f"}),
-        ({"reconnect.backoff.ms": "20000"}, {"reconnect.backoff.ms": "20000", "reconnect.backoff.max.ms": "20000"}),
-        ({"reconnect.backoff.max.ms": "9"}, {"reconnect.backoff.ms": "9", "reconnect.backoff.max.ms": "9"}),
-        ({"reconnect.backoff.max.ms": "x"}, {"reconnect.backoff.max.ms": "x"}),
         ({"fetch.max.bytes": "1", "max.poll.records": "1", "allow.auto.create.topics": "true"}, {}),
     ],
 )
@@ -93,17 +72,6 @@ def test_a_shared_setting_is_translated_for_librdkafka(shared, reported):
     check_properties(shared, Client.BOTH, connection=True)
     assert librdkafka_properties(shared, {}) == reported
     assert java_properties(shared, {}) == shared
-
-
-@given(
-    shared=st.dictionaries(
-        st.sampled_from(["reconnect.backoff.ms", "reconnect.backoff.max.ms"]), st.integers(-(2**40), 2**40).map(str)
-    )
-)
-def test_librdkafka_takes_any_two_backoffs(shared):
-    reported = librdkafka_properties(shared, {})
-    if reported:
-        assert 0 <= int(reported["reconnect.backoff.ms"]) <= int(reported["reconnect.backoff.max.ms"]) <= 3_600_000
 
 
 def test_a_clients_own_settings_win():
@@ -181,6 +149,12 @@ def test_a_name_that_can_not_be_in_a_connection_is_refused_with_the_way_out(name
 )
 def test_a_connection_takes_properties_that_have_no_field(name, client):
     assert _refusal(name, client, connection=True) is None
+
+
+def test_a_value_that_librdkafka_can_not_have_is_refused_with_the_way_out():
+    connection = KafkaConnection(bootstrap_servers="localhost:9", properties={"connections.max.idle.ms": "-1"})
+    with pytest.raises(ConfigurationError, match=r"connections\.max\.idle\.ms.*outside allowed range.*java_properties"):
+        KafkaCluster(connection)
 
 
 def test_what_nothing_here_knows_is_passed_on():
