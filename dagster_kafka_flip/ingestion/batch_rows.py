@@ -93,7 +93,6 @@ class BatchRows(RunRows):
         return result
 
     def _taken(self, rows: DataFrame) -> DataFrame | Changes:
-        """The rows as the table takes them."""
         mode = self._spec.target.mode
         if isinstance(mode, Append):
             return rows
@@ -195,7 +194,6 @@ class WindowRows(RunRows):
 def _inside(
     windows: WindowFilter, records: DataFrame, whole: WholeBatch | None = None
 ) -> tuple[DataFrame, Observation]:
-    """The records in a window, and what observes all of them."""
     from pyspark.sql import Observation
 
     seen = Observation() if whole is None else Observation(whole.name)

@@ -74,12 +74,8 @@ class Batch(Generic[_T]):
 class BatchWriter:
     """Writes a run's batches to one table.
 
-    Args:
-        spec: What the run reads.
-        context: The run's context.
-        target: What it writes to.
-        table: The table, if a stream's later runs are to stop after a batch that was read from another log. None for
-            windows, which are rewritten as a whole.
+    With a `table`, a stream's later runs stop after a batch that was read from another log. Windows have none: they are
+    rewritten as a whole.
     """
 
     def __init__(
@@ -101,9 +97,8 @@ class BatchWriter:
         An error leads to another plan, if the table or the logs have changed; to a new attempt, if records name
         schemas that the run did not know; to the same attempt again, if it is transient; or it ends the run.
 
-        Args:
-            plan: Returns the batch, or None. It is called with each error that makes another plan necessary.
-            plans_again: Such errors, besides another writer's change.
+        `plan` is called with each error that makes another plan necessary; `plans_again` are such errors, besides
+        another writer's change.
         """
         batch = plan(None)
         attempt: Callable[[], _T] | None = None
@@ -141,13 +136,7 @@ class BatchWriter:
         """Checks that a batch was read from the planned logs.
 
         Without an answer, the batch stays committed; the check is repeated before the next batch and at the end of the
-        run.
-
-        Args:
-            ask: Compares the logs with what was planned, and raises one of `OTHER_OFFSETS` for another log.
-            doubt: Returns the error for the user, from the one that `ask` raised.
-            document: The commit's document.
-            committed: The commit.
+        run. `ask` raises one of `OTHER_OFFSETS` for another log, of which `doubt` makes the error for the user.
         """
 
         def check() -> None:
@@ -165,9 +154,8 @@ class BatchWriter:
     def finish(self, *, is_needed: bool = False) -> None:
         """Repeats the check at the end of a run: all is committed; the next run compares the ids before it reads.
 
-        Args:
-            is_needed: Whether it needs an answer, because the next run would tolerate another log: reported as a run
-                that ended well, the commit would count as checked.
+        It needs an answer if the next run would tolerate another log: reported as a run that ended well, the commit
+        would count as checked.
         """
         if is_needed:
             self._ask_again()
@@ -175,7 +163,6 @@ class BatchWriter:
             self._ask_or_warn("the next run compares their ids")
 
     def _ask_again(self) -> None:
-        """Repeats the last commit's check if it got no answer."""
         if self._unanswered is not None:
             self._unanswered()
             self._unanswered = None
@@ -235,7 +222,6 @@ class BatchWriter:
     def _mark(
         self, table: DeltaTable, document: CommitDocument, committed: Committed, doubtful: LogChangedError
     ) -> None:
-        """Adds a commit that stops later runs of the stream."""
         mark = CommitDocument(
             stream=document.stream,
             attempt=uuid.uuid4().hex,

@@ -265,9 +265,9 @@ class PendingDeadLetters:
             return enumerator.replay(splits)
 
     def check_same_logs(self, batch: RoutedBatch, plan: ReadPlan) -> None:
-        """Checks that the logs are still those of the plan; see `KafkaSourceEnumerator.check_same_logs`."""
+        """Checks that the logs are still those of the plan."""
         with contextlib.closing(self._enumerator(batch)) as enumerator:
-            enumerator.check_same_logs(plan.splits, plan.state)
+            enumerator.check_same_logs(plan.state, plan.end_offsets)
 
     def _enumerator(self, batch: RoutedBatch) -> KafkaSourceEnumerator:
         return self._spec.source.restore_enumerator(self._context, batch.state)
@@ -275,7 +275,6 @@ class PendingDeadLetters:
     def _give_up(
         self, split: KafkaPartitionSplit, batch: RoutedBatch, error: KafkaFlipError, continuation: str
     ) -> None:
-        """Continues without dead letters that can no longer be read, if this is tolerated."""
         if type(error) not in self._context.tolerated:
             raise self._lost((split,), batch, error) from error
         self._tolerance.meet(error, continuation)

@@ -70,8 +70,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Letters:
-    """Dead letters to write in one commit."""
-
     splits: tuple[KafkaPartitionSplit, ...]
     # Of the stream's own table.
     settles: int
@@ -316,7 +314,6 @@ class DeadLetterTable:
         return anchor
 
     def _check_is_known_table(self, batch: RoutedBatch | None) -> None:
-        """Checks that it is the table that the stream's commits name."""
         table_id = self._table.table_id()
         if table_id == self._main_id:
             raise ConfigurationError(
@@ -467,7 +464,6 @@ AND coalesce(
 
 
 def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
-    """Each record's topic id, null if unknown."""
     from pyspark.sql import functions as f
 
     topics = {split.topic_partition.topic for split in assignment.plan.splits}

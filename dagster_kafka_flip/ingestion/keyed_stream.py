@@ -238,7 +238,6 @@ def _check_no_field_is_taken(
 
 
 def _key(decoder: Decoder, key: Sequence[str]) -> Column:
-    """The decoded key; of records whose key is not decoded the columns that a tombstone needs."""
     from pyspark.sql import functions as f
 
     changelog = decoder.changelog

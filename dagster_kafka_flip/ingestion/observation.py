@@ -218,8 +218,6 @@ class WholeBatch:
 
 
 def _low_bits(split: KafkaPartitionSplit) -> int:
-    """The sum of the low bits of a split's offsets."""
-
     def below(offset: int) -> int:
         rounds, rest = divmod(offset, _LOW_BITS + 1)
         return rounds * (_LOW_BITS * (_LOW_BITS + 1) // 2) + rest * (rest - 1) // 2
@@ -327,7 +325,6 @@ class BatchObservation:
         )
 
     def _of_decoded(self, answer: Mapping[str, Any]) -> tuple[int, FieldsSeen | None]:
-        """Returns the number of rejected records, and the fields that were seen if any are declared."""
         if not self._can_reject:
             return 0, None
         fields = of_values_and_keys(watch.seen(answer) for watch in self._fields) if self._fields else None

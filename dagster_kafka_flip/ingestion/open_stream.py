@@ -221,7 +221,6 @@ class OpenStream:
         )
 
     def _batch(self, conflict: KafkaFlipError | None) -> Batch[_Landed] | None:
-        """The assigned batch; after a conflict that of another plan."""
         if conflict is not None:
             self._plan_again(conflict)
         if (assignment := self._assigned) is None:
@@ -252,7 +251,6 @@ class OpenStream:
         self.assign(self._until)
 
     def _attempt(self, assignment: SplitAssignment) -> Callable[[], _Landed]:
-        """Begins an attempt to write a batch; returns what writes it."""
         plan, anchor, letters = assignment.plan, self._planned.anchor, self._letters
         if letters is not None:
             # Before the document is fixed, which records what is tolerated of that table, too.
@@ -297,7 +295,6 @@ class OpenStream:
         watch: BatchObservation,
         seconds: float,
     ) -> BatchResult:
-        """What a commit has, and lands its dead letters."""
         batch, tasks = assignment.plan, len(assignment.task_plan.tasks)
         observed = observed_by_write(watch, committed.rows)
         if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
@@ -343,10 +340,11 @@ class OpenStream:
             return False
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
-        """Checks that the committed batch was read from the planned logs."""
         planned = self._planned
         self._writer.confirm(
-            lambda: planned.enumerator.check_same_logs(document.splits, document.state),
+            lambda: planned.enumerator.check_same_logs(
+                document.state, [split.topic_partition for split in document.splits]
+            ),
             lambda error: doubtful_commit(error, document, committed, self._spec.target),
             document,
             committed,
@@ -426,7 +424,6 @@ class OpenStream:
         self._spec.decoder.close()
 
     def _plan_of_the_run(self) -> ReadPlan:
-        """The last plan, with the run's first start offsets of the same logs."""
         plan = self._planned.plan
         starts = dict(plan.starting_position)
         for batch in reversed(self._batches):
@@ -438,7 +435,6 @@ class OpenStream:
         return replace(plan, starting_position=starts, discovered=discovered)
 
     def _or_else(self, otherwise: _T, what: str, ask: Callable[[], _T]) -> _T:
-        """Returns a function's result, or a default if it fails; logs the failure."""
         try:
             return ask()
         except Exception as error:  # noqa: BLE001 - nothing here may affect what is committed

@@ -195,7 +195,6 @@ def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, besi
 
 
 def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection[TopicPartition]:
-    """Checks that all logs begin at offset 0; returns their topic partitions."""
     with contextlib.closing(source.create_enumerator(SplitEnumeratorContext())) as enumerator:
         plan = enumerator.start()
     gone = {(tp.topic, tp.partition): offset for tp, offset in plan.beginning_offsets.items() if offset > 0}
@@ -238,7 +237,6 @@ def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | l
 def _replacement(
     target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget, offset: str
 ) -> tuple[DataFrame, CommitDocument]:
-    """The rows to put in the place of the table's, which lose nothing then, and the commit's document."""
     anchor, built = target.anchor(), made.anchor()
     if anchor is None or built is None or built.state is None:
         raise TableError(f"{table if anchor is None else beside} does not exist", "A run creates the table")

@@ -46,7 +46,7 @@ class SharedRead:
         self._kept: dict[tuple[KafkaPartitionSplit, ...], DataFrame] | None = None
 
     def __call__(self, source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-        """The records of an assignment."""
+        """As `read`."""
         if self._kept is None:
             return read(source, spark, assignment)
         splits = assignment.plan.splits
@@ -199,7 +199,6 @@ class TablesInStep:
         return {tp: min(position.get(tp, stop), stop) for tp, stop in self._stop.items()}
 
     def _land(self, names: Sequence[str], until: Position | None) -> None:
-        """Writes the next batch of tables at the same offsets."""
         if len(names) > 1:
             self._shared.keep()
         first = self._streams[names[0]]

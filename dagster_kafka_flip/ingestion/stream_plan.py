@@ -200,7 +200,6 @@ class StreamPlanner:
         return plan
 
     def _settled_anchor(self) -> Anchor | None:
-        """Reads the position; first settles the last commit's pending dead letters."""
         anchor = self._table.anchor()
         return None if anchor is None else self._settled(anchor)
 
@@ -218,7 +217,6 @@ class StreamPlanner:
         return replace(anchor, incidents=(*anchor.incidents, *incidents))
 
     def _checked(self, planned: StreamPlan) -> StreamPlan:
-        """Checks a plan against the other streams of the table, and logs it."""
         plan = planned.plan
         self._incidents.add((*planned.anchor.incidents, *plan.incidents))
         if planned.anchor.document is not None and not plan.is_empty:

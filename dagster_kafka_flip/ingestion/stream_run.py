@@ -161,7 +161,6 @@ class StreamRun:
 
 
 def _is_fresh(spec: RunSpec, known: KnownPosition, verify_after: timedelta) -> bool:
-    """Whether a recorded position is recent enough to be trusted."""
     now = instants.now()
     age = now - known.verified_at
     if age < timedelta(0):

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Batch:
-    """A commit that is being made."""
-
     plan: WindowPlan
     assignment: SplitAssignment
     before: WindowsState
@@ -106,7 +104,6 @@ class WindowRun:
             self._writer.finish()
 
     def _open(self, open_until_the_end: contextlib.ExitStack) -> float:
-        """Connects to Kafka, and starts Spark; returns the seconds that this took."""
         enumerator = self._spec.source.window_enumerator(self._rules, self._context)
         self._enumerator = open_until_the_end.enter_context(contextlib.closing(enumerator))
         # Before Spark's start, so that a wrong address or topic fails within a second.
@@ -124,11 +121,9 @@ class WindowRun:
         return spark_seconds
 
     def _outcome(self) -> str:
-        """What the run has written so far."""
         return nothing_written(self._commits, self._dead_letters)
 
     def _land(self, windows: tuple[Window, ...]) -> WindowsResult:
-        """Writes the first of some windows, in one commit."""
         # If a log has lost planned records meanwhile, another plan finds out what to do.
         batch = self._writer.write(lambda _: self._batch(windows), UNREADABLE)
         if batch is None:
@@ -152,7 +147,6 @@ class WindowRun:
         return self._result(batch, seconds)
 
     def _batch(self, windows: tuple[Window, ...]) -> Batch[_Batch]:
-        """Plans a commit."""
         clock = Clock()
         before, plan = self._plan(windows)
         plan = self._first_part(plan)
@@ -235,7 +229,6 @@ class WindowRun:
         return DeadLetterTable(self._spec, self._session, self._context, table.delta, letters)
 
     def _attempt(self, batch: _Batch) -> Callable[[], _Batch]:
-        """Begins an attempt to write a commit; returns what writes it."""
         attempt = uuid.uuid4().hex
         if batch.letters is not None and batch.plan.splits:
             # Before the rows are replaced: a record that was decoded then and is rejected now is never missing.
@@ -319,7 +312,6 @@ class WindowRun:
         letters.land_missing(before.base_version, attempt, batch.assignment, state, before.routed, select)
 
     def _confirm(self, batch: _Batch) -> None:
-        """Checks that the windows were read from the logs that they were planned for."""
         plan, done = batch.plan, batch.done
 
         def doubt(error: KafkaFlipError) -> LogChangedError:
@@ -346,7 +338,7 @@ class WindowRun:
                 outcome="The commit stays",
             )
 
-        self._writer.confirm(lambda: self._enumerator.check_same_logs(plan), doubt)
+        self._writer.confirm(lambda: self._enumerator.check_same_logs(plan.state, plan.stops), doubt)
 
     def _result(self, batch: _Batch, seconds: float) -> WindowsResult:
         done = batch.done

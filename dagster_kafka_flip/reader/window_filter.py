@@ -165,8 +165,6 @@ def record_set_by_producer(error: BaseException | None) -> str | None:
 
 
 class _PartitionNumbers:
-    """Numbers the topic partitions of a batch, as indexes into lists."""
-
     def __init__(self, position: Position) -> None:
         self._topics: dict[str, list[int]] = {}
         self.order = sorted(position)
@@ -189,7 +187,6 @@ class _PartitionNumbers:
 
 
 def _constant(positions: Sequence[Position], partitions: _PartitionNumbers) -> Column:
-    """Numbers for each topic partition, in order, as a constant."""
     from pyspark.sql import functions as f
 
     numbers = [position[tp] for tp in partitions.order for position in positions]

@@ -96,7 +96,6 @@ class BrokerErrors:
             )
 
     def _permanent(self, name: str, text: str) -> ClusterAccessError | ClusterUnreachableError | None:
-        """The error that no retry mends; None if one may."""
         connection, reason = self._connection, _reason(text)
         where, protocol = f"Kafka at {connection.bootstrap_servers}", connection.security_protocol
         if _NOT_KAFKA in text:
@@ -152,7 +151,6 @@ def _address(text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """The message without the address prefix and the duration suffix."""
     return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", text.partition(": ")[2] or text)
 
 

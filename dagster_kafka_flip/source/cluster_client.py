@@ -103,7 +103,6 @@ class ClusterClient:
             self._first_contact()
 
     def _first_contact(self) -> str | None:
-        """Requests the cluster's id."""
         future = self._client.describe_cluster(request_timeout=self.request_timeout)
         with self._said("the cluster's id"):
             while not future.done():
@@ -147,7 +146,6 @@ class ClusterClient:
                     self._attempt_seconds = before
 
     def _said(self, what: str | Callable[[], str]) -> AbstractContextManager[object]:
-        """Says in the log what the block waits for, if it takes long."""
         where = f"Kafka at {self._connection.bootstrap_servers}"
         return said_while_waiting(self._log, lambda: f"{where}: {what if isinstance(what, str) else what()}")
 

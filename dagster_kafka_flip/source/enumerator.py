@@ -124,7 +124,31 @@ class ReadSettings(Protocol):
         ...
 
 
-class KafkaSourceEnumerator:
+class Enumerator:
+    """What the enumerators of streams and of windows share."""
+
+    def __init__(self, source: ReadSettings, cluster: KafkaCluster, context: SplitEnumeratorContext) -> None:
+        self._source = source
+        self._cluster = cluster
+        self._context = context
+
+    def discover(self) -> None:
+        """Checks that the topics exist."""
+        found_topics(self._source.subscription, self._cluster, self._context.tolerated)
+
+    def check_same_logs(self, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
+        """Checks that what was read up to a state's position came from the state's logs."""
+        there = check_same_logs(self._cluster, state, read)
+        if EndBeforePositionError not in self._context.tolerated:
+            stops = {tp: state.position[tp] for tp in read if tp in there}
+            check_not_cut(self._cluster, self._source.isolation_level, state, stops)
+
+    def close(self) -> None:
+        """Closes the client's threads and connections."""
+        self._cluster.close()
+
+
+class KafkaSourceEnumerator(Enumerator):
     """Plans a run of a source, and hands the plan out in batches.
 
     Its life in one run:
@@ -142,16 +166,10 @@ class KafkaSourceEnumerator:
         context: SplitEnumeratorContext,
         state: EnumeratorState | None = None,
     ) -> None:
-        self._source = source
-        self._cluster = cluster
-        self._context = context
+        super().__init__(source, cluster, context)
         self._state = state
         self._planned: ReadPlan | None = None
         self._left: ReadPlan | None = None
-
-    def discover(self) -> None:
-        """Checks that the topics exist."""
-        found_topics(self._source.subscription, self._cluster, self._context.tolerated)
 
     def plan(self, state: EnumeratorState | None) -> ReadPlan:
         """Plans from a state; None for a new stream. See `plan`."""
@@ -253,14 +271,6 @@ class KafkaSourceEnumerator:
             starting_position=starts,
         )
 
-    def check_same_logs(self, splits: Iterable[KafkaPartitionSplit], state: EnumeratorState) -> None:
-        """See `identity.check_same_logs` and `broken_logs.check_not_cut`."""
-        stops = {split.topic_partition: split.stopping_offset for split in splits}
-        there = check_same_logs(self._cluster, state, stops)
-        if EndBeforePositionError not in self._context.tolerated:
-            stops = {tp: stop for tp, stop in stops.items() if tp in there}
-            check_not_cut(self._cluster, self._source.isolation_level, state, stops)
-
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group if the source has `commit_offsets`."""
         group_id = self._source.group_id
@@ -294,10 +304,6 @@ class KafkaSourceEnumerator:
                 if not -last <= record.timestamp_ms <= last:
                     return tp, record
         return None
-
-    def close(self) -> None:
-        """Closes the client's threads and connections."""
-        self._cluster.close()
 
 
 def plan(
@@ -430,7 +436,6 @@ def _stops(
 
 
 def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> frozenset[TopicPartition]:
-    """The topic partitions whose start is overridden for this run."""
     partitions = frozenset({*change.initial, *change.new, *change.known})
     # Of a stream with a position, also where every topic was recreated, what is not named begins as without a start.
     if starting_offsets.kind is OffsetsKind.SPECIFIC and not change.initial:

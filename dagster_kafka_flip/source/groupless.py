@@ -141,7 +141,6 @@ def _read_sample(
     seen: Mapping[TopicPartition, SplitSample],
     deadline: float,
 ) -> set[TopicPartition]:
-    """Reads from starts to ends, or to the logs' ends; returns the topic partitions not finished in time."""
     left = set(starts)
     consumer.assign([at(tp, start) for tp, start in starts.items()])
     while left and (remaining := deadline - time.monotonic()) > 0:

@@ -219,7 +219,6 @@ class KafkaSource(Settings):
         return WindowEnumerator(self, self._cluster(context), windows, context)
 
     def _cluster(self, context: SplitEnumeratorContext) -> KafkaCluster:
-        """Opens the port to Kafka."""
         from dagster_kafka_flip.source.cluster import KafkaCluster
 
         return KafkaCluster(self.required_connection(), self.librdkafka_config(), context.log)

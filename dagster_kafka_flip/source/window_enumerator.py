@@ -10,10 +10,10 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError, EndBeforePositionError, TimestampTypeChangedError
+from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.source.broken_logs import check_not_cut
-from dagster_kafka_flip.source.identity import check_same_logs, found_topics, topic_ids_of
+from dagster_kafka_flip.source.enumerator import Enumerator
+from dagster_kafka_flip.source.identity import found_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -97,7 +97,7 @@ def exact_windows(
 _logger = logging.getLogger(__name__)
 
 
-class WindowEnumerator:
+class WindowEnumerator(Enumerator):
     """Turns windows into offsets."""
 
     def __init__(
@@ -108,15 +108,9 @@ class WindowEnumerator:
         context: SplitEnumeratorContext,
         now: Callable[[], int] | None = None,
     ) -> None:
-        self._source = source
-        self._cluster = cluster
+        super().__init__(source, cluster, context)
         self._windows = windows
-        self._context = context
         self._now = now or instants.now_ms
-
-    def discover(self) -> None:
-        """Checks that the topics exist."""
-        found_topics(self._source.subscription, self._cluster, self._context.tolerated)
 
     def plan(
         self,
@@ -184,18 +178,6 @@ class WindowEnumerator:
         if unknown:
             _logger.info("the timestamp type of %s is unknown; assuming CreateTime", ", ".join(unknown))
         return frozenset(topic for topic, one in settings.items() if one.is_set_by_broker)
-
-    def close(self) -> None:
-        """Closes the client's threads and connections."""
-        self._cluster.close()
-
-    def check_same_logs(self, plan: WindowPlan) -> None:
-        """See `identity.check_same_logs` and `broken_logs.check_not_cut`."""
-        # Also of topic partitions without any range to read: an empty range also removes rows.
-        there = check_same_logs(self._cluster, plan.state, plan.stops)
-        if EndBeforePositionError not in self._context.tolerated:
-            stops = {tp: stop for tp, stop in plan.stops.items() if tp in there}
-            check_not_cut(self._cluster, self._source.isolation_level, plan.state, stops)
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """Assigns a plan to tasks."""

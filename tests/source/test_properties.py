@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source import properties
@@ -152,7 +153,9 @@ def test_a_connection_takes_properties_that_have_no_field(name, client):
 
 
 def test_a_value_that_librdkafka_can_not_have_is_refused_with_the_way_out():
-    connection = KafkaConnection(bootstrap_servers="localhost:9", properties={"connections.max.idle.ms": "-1"})
+    connection = KafkaConnection(
+        bootstrap_servers="localhost:9", properties={"connections.max.idle.ms": SecretStr("-1")}
+    )
     with pytest.raises(ConfigurationError, match=r"connections\.max\.idle\.ms.*outside allowed range.*java_properties"):
         KafkaCluster(connection)
 

@@ -580,10 +580,10 @@ def test_after_a_commit_a_window_of_no_records_is_checked_too():
     )
     plan = enumerator.plan(_windows(1, 1))
     assert plan.splits == ()
-    enumerator.check_same_logs(plan)
+    enumerator.check_same_logs(plan.state, plan.stops)
     cluster.topic_id = "another"
     with pytest.raises(TopicRecreatedError):
-        enumerator.check_same_logs(plan)
+        enumerator.check_same_logs(plan.state, plan.stops)
 
 
 @pytest.mark.parametrize("repair", [False, True])
@@ -595,10 +595,10 @@ def test_a_log_that_is_cut_off_before_the_end_of_what_was_read_is_found_after_a_
         KafkaSource(topics=("t",)), cluster, windows, SplitEnumeratorContext(), lambda: _at(99)
     )
     plan = enumerator.plan(_windows(1, 1), cut_at={T0: 4} if repair else None)
-    enumerator.check_same_logs(plan)
+    enumerator.check_same_logs(plan.state, plan.stops)
     cluster.logs[T0].epochs = {0: 0, 1: 1}
     with pytest.raises(EndBeforePositionError, match=r"^t-0: the log was truncated at offset 1, as after an unclean"):
-        enumerator.check_same_logs(plan)
+        enumerator.check_same_logs(plan.state, plan.stops)
 
 
 @pytest.mark.parametrize("repair", [False, True])
