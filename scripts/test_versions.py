@@ -31,7 +31,7 @@ _FOLDER = _ROOT / ".venv-versions"
 _CORE = (
     "tests/test_ingest_broker.py",
     "tests/test_assets.py",
-    "tests/test_cli_ingest.py",
+    "tests/test_cli_position.py",
     "tests/sink/test_publish.py",
     "tests/upsert/test_upsert.py",
 )

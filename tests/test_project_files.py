@@ -45,3 +45,10 @@ def test_links_lead_to_files(name: str):
     links = re.findall(r"\]\(([^)#]+)\)", (_ROOT / name).read_text())
     assert links
     assert [link for link in links if not (_ROOT / link).exists()] == []
+
+
+def test_each_test_file_that_a_script_or_make_runs_exists():
+    texts = [_ROOT / "Makefile", *(_ROOT / "scripts").glob("*.py"), *(_ROOT / "tests").rglob("*.py")]
+    named = {name for path in texts for name in re.findall(r"\btests/[a-z_/]+\.py\b", path.read_text())}
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (_ROOT / name).exists()] == []
