@@ -142,7 +142,6 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
         ("backfill_policy: {type: single}", "attributes.backfill_policy.type: expected 'single_run', 'multi_run'"),
         ("backfill_policy: {type: multi_run}", "attributes.backfill_policy: backfill_policy is for an asset with"),
         ("windows: exact", "attributes.windows: invalid Windows 'exact'; write its fields as a mapping"),
-        ("windows: {mode: offset}", "attributes.windows: mode: every window is exact, so leave it out. Ins"),
         (
             "windows: {max_latenes: PT1H}",
             "attributes.windows.max_latenes: unknown attribute; did you mean max_lateness?",
