@@ -106,7 +106,10 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
         ("backfill_policy: single_run", "attributes.backfill_policy: invalid BackfillPolicy 'single_run'"),
         ("backfill_policy: {type: multi_run}", "attributes.backfill_policy: backfill_policy is for an asset with"),
         ("windows: exact", "attributes.windows: invalid Windows 'exact'; write its fields as a mapping"),
-        ("windows: {mode: offset}", "attributes.windows: mode: every window is exact, so leave it out. Ins"),
+        (
+            "windows: {max_latenes: PT1H}",
+            "attributes.windows.max_latenes: unknown attribute; did you mean max_lateness?",
+        ),
         ("topics_of: {a: [b]}", "attributes.topics_of: windows and topics_of are for an asset with partitions; set"),
         ("name: 'a b'", "attributes.name: name: invalid asset name 'a b'; use letters, digits and '_' only, or set "),
         ("group_name: 'a b'", 'attributes.group_name: group_name: Dagster can\'t create the asset landed: "a b" is'),

@@ -41,7 +41,7 @@ from dagster.components.resolved.core_models import (
     resolve_backfill_policy,
     resolve_partitions_def,
 )
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
 from dagster_kafka_flip.assets.asset_per_topic import filled
@@ -78,7 +78,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.window import Windows, refuse_mode
+from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.mode import Append, Mode, Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -553,18 +553,15 @@ else:
     def _model_attribute(resolve, schema):  # noqa: ANN001, ANN202
         return Annotated[Any, _attribute(resolve, schema)]
 
-    _WINDOWS = create_model(
-        "WindowsAttributes",
-        __base__=model_of(Windows, max_lateness=_Duration | None),
-        __validators__={"refuse_mode": model_validator(mode="before")(refuse_mode)},
-    )
     SourceAttribute = _model_attribute(_source, KafkaSourceModel)
     FormatAttribute = _model_attribute(format_of, FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
     DeadLetterAttribute = _model_attribute(_dead_letter, str | model_of(DeadLetters))
     TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget, mode=typed(_MODE_OF_TYPE) | None))
     LimitsAttribute = _model_attribute(_of(Limits), model_of(Limits))
-    WindowsAttribute = _model_attribute(_of(Windows, max_lateness=_duration), _WINDOWS)
+    WindowsAttribute = _model_attribute(
+        _of(Windows, max_lateness=_duration), model_of(Windows, max_lateness=_Duration | None)
+    )
     _START = int | str
     DeltaSourceAttribute = _model_attribute(
         _of(DeltaSource, table=_text, start=_start), model_of(DeltaSource, start=_START)

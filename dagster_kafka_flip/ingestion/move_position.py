@@ -106,13 +106,8 @@ def plan_move(
 ) -> Move:
     """Plans a move without changing anything.
 
-    Args:
-        source: What the stream reads, with a connection.
-        target: The table and the stream.
-        spark: The Spark session.
-        to: The new position; None keeps the current one. Specific offsets only move the listed topic partitions.
-        give_up: Whether the stream gives up topic partitions that the source no longer reads, so that another stream of
-            the table can read them.
+    Without `to`, the position stays. Specific offsets only move the listed topic partitions. With `give_up`, the stream
+    gives up topic partitions that the source no longer reads, so that another stream of the table can read them.
     """
     table = DeltaTable(spark, target)
     history = table.history()

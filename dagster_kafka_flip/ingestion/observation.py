@@ -228,10 +228,7 @@ def _low_bits(split: KafkaPartitionSplit) -> int:
 class BatchObservation:
     """Observes one write of one batch: the records as they were read, and how they were decoded.
 
-    Args:
-        splits: The splits of the batch.
-        whole: Decides whether all of it was counted.
-        is_counted: Whether the observation of the windows, of all records that are read, counts for `whole`.
+    `is_counted`: the observation of the windows, of all records that are read, counts for `whole`.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit], whole: WholeBatch, *, is_counted: bool = False) -> None:

@@ -86,18 +86,8 @@ def rebuild(
     Readers see the old rows until that commit, which also has the new position. After a crash, call it again: it
     continues where it stopped.
 
-    Args:
-        source: The stream's source.
-        table: The stream and its table, whose rows have a key.
-        staging: Path or name of another table. It is created, and not used after that.
-        spark: The Spark session.
-        connection: The Kafka connection.
-        decoder: Decodes records.
-        transform: Function from the records to the rows to write, both lazy DataFrames.
-        dead_letters: Table for records that can't be decoded, with `<stream>-rebuild` in its column `stream`; None if
-            they fail the rebuild.
-        limits: Limits of batches.
-        logger: Logger for each step. Default: this module's.
+    The rows of the table have a key. `staging` is the path or name of the other table, which is created, and not used
+    after that. Dead letters have `<stream>-rebuild` in their column `stream`.
     """
     log = logger or _logger
     beside = table.model_copy(update={"table": staging, "stream": f"{table.stream}-rebuild"})

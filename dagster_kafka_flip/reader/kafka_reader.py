@@ -48,11 +48,7 @@ _FETCH_BYTES_PER_OFFSET = 128
 def read(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
     """Returns a lazy DataFrame of the records in an assignment's splits.
 
-    Args:
-        source: Provides the connection, the isolation level and the consumer's properties.
-        spark: The Spark session.
-        assignment: The assignment of splits to tasks. Spark divides large splits itself, by the same arithmetic;
-            `coalesce` groups small ones without a shuffle.
+    Spark divides large splits itself, by the same arithmetic; `coalesce` groups small ones without a shuffle.
     """
     tasks = assignment.task_plan
     frames: list[DataFrame] = []

@@ -76,8 +76,7 @@ class WindowFilter:
     def number(self, records: DataFrame) -> DataFrame:
         """Adds each record's window number (null if in none) and related flags.
 
-        Args:
-            records: The records as read; if `is_by_value`, decoded and with the log's fields.
+        The records are as read; if `is_by_value`, decoded and with the log's fields.
         """
         from pyspark.sql import functions as f
 

@@ -192,11 +192,7 @@ class KafkaSourceEnumerator(Enumerator):
         """Returns the next batch; None if the whole plan is assigned.
 
         The first batch of a plan is returned even if it has no splits: it stores the position of a stream that starts
-        at the end.
-
-        Args:
-            limits: Limits of the batch.
-            until: Offsets at which the batch stops if there is anything to read before them. Default: none.
+        at the end. It stops at the offsets of `until` if there is anything to read before them.
         """
         left = self._left
         if left is None:

@@ -165,11 +165,7 @@ class OffsetsInitializer(Settings):
         )
 
     def only(self, may_read: Callable[[TopicPartition], bool]) -> OffsetsInitializer:
-        """Returns the initializer for some topic partitions.
-
-        Args:
-            may_read: Whether a topic partition is included.
-        """
+        """Returns the initializer for some topic partitions."""
         if self.offsets is None:
             return self
         return self.model_copy(update={"offsets": {tp: at for tp, at in self.offsets.items() if may_read(tp)}})

@@ -6,7 +6,7 @@ import bisect
 import itertools
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator, model_validator
 
@@ -121,18 +121,6 @@ def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str
         )
 
 
-def refuse_mode(values: Any) -> Any:
-    """Refuses the mode that windows once had, in the values of `Windows`."""
-    if isinstance(values, dict) and "mode" in values:
-        raise ValueError(
-            "mode: every window is exact, so leave it out. Instead of windows by offset, use exact ones, with a "
-            "max_lateness that covers the latest records; or a stream (an asset without partitions), which lands each "
-            "record once, whatever its time. Land the windows of a table that has windows by offset again, in another "
-            "table"
-        )
-    return values
-
-
 class Windows(Settings):
     """Rules that assign records to windows.
 
@@ -152,8 +140,6 @@ class Windows(Settings):
     column: str = Field(default="kafka_window", min_length=1)
     repair: bool = False
     time_column: str | None = Field(default=None, min_length=1)
-
-    _refuse_mode = model_validator(mode="before")(refuse_mode)
 
     @field_validator("max_lateness")
     @classmethod

@@ -119,13 +119,10 @@ class WindowEnumerator(Enumerator):
         known: EnumeratorState | None = None,
         cut_at: Position | None = None,
     ) -> WindowPlan:
-        """Plans the ranges of each window.
+        """Plans the ranges of consecutive windows, of which the table's rows may be `known`.
 
-        Args:
-            windows: Consecutive windows in time order.
-            known: Cluster, topics and read offsets of the table's rows; None if there are none yet.
-            cut_at: Position of a stream that writes to the same table: nothing is read from there on, nor from topic
-                partitions that it does not have, because the stream will read them itself.
+        `cut_at` is the position of a stream that writes to the same table: nothing is read from there on, nor from
+        topic partitions that it does not have, because the stream will read them itself.
         """
         # Before any offset is asked for: a window that is over by then has all of its records in the logs.
         now = self._now()
