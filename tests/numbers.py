@@ -24,7 +24,7 @@ class NumbersEnumerator(KafkaSourceEnumerator):
     def discover(self):
         pass
 
-    def check_same_logs(self, splits, state):
+    def check_same_logs(self, state, read):
         pass
 
     def notify_checkpoint_complete(self):
