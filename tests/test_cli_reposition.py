@@ -76,6 +76,12 @@ def test_offsets_move_what_they_name_and_the_reason_is_in_the_history(spark, lan
     assert _offsets(table) == sorted([(0, n) for n in (0, 1, 2, 3, 3, 4, 4)] + [(1, n) for n in range(3)])
 
 
+def test_without_a_move_a_stream_of_an_empty_table_begins_at_its_start(spark, source, where, topic, table):
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT) USING delta")
+    lines = run("set", "--to", "latest", *where, "--topic", topic, "--dry-run").splitlines()
+    assert "without the move runs begin at starting_offsets" in [" ".join(line.split()) for line in lines]
+
+
 def test_a_topic_partition_that_no_run_has_seen_counts_as_skipped(kafka, land, where, topic):
     land()
     kafka.grow(topic, 3)

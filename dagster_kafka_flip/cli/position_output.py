@@ -202,9 +202,9 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
         {
             "table": table,
             "stream": stream,
-            "without the move": "runs continue from the old position"
-            if move.problem is None
-            else f"runs stop: {move.problem}",
+            "without the move": f"runs stop: {move.problem}"
+            if move.problem is not None
+            else f"runs {'begin at starting_offsets' if move.before is None else 'continue from the old position'}",
             "read again": _up_to(move, move.read_again),
             "skipped": _up_to(move, move.skipped),
         },

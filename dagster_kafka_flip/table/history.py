@@ -91,6 +91,12 @@ def takes_back(commit: Commit) -> bool:
     return commit.document() is None and effect_of(commit) in {Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN}
 
 
+def restorable(between: Commit, version: int) -> int:
+    """The version to restore to, if a commit came between a plan and what was written by it."""
+    is_removal = effect_of(between) in {Effect.REPLACES, Effect.UNKNOWN}
+    return (between.version if is_removal else version) - 1
+
+
 def is_anchor(commit: Commit, document: CommitDocument) -> bool:
     """Whether a commit of the anchor's version is the anchor, and not one of a later table of this name."""
     if document.after is None or effect_of(commit) is Effect.RESTORES:
@@ -138,6 +144,7 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
                 f"version {commit.version} of the table {table} is a {commit.operation}{commit.shown_parameters} "
                 f"between the reading of the position (version {document.base_version}) and the commit of the batch "
                 f"(version {version}). Rows in between may be missing",
-                f"RESTORE the table to version {version - 1} or earlier, from which the next run continues",
+                f"RESTORE the table to version {restorable(commit, version)} or earlier, from which the next run "
+                "continues",
             )
         check_alone(commit, document, version, table)

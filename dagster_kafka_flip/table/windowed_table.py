@@ -17,7 +17,7 @@ from dagster_kafka_flip.table.commit_chain import moves
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
-from dagster_kafka_flip.table.history import FIRST_PAGE, check_restore, commits_that_count, takes_back
+from dagster_kafka_flip.table.history import FIRST_PAGE, check_restore, commits_that_count, restorable, takes_back
 from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -378,5 +378,5 @@ class RepairedTable(WindowedTable):
                     f"of the stream's position (version {document.base_version}) and the commit of the windows "
                     f"(version {version}): the stream's position may be before their records, which it would write "
                     "again",
-                    f"RESTORE the table to version {version - 1}, and repair it again",
+                    f"RESTORE the table to version {restorable(commit, version)}, and repair it again",
                 )

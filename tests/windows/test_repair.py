@@ -286,6 +286,24 @@ def test_a_restore_while_a_repair_is_written_is_reported_by_this_run_and_every_l
         assert offsets() == all_offsets(5), number
 
 
+def test_a_repair_after_a_truncate_that_it_did_not_see_names_the_version_before_the_truncate(
+    write, append, rewrite, offsets, spark, table, monkeypatch
+):
+    monkeypatch.setattr(table_port, "store_lock", lambda *_, **__: contextlib.nullcontext())
+    write(3)
+    append()
+    repair = Actor(monkeypatch, table_port, "write_tag", lambda: rewrite([DAY], rules=REPAIR))
+    repair.plan()
+    spark.sql(f"TRUNCATE TABLE delta.`{table}`")
+    with pytest.raises(TableChangedError, match=r"is a TRUNCATE between .* RESTORE the table to version 1, and repair"):
+        repair.write()
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    monkeypatch.undo()
+    rewrite([DAY], rules=REPAIR)
+    append()
+    assert offsets() == all_offsets(3)
+
+
 def test_without_a_stream_there_is_nothing_to_repair(write, rewrite):
     write(1)
     with pytest.raises(ConfigurationError, match=r"the stream 'main' has no position in .* \(there is no table\)"):
