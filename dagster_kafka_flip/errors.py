@@ -367,7 +367,7 @@ class SinkFencedError(KafkaFlipError, is_lasting=False):
 
 
 class TransactionTimedOutError(KafkaFlipError, is_lasting=False):
-    """A transaction was open longer than its timeout, so the brokers aborted it."""
+    """A transaction was open longer than its timeout, for which brokers abort it."""
 
 
 class UnpublishableRowError(KafkaFlipError, is_lasting=True):

@@ -197,9 +197,11 @@ class LaneFailures:
         if self._unready():
             return self.unreachable(what, "timed out")
         limit = self._sink.transaction_timeout.total_seconds()
+        # A commit that came before the timeout is carried out even if its answer is lost.
+        aborted = "may have aborted it" if what == "commit_transaction" else "aborted it"
         return TransactionTimedOutError(
             f"the transaction of {self._id} was open for {age:.0f} s, and transaction_timeout is {limit:g} s, so the "
-            "brokers aborted it",
+            f"brokers {aborted}",
             "If another run of the sink has taken over, leave it to that run; otherwise run again. Raise "
             "transaction_timeout, or lower max_records_per_batch or max_bytes_per_batch of the limits",
         )

@@ -29,9 +29,9 @@ from tests.processes import wait_until
 _CONNECTION = KafkaConnection(bootstrap_servers="broker:9092")
 
 
-def _failure(code: int, age: float = 1.0):
+def _failure(code: int, age: float = 1.0, what: str = "records"):
     sink = KafkaSink(topic="t", transactional_id_prefix="s")
-    return LaneFailures(_CONNECTION, sink, 2, BrokerErrors(_CONNECTION)).error(KafkaError(code), "records", age)
+    return LaneFailures(_CONNECTION, sink, 2, BrokerErrors(_CONNECTION)).error(KafkaError(code), what, age)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,11 @@ def test_each_failure_has_its_class_and_its_advice(code, age, error, output):
     found = _failure(code, age)
     assert type(found) is error
     assert output in str(found)
+
+
+def test_only_a_transaction_whose_commit_was_not_asked_for_is_called_aborted():
+    assert "so the brokers aborted it" in str(_failure(KafkaError._FENCED, 301))
+    assert "so the brokers may have aborted it" in str(_failure(KafkaError._FENCED, 301, "commit_transaction"))
 
 
 def test_an_unknown_broker_error_is_reported_by_its_name():
