@@ -113,15 +113,15 @@ _FIELDS_OF = {
 }
 # What pages of their own say more of, and all that a docstring says behind its first paragraph.
 _PAGES = {
-    "build_kafka_delta_assets": "component",
+    "build_kafka_delta_assets": "reference",
     "kafka_topic_asset": "automation",
-    "kafka_delta_checks": "checks",
-    "delta_kafka_checks": "checks",
+    "kafka_delta_checks": "automation",
+    "delta_kafka_checks": "automation",
     "kafka_delta_maintenance": "operations",
     "delta_kafka_asset": "publishing",
-    "KafkaDeltaComponent": "component",
-    "DeltaKafkaComponent": "component",
-    "KafkaResourcesComponent": "component",
+    "KafkaDeltaComponent": "reference",
+    "DeltaKafkaComponent": "reference",
+    "KafkaResourcesComponent": "reference",
     "Upsert": "changelogs",
     "Scd2": "changelogs",
     "AvroSerializer": "publishing",
@@ -175,7 +175,7 @@ def _section(title: str, names: tuple[str, ...]) -> str:
     shared: list[_Row] = []
     pieces = [f"## {title}\n"]
     if title == _FORMATS:
-        pieces.append("What each format rejects: [formats](formats.md), [schema registry](schema-registry.md).\n")
+        pieces.append("[Formats](formats.md) has what each rejects.\n")
         shared = _shared([_rows(getattr(dagster_kafka_flip, name))[1] for name in names])
         pieces += [f"### {_SHARED_BY_FORMATS}\n", _table("Option", shared)]
     of = _SHARED_BY_FORMATS
@@ -221,7 +221,7 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     if name in _PAGES:
         summary = f"{summary.partition(_PARAGRAPH)[0]} More: [{_PAGES[name]}]({_PAGES[name]}.md)."
     elif shared and of == _SHARED_BY_FORMATS:
-        # formats.md and schema-registry.md say the rest.
+        # formats.md says the rest.
         summary = summary.partition(_PARAGRAPH)[0]
     yield f"### `{name}`\n\n{summary}\n"
     if name == "OffsetsInitializer":
