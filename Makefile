@@ -15,7 +15,7 @@
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  retakes the documents' pictures of Dagster's pages
 # make bench   measures for half an hour, and writes docs/benchmarks.md: bench-throughput, bench-starts, bench-growth, bench-memory
-# make bench-more  measures what the document has by hand: bench-planning, bench-tasks, bench-backfills, bench-merges, bench-publishing
+# make bench-more  prints more measurements: bench-planning, bench-tasks, bench-backfills, bench-merges, bench-publishing
 # make simulate  plays seeds on all cores: SEEDS=5000, or MINUTES=, or SEED= for one that failed
 # make soak    kills runs for ten minutes, and counts lost and doubled records
 # make soak-cluster  a run of 20 million records on a cluster that loses workers, compared record by record

@@ -36,9 +36,8 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field and parameter with its type and default. What is required says so; all else may be left out. *Also* leads to
-what others have, too. The [reference](reference.md) shows how they work together, `--help` the options of
-[commands](reference.md#command-line).
+Every field and parameter, with its type and default. What is required says so. The [reference](reference.md) shows how
+they work together, `--help` the options of [commands](reference.md#command-line).
 """
 
 # An option that this many formats or serializers have is listed once.
@@ -113,15 +112,15 @@ _FIELDS_OF = {
 }
 # What pages of their own say more of, and all that a docstring says behind its first paragraph.
 _PAGES = {
-    "build_kafka_delta_assets": "component",
+    "build_kafka_delta_assets": "reference",
     "kafka_topic_asset": "automation",
-    "kafka_delta_checks": "checks",
-    "delta_kafka_checks": "checks",
+    "kafka_delta_checks": "automation",
+    "delta_kafka_checks": "automation",
     "kafka_delta_maintenance": "operations",
     "delta_kafka_asset": "publishing",
-    "KafkaDeltaComponent": "component",
-    "DeltaKafkaComponent": "component",
-    "KafkaResourcesComponent": "component",
+    "KafkaDeltaComponent": "reference",
+    "DeltaKafkaComponent": "reference",
+    "KafkaResourcesComponent": "reference",
     "Upsert": "changelogs",
     "Scd2": "changelogs",
     "AvroSerializer": "publishing",
@@ -145,7 +144,7 @@ class _Row:
         default, text = _once(self.default, self.text)
         kind = self.type.removesuffix(" or none") if self.default == "none" else self.type
         kind += "" if default in _NO_DEFAULT else f"; {default}"
-        return f"| `{self.name}` | {kind} | {text} |"
+        return f"- `{self.name}` ({kind}): {text}"
 
 
 def _once(default: str, text: str) -> tuple[str, str]:
@@ -175,14 +174,14 @@ def _section(title: str, names: tuple[str, ...]) -> str:
     shared: list[_Row] = []
     pieces = [f"## {title}\n"]
     if title == _FORMATS:
-        pieces.append("What each format rejects: [formats](formats.md), [schema registry](schema-registry.md).\n")
-        shared = _shared([_rows(getattr(dagster_kafka_flip, name))[1] for name in names])
-        pieces += [f"### {_SHARED_BY_FORMATS}\n", _table("Option", shared)]
+        pieces.append("[Formats](formats.md) has what each rejects.\n")
+        shared = _shared([_rows(getattr(dagster_kafka_flip, name)) for name in names])
+        pieces += [f"### {_SHARED_BY_FORMATS}\n", _list(shared)]
     of = _SHARED_BY_FORMATS
     if title == _SINKS:
         of = _SHARED_BY_SERIALIZERS
-        shared = _shared([_rows(getattr(dagster_kafka_flip, name))[1] for name in names])
-        pieces += [f"### {of}\n", _table("Option", shared)]
+        shared = _shared([_rows(getattr(dagster_kafka_flip, name)) for name in names])
+        pieces += [f"### {of}\n", _list(shared)]
     pieces += [piece for name in names for piece in _piece(name, getattr(dagster_kafka_flip, name), shared, of)]
     return "\n".join(pieces)
 
@@ -195,19 +194,19 @@ def _shared(tables: list[list[_Row]]) -> list[_Row]:
     return [row for row in rows if names[row.name] == 1]
 
 
-def _rows(what: Any) -> tuple[str, list[_Row]]:
-    """The heading and the rows of a table of fields or parameters."""
+def _rows(what: Any) -> list[_Row]:
+    """The fields or parameters."""
     _, texts = _documented(what)
     if inspect.isclass(what) and issubclass(what, BaseModel) and _takes_fields(what):
-        return "Field", _fields(what, texts)
-    return "Parameter", _parameters(what, texts)
+        return _fields(what, texts)
+    return _parameters(what, texts)
 
 
-def _with_shared(heading: str, rows: list[_Row], shared: list[_Row], title: str) -> Iterator[str]:
-    """A table of the rows that are not shared, and the names of those that are."""
+def _with_shared(rows: list[_Row], shared: list[_Row], title: str) -> Iterator[str]:
+    """A list of the rows that are not shared, and the names of those that are."""
     own = [row for row in rows if row not in shared]
     if own:
-        yield _table(heading, own)
+        yield _list(own)
     if names := _named([row for row in rows if row in shared]):
         yield f"[Also](#{title.lower().replace(' ', '-')}) {names}.\n"
 
@@ -221,35 +220,35 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     if name in _PAGES:
         summary = f"{summary.partition(_PARAGRAPH)[0]} More: [{_PAGES[name]}]({_PAGES[name]}.md)."
     elif shared and of == _SHARED_BY_FORMATS:
-        # formats.md and schema-registry.md say the rest.
+        # formats.md says the rest.
         summary = summary.partition(_PARAGRAPH)[0]
     yield f"### `{name}`\n\n{summary}\n"
     if name == "OffsetsInitializer":
-        yield _table_of_calls(_calls(what))
+        yield _list_of_calls(_calls(what))
     elif name == "AssetOptions":
-        yield _table("Option", _dagsters_options())
+        yield _list(_dagsters_options())
     else:
-        heading, rows = _rows(what)
+        rows = _rows(what)
         as_in: list[str] = []
         if name in _FIELDS_OF:
             same = _FIELDS_OF[name]
-            others = {row.name for row in _rows(getattr(dagster_kafka_flip, same))[1]}
+            others = {row.name for row in _rows(getattr(dagster_kafka_flip, same))}
             rows = [row for row in rows if row.name not in others]
             yield f"Its fields are those of [`{same}`](#{same.lower()}){_EXCEPT.get(same, '')}.\n"
         for asset in _ASSETS[: _ASSETS.index(name)] if name in _ASSETS else _ASSETS:
-            its = _dagsters_options() if asset == "AssetOptions" else _rows(getattr(dagster_kafka_flip, asset))[1]
+            its = _dagsters_options() if asset == "AssetOptions" else _rows(getattr(dagster_kafka_flip, asset))
             there = {(row.name, row.text) for row in its}
             same = [row for row in rows if (row.name, row.text) in there]
             if len(same) > 1:
                 rows = [row for row in rows if row not in same]
                 as_in += [f"Also {_named(same)}, as in [`{asset}`](#{asset.lower()}).\n"]
-        yield from _with_shared(heading, rows, shared, of)
+        yield from _with_shared(rows, shared, of)
         yield from as_in
     if name == "KafkaSource":
         calls = _calls(type(dagster_kafka_flip.KafkaSource.builder()))
         same = [call for call in calls if call.partition("(")[0].removeprefix("set_") in what.model_fields]
         yield f"`KafkaSource.builder()` sets these fields: {', '.join(f'`{call}`' for call in same)}. It has also:\n"
-        yield _table_of_calls({call: meaning for call, meaning in calls.items() if call not in same})
+        yield _list_of_calls({call: meaning for call, meaning in calls.items() if call not in same})
 
 
 def _dagsters_options() -> list[_Row]:
@@ -286,7 +285,7 @@ def _wrapped(paragraph: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
+    return " ".join(text.split())
 
 
 def _fields(model: type[BaseModel], texts: Mapping[str, str]) -> list[_Row]:
@@ -341,9 +340,8 @@ def _calls(maker: type) -> dict[str, str]:
     return found
 
 
-def _table_of_calls(calls: Mapping[str, str]) -> str:
-    rows = [f"| `{call}` | {meaning} |" for call, meaning in calls.items()]
-    return "\n".join(["| Call | Meaning |", "|---|---|", *rows]) + "\n"
+def _list_of_calls(calls: Mapping[str, str]) -> str:
+    return "".join(f"- `{call}`: {meaning}\n" for call, meaning in calls.items())
 
 
 def _argument(parameter: inspect.Parameter) -> str:
@@ -356,12 +354,12 @@ def _argument(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}={default if isinstance(default, enum.Enum) else repr(default)}"
 
 
-def _table(heading: str, rows: list[_Row]) -> str:
-    return "\n".join([f"| {heading} | Type; default | Meaning |", "|---|---|---|", *map(str, rows)]) + "\n"
+def _list(rows: list[_Row]) -> str:
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _type(annotation: Any, module: str) -> str:
-    """An annotation in words: what may be given, without the bars that would end a table's cell."""
+    """An annotation in words: what may be given."""
     if str(annotation).startswith("Unpack["):
         return "from [`AssetOptions`](#assetoptions)"
     text = annotation if isinstance(annotation, str) else _name(annotation)

@@ -617,8 +617,9 @@ def test_checks_with_and_without_spark_are_separate_steps():
 
 
 def test_the_jobs_in_the_guide_are_of_what_they_say(monkeypatch):
-    guide = Path(__file__).parent.parent / "docs" / "checks.md"
-    snippet = re.search(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    guide = Path(__file__).parent.parent / "docs" / "automation.md"
+    text = guide.read_text(encoding="utf-8").partition("\n## Checks\n")[2]
+    snippet = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert snippet
     names: dict[str, Any] = {}
     exec(compile(snippet[1], str(guide), "exec"), names)

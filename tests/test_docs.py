@@ -34,7 +34,7 @@ ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
 A_FAILURE_SENSOR = "a failure sensor"
 A_COMPONENT = "a component"
-# Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, changelogs.md, airflow.md and
+# Run by tests of their own: of docs/getting-started.md, formats.md, migration.md, changelogs.md, airflow.md and
 # metadata.md.
 ELSEWHERE = re.compile(
     r"getting started, .+|a registry, .+|runs on the migrated table|a connector( of MariaDB)?|a DAG|sets up metrics"
@@ -72,7 +72,7 @@ DOCUMENTS = _documents()
 BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 README_EXAMPLE = next(block for block in BLOCKS if block.language == "python" and block.document.name == "README.md")
 # The pages in which people look up names. docs/troubleshooting.md has the errors (tests/test_troubleshooting.py).
-REFERENCE_PAGES = ("reference", "formats", "checks", "metadata")
+REFERENCE_PAGES = ("reference", "formats", "automation", "metadata")
 REFERENCE_TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in REFERENCE_PAGES)
 
 
@@ -261,7 +261,7 @@ def test_a_condition_that_a_template_cant_combine_comes_from_the_documents_pytho
     from dagster import AssetKey
     from dagster.components.testing import create_defs_folder_sandbox
 
-    ours = [block for block in BLOCKS if block.document.name == "component.md"]
+    ours = [block for block in BLOCKS if block.document.name == "reference.md"]
     python = next(block for block in ours if "@template_var" in block.code)
     components = [block.code for block in ours if block.marker == A_COMPONENT]
     yaml_, resources = components[0], next(code for code in components if "KafkaResourcesComponent" in code)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def _snippet(name: str) -> str:
-    """A file of docs/schema-registry.md."""
-    page = ROOT / "docs" / "schema-registry.md"
+    """A file of docs/formats.md."""
+    page = ROOT / "docs" / "formats.md"
     (code,) = [block.code for block in blocks(page) if block.marker == f"a registry, {name}"]
     return code
 
