@@ -61,7 +61,6 @@ _SAME_TO_BOTH = _names(
     socket.connection.setup.timeout.ms ssl.endpoint.identification.algorithm
     """
 )
-_HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _FETCHING = _names("check.crcs fetch.max.bytes fetch.min.bytes max.partition.fetch.bytes")
 _TRANSLATIONS: Mapping[str, str] = {
     **{name: name for name in sorted(_SAME_TO_BOTH)},
@@ -71,6 +70,12 @@ _TRANSLATIONS: Mapping[str, str] = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
     **_LIBRDKAFKA_ALIASES,
+}
+# Values that librdkafka takes, but not for what they mean in Java: "no check", and "never older than this".
+_OTHER_VALUES = {
+    ("ssl.endpoint.identification.algorithm", ""): "none",
+    # librdkafka would never refresh.
+    ("metadata.max.age.ms", "0"): "1",
 }
 _JAVA_NAMES: Mapping[str, str] = {other: java for java, other in _TRANSLATIONS.items() if other != java}
 
@@ -152,10 +157,11 @@ def java_properties(shared: Mapping[str, str], java_only: Mapping[str, str]) -> 
 def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[str, str]) -> dict[str, str]:
     """Returns librdkafka's settings: the shared ones that it supports and its own, which take precedence."""
     # A value that librdkafka can't have is refused by it, before anything runs.
-    translated = {_TRANSLATIONS[name]: value for name, value in shared.items() if name in _TRANSLATIONS}
-    if not translated.get(_HOST_CHECK, "https").strip():
-        # Java's empty value.
-        translated[_HOST_CHECK] = "none"
+    translated = {
+        _TRANSLATIONS[name]: _OTHER_VALUES.get((name, value.strip()), value)
+        for name, value in shared.items()
+        if name in _TRANSLATIONS
+    }
     return translated | {_LIBRDKAFKA_ALIASES.get(name, name): value for name, value in librdkafka_only.items()}
 
 

@@ -59,6 +59,7 @@ def test_the_tables_fit_each_other_and_librdkafka():
     [
         ({"send.buffer.bytes": "65536"}, {"socket.send.buffer.bytes": "65536"}),
         ({"metadata.max.age.ms": "60000"}, {"topic.metadata.refresh.interval.ms": "60000"}),
+        ({"metadata.max.age.ms": "0"}, {"topic.metadata.refresh.interval.ms": "1"}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
         ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
         (
