@@ -1,6 +1,6 @@
 """Start and stop offsets: Flink's OffsetsInitializer for bounded reads.
 
-An initializer is resolved to one offset per topic partition before anything is read (FLIP-27). Section 5 of
+An initializer is resolved to one offset per topic partition before anything is read (FLIP-27). "The plan" in
 docs/architecture.md has the rules for starts and stops.
 """
 

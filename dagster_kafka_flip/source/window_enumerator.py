@@ -1,7 +1,7 @@
 """WindowEnumerator: finds the offsets of windows' records before anything is read.
 
 The offsets depend only on the log and on the window, so a window has the same rows regardless of the other windows in
-the run. See section 8 of docs/architecture.md.
+the run. See "Windows of time" in docs/architecture.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds a stream's position in its table's history, walking from the newest commit backwards.
 
-Pure functions on commits. Section 6 of docs/architecture.md has the rules.
+Pure functions on commits. "The position" in docs/architecture.md has the rules.
 """
 
 from __future__ import annotations

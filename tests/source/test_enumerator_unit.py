@@ -86,7 +86,7 @@ def _resolve(drawn, cluster, isolation_level):
 
 
 def _expected(initializer, tp, cluster, isolation_level, *, stop):  # noqa: PLR0911 - one for each line of the table
-    """The table in section 5 of the architecture, line by line; None for "not read"."""
+    """The table of starts and stops in docs/architecture.md, line by line; None for "not read"."""
     log = cluster.logs[tp]
     end = log.end(isolation_level)
     if initializer.kind is OffsetsKind.EARLIEST:
