@@ -283,7 +283,9 @@ def check_identity(
         error.advice = (
             _RUN_THE_STREAM
             if rules.repair
-            else f"Write the new topic to another table. {instead}, tolerate TopicRecreatedError"
+            else f"Write the new topic to another table. {instead}, tolerate TopicRecreatedError. If the last run was "
+            "killed or could not check the topics, its last commit may hold rows of the new topic: RESTORE the table "
+            "to the version before it first"
         )
         tolerance.meet(error, continuation)
     return frozenset(made_again)

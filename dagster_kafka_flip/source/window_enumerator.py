@@ -10,10 +10,10 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError
+from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError, TopicRecreatedError
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.enumerator import Enumerator
-from dagster_kafka_flip.source.identity import found_topics, topic_ids_of
+from dagster_kafka_flip.source.identity import found_topics, recreated_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -146,6 +146,7 @@ class WindowEnumerator(Enumerator):
         by_broker = self._topics_set_by_broker(topics, settings)
         logs = WindowLogs(self._cluster, log, partitions, self._windows, now, settings, by_broker)
         planned, stragglers_from, stragglers_before = exact_windows(windows, logs, tolerance)
+        self._check_still_same(logs_now)
         # In a repair, the stream itself will write records that are still to come or held back.
         if not self._windows.repair:
             planned = with_completeness(planned, logs, tolerance)
@@ -164,6 +165,16 @@ class WindowEnumerator(Enumerator):
             maybe_compacted=frozenset(topics) - settings.keys(),
             made_again=made_again,
         )
+
+    def _check_still_same(self, planned: EnumeratorState) -> None:
+        """Rejects offsets that may be those of a topic that was recreated meanwhile: its rows would replace others."""
+        there = self._cluster.describe_topics(sorted(planned.topic_ids), skip_missing=True)
+        if changed := recreated_topics(planned, there):
+            raise TopicRecreatedError(
+                ". ".join(error.finding for error in changed.values()) + ". This happened while the run planned",
+                "Run again; the next run says how it can go on",
+                topics=tuple(changed),
+            )
 
     def _topics_set_by_broker(self, topics: Collection[str], settings: Mapping[str, TopicSettings]) -> frozenset[str]:
         """Topics whose records can't be late, because brokers set their timestamps on arrival."""

@@ -240,6 +240,11 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WindowLogs, "stop_time", lambda _, __, bound: bound)
 
 
+@_mutant("nobody looks whether a topic was recreated while windows were planned", WINDOW_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(window_enumerator.WindowEnumerator, "_check_still_same", _nothing)
+
+
 @_mutant("nobody looks whether records of a window are deleted", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(window_enumerator, "check_retention", _nothing)

@@ -13,8 +13,9 @@ from tests.simulation.window_story import WindowStory
 _SEEDS, _SEEDS_AT_NIGHT = 3000, 9000
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
-# They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid.
-_RARE, _RARE_OF_WINDOWS = (21798, 389, 648, 800), (391, 780)
+# They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid, or
+# a topic that was recreated between the look at its id and the look at its ends.
+_RARE, _RARE_OF_WINDOWS = (21798, 389, 648, 800), (391, 780, 7128)
 
 
 @pytest.mark.slow
