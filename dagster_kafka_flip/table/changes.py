@@ -213,7 +213,7 @@ class Changes:
         from pyspark.sql import functions as f
 
         deleted = () if self.keeps_deleted else (self.columns.deleted,)
-        rows = self.rows.drop(*deleted, self.columns.unavailable, self.columns.previous_key)
+        rows = self.rows.drop(*deleted, self.columns.unavailable, self.columns.previous_key, UNRESOLVED, BEGAN)
         kinds = {VALID_FROM: "timestamp_ltz", VALID_TO: "timestamp_ltz", IS_CURRENT: "boolean"}
         added = kinds.items() if self.is_history else ()
         return rows.select("*", *(f.lit(None).cast(kind).alias(name) for name, kind in added))
@@ -302,7 +302,7 @@ class Changes:
 
     def values(self) -> list[str]:
         """The columns of a row that a delete leaves as they are."""
-        own = {name.lower() for name in (*self.key, self.order_by or "", *self.columns, UNRESOLVED, BEGAN)}
+        own = {name.lower() for name in (*self.key, self.order_by or "", *self.columns)}
         return [name for name in self.landed.columns if name.lower() not in own]
 
     def _with_last_values(self, rows: DataFrame) -> DataFrame:
