@@ -24,10 +24,19 @@ from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.commit import Committed, Effect, Written, committed, effect_of
 from dagster_kafka_flip.table.delta_log import TableNotThereError
-from dagster_kafka_flip.table.history import back_to, check_between, documented, is_anchor, takes_back
+from dagster_kafka_flip.table.history import (
+    back_to,
+    check_between,
+    check_only_stream,
+    documented,
+    is_anchor,
+    makes_windows,
+    overlap,
+    shared_logs,
+    takes_back,
+)
 from dagster_kafka_flip.table.interruptible import held, write_tag
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
-from dagster_kafka_flip.table.other_writers import check_only_stream, makes_windows, overlap, shared_logs
 from dagster_kafka_flip.table.spark_error import error_summary, is_conflict, told
 from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded
 

@@ -13,7 +13,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.commit_chain import why_elsewhere
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.uniqueness import OffsetRange, RecordColumns, offsets_predicate
+from dagster_kafka_flip.table.uniqueness import RecordColumns, offsets_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -267,7 +267,7 @@ def _timestamp(milliseconds: int) -> str:
 def records_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
     """Condition for the rows of a repair's offsets, whatever their timestamps; see `repair_predicate`."""
     named = RecordColumns(*(columns[name] for name in RecordColumns._fields))
-    return offsets_predicate(map(OffsetRange.of, splits), named)
+    return offsets_predicate(splits, named)
 
 
 @dataclass(frozen=True)

@@ -966,30 +966,6 @@ def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_rep
             stream.check_schema(_struct(f"{other}, name STRING"))
 
 
-def test_columns_of_a_first_run_that_landed_nothing_bind_no_later_one(spark, table):
-    stream = _stream(spark, table)
-    other = _struct("id INT, name STRING")
-    way_out = (
-        "An earlier run created the table and nothing was ever written to it, so you can remove its folder: the next "
-        "run creates it with the columns of its batch. Otherwise: "
-    )
-    with pytest.raises(SchemaMismatchError) as error:
-        stream.check_schema(other)
-    assert str(error.value).endswith("or use another table")
-    assert way_out in str(error.value)
-    shutil.rmtree(table)
-    again = DeltaTable(spark, DeltaTarget(table=table))
-    assert again.anchor() is None
-    again.create(other)
-    assert names_and_types(again.check_schema(other)) == (("id", "int"), ("name", "string"))
-
-    # Once there is a commit, there may be rows, and nobody is told to remove them.
-    TableWriter(again).commit(spark.createDataFrame([], other), _document(again.anchor(), "a"))
-    with pytest.raises(SchemaMismatchError) as error:
-        again.check_schema(_struct(_SCHEMA))
-    assert "An earlier run" not in str(error.value)
-
-
 def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not_matter(spark, table):
     stream = _stream(spark, table)
     rows = _rows(spark, 1).selectExpr("id AS ID")
