@@ -36,7 +36,6 @@ from dagster_kafka_flip.table.spark_error import (
     told,
 )
 from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
-from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -107,7 +106,7 @@ class DeltaTable:
         return anchor
 
     def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        found = self.port.log(self.location()).transaction_version(self.target.transaction_id, newest)
+        found = self.transaction_versions(newest).get(self.target.transaction_id)
         return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
@@ -177,7 +176,7 @@ class DeltaTable:
 
     def transaction_versions(self, newest: int) -> dict[str, int]:
         """Returns the last transaction versions of all streams at a table version, by their transaction ids."""
-        return self.port.log(self.location()).transaction_versions(TRANSACTION_PREFIX, newest)
+        return self.port.transaction_versions(self.location(), newest)
 
     def create(self, schema: StructType) -> None:
         """Creates the empty table. Does nothing if another process was faster.
@@ -238,10 +237,6 @@ class DeltaTable:
     def check_times_of_partitions(self) -> None:
         """Checks that Delta stores the times in the table's partition columns as they are."""
         self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
-
-    def generated_columns(self, version: int) -> frozenset[str]:
-        """The columns that Delta computes from others, at a version."""
-        return self.port.log(self.location()).generated_columns(version)
 
     def count_rows(self, version: int | None = None) -> int:
         """Returns the number of rows, now or at a version, from Delta's statistics if possible."""

@@ -29,7 +29,6 @@ from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.creation import statistics_columns
-from dagster_kafka_flip.table.delta_log import TransactionLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import WINDOWS_PROPERTY, CommitDocument
 from dagster_kafka_flip.table.local_log import version_if_still_valid
@@ -763,7 +762,7 @@ def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
     path = str(tmp_path / "a[b]{c}*?")
     stream = _stream(spark, path)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    assert TransactionLog(spark, path, path).transaction_version("dagster-kafka-flip/main", 1) == 0
+    assert stream.transaction_versions(1) == {"dagster-kafka-flip/main": 0}
     assert _ids(path) == [1]
 
 
