@@ -86,7 +86,7 @@ class DeltaTable:
         self._partition_columns: tuple[str, ...] | None = None
         self._location: str | None = target.location if target.is_path else None
         if self._location is not None:
-            self.port.check_writers(self._location, self._properties_if_there)
+            self.port.check_writers(self._location, lambda: self.properties() if self.is_there() else None)
 
     def anchor(self) -> Anchor | None:
         """The commit that defines the position; None if there is no table yet. Raises what stops a run."""
@@ -326,13 +326,13 @@ class DeltaTable:
             self.port.check_writers(self._location, self.properties)
         return self._location
 
-    def _properties_if_there(self) -> dict[str, str] | None:
+    def is_there(self) -> bool:
+        """Whether there is such a table. By its history, whose errors are plain where a store can't be reached."""
         try:
-            # Its errors are plain where a store can't be reached.
             next(self.commits(), None)
         except TableNotThereError:
-            return None
-        return self.properties()
+            return False
+        return True
 
     def commits(self) -> Iterator[Commit]:
         """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included."""

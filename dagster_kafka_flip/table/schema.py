@@ -78,20 +78,9 @@ def check_schema(
         advice = "Add the column in the transform, or drop NOT NULL from the table's"
     elif added and not may_change:
         columns = first_few(f"{one.path} ({one.batch})" for one in added)
-        noun, them, one_of_them = (
-            ("column", "it", "that column") if len(added) == 1 else ("columns", "them", "one of them")
-        )
-        types = {one.batch for one in added}
-        alike = [column for column, field in absent if field.dataType.simpleString() in types]
-        renamed = (
-            f". If the table's {first_few(alike, between=' or ')} is {one_of_them}, renamed, use its new name"
-            if alike
-            else ""
-        )
+        noun, them = ("column", "it") if len(added) == 1 else ("columns", "them")
         finding = f"the table {name} has no {noun} {columns}"
-        advice = (
-            f"Set schema_evolution of its DeltaTarget to true to add {them}, or drop {them} in the transform{renamed}"
-        )
+        advice = f"Set schema_evolution of its DeltaTarget to true to add {them}, or drop {them} in the transform"
     else:
         _check_can_be_added(added, name)
         return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))

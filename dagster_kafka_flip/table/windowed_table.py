@@ -268,26 +268,20 @@ class WindowedTable:
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
     ) -> None:
         """Rejects an outdated plan that was written after a newer one."""
-        for commit in reversed([commit for commit in written.since if commit.version < version]):
-            stream, other = commit.document(), commit.windows()
-            if stream is not None:
-                raise self._fed_by_a_stream(commit.version, stream.stream, has_windows=True)
-            if takes_back(commit):
-                raise ForeignConflictError(commit.named)
+        between = [commit for commit in reversed(written.since) if commit.version < version]
+        for commit in between if document.topics is None else ():
+            other = commit.windows()
             if other is None or not other.overlaps(document):
                 continue
             removed = sorted({split.topic_partition for split in other.splits} - replacement.read)
-            if document.topics is None and removed:
+            if removed:
                 raise TableChangedError(
                     f"another run ({other.run_id or 'without an id'}) wrote rows of {removed[0]} to the same windows "
                     f"of {self._target} (version {commit.version}) for the first time during this run, and version "
                     f"{version} removed them",
                     f"RESTORE the table to version {version - 1}, and run this again: it then keeps them",
                 )
-            raise ForeignConflictError(
-                f"another run ({other.run_id or 'without an id'}) wrote some of the same windows of {self._target} "
-                f"during this run (version {commit.version})"
-            )
+        self._check_unchanged(between, document)
 
     def rows_by_window(
         self,

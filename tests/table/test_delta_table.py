@@ -811,17 +811,16 @@ def nested(spark, tmp_path_factory):
             f"{_NESTED.replace('name', 'title')}, extra INT",
             (
                 "the table {table} has no columns title (string), extra (int). Set "
-                "schema_evolution of its DeltaTarget to true to add them, or drop them in the transform. If the "
-                "table's name is one of them, renamed, use its new name. The table (-) and the batch (+):\n"
-                "+ title string\n+ extra int\n- name string"
+                "schema_evolution of its DeltaTarget to true to add them, or drop them in the transform. The table (-) "
+                "and the batch (+):\n+ title string\n+ extra int\n- name string"
             ),
         ),
         (
             "id BIGINT, title STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>",
             (
                 "the table {table} has no column title (string). Set schema_evolution of its "
-                "DeltaTarget to true to add it, or drop it in the transform. If the table's name is that column, "
-                "renamed, use its new name. The table (-) and the batch (+):\n+ title string\n- name string"
+                "DeltaTarget to true to add it, or drop it in the transform. The table (-) and the batch (+):\n"
+                "+ title string\n- name string"
             ),
         ),
         (
