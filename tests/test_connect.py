@@ -111,7 +111,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, files, broker, re
     # What a merge takes from its session's configuration is left in none.
     assert seen["refused"] == "spark.databricks.delta.write.txnAppId is nightly"
     assert seen["upsert"] == [[2, 0, 0, 0, 2, 2], [0, 1, 1, 0, 2, 1], [[1, "c"]], None]
-    rows = [[1, "a", False], [1, "a", False], [2, "a", True]]
+    rows = [[1, "a", False], [1, "a", False], [2, "b", True]]
     assert seen["history"] == [[1, 0, 0, None, 1, 1], [2, 1, 0, None, 3, 3], rows]
     count, *orders, (newer,) = seen["avro"]
     assert count == [3]

@@ -41,7 +41,6 @@ from dagster_kafka_flip import (
     SparkResource,
     StringFormat,
     TopicPartition,
-    Upsert,
     Windows,
     build_kafka_delta_asset,
     build_kafka_delta_assets,
@@ -260,18 +259,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _asset(table=_target(cluster_by=["customer", "customer"])), "cluster_by: duplicate column 'customer'"),
         (lambda: _asset(table=_target(cluster_by=["nope"])), "cluster_by: the rows of"),
         (lambda: _asset(table=_target(cluster_by=[""])), "invalid DeltaTarget: cluster_by: empty column name"),
-        (
-            lambda: _asset(
-                table=_target(cluster_by=["a", "b", "c", "d", "e"]),
-                value_format=JsonFormat("a INT,b INT,c INT,d INT,e INT"),
-            ),
-            "invalid DeltaTarget: cluster_by: 5 columns; Delta's limit is 4",
-        ),
         (lambda: _target(properties={"delta.appendOnly": True}), "invalid DeltaTarget: properties.delta.appendOnly"),
-        (
-            lambda: _target(mode=Upsert(key=["a"]), properties={"delta.appendOnly": "true"}),
-            "invalid DeltaTarget: properties.delta.appendOnly: a table with a key replaces and deletes rows",
-        ),
         (lambda: _target(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
         (lambda: Limits(max_bytes_per_batch="1g"), "invalid Limits: max_bytes_per_batch: expected a whole number"),
         (lambda: _asset(verify_after=None), "verify_after: expected timedelta, got None"),

@@ -29,7 +29,6 @@ from dagster_kafka_flip.table.uniqueness import (
     find_duplicates,
     look_at_history,
     look_at_keys,
-    offset_ranges,
     topics_with_several_logs,
 )
 
@@ -241,30 +240,30 @@ class TableChecks:
             )
         reads = [read for commit in commits if (read := _read(commit, target.stream)) is not None]
         remade = topics_with_several_logs(state for _, state in reads)
-        batches = [splits for splits, _ in reads if splits][: self.duplicate_commits]
+        batches = [batch for batch, _ in reads if batch][: self.duplicate_commits]
         if not batches and self.duplicate_commits is not None and commits[-1].version:
             return self._inconclusive(
                 NO_DUPLICATE,
                 f"Nothing was compared: no batch of the asset in {counted(len(commits), 'commit')} (versions "
                 f"{commits[-1].version} to {commits[0].version}). duplicate_commits=None compares the whole table",
             )
-        ranges = None
+        splits = None
         where = "in the whole table"
         if self.duplicate_commits is not None:
-            ranges = offset_ranges(split for splits in batches for split in splits)
+            splits = [split for batch in batches for split in batch]
             where = (
                 "with offsets of the last commit"
                 if len(batches) == 1
                 else f"with offsets of the last {len(batches)} commits"
             )
-        found = find_duplicates(rows, columns, ranges, remade)
+        found = find_duplicates(rows, columns, splits, remade)
         metadata: dict[str, Any] = {
             "rows_compared": found.rows,
             "duplicate_records": found.records,
             "surplus_rows": found.surplus,
             "topics_left_out": len(remade),
         }
-        if ranges is not None:
+        if splits is not None:
             metadata["commits"] = len(batches)
         left_out = f"{', '.join(remade)}: recreated, so two records can have one offset; not compared"
         if found.records:
@@ -276,7 +275,7 @@ class TableChecks:
             )
         elif found.rows:
             description = f"No duplicates in {counted(found.rows, 'row')} {where}"
-        elif batches or ranges is None:
+        elif batches or splits is None:
             description = f"No rows {where}: nothing to compare"
         else:
             description = "The table's history is complete, and no batch was written yet"

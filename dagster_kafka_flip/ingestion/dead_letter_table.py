@@ -49,7 +49,7 @@ from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.uniqueness import RecordColumns, offset_ranges, offsets_predicate
+from dagster_kafka_flip.table.uniqueness import RecordColumns, covering_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -442,7 +442,7 @@ def without_existing(
     from pyspark.sql import functions as f
 
     columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
-    ranges = offsets_predicate(offset_ranges(splits), columns)
+    ranges = covering_predicate(splits, columns)
     known = there.where(f"target_table_id = {literal(table_id)} AND stream = {literal(stream)} AND ({ranges})").alias(
         "there"
     )

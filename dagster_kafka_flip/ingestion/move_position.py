@@ -33,9 +33,8 @@ from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import back_to, other_streams
+from dagster_kafka_flip.table.history import back_to, check_shared, other_streams
 from dagster_kafka_flip.table.mode import Append, Mode, key_of
-from dagster_kafka_flip.table.other_writers import check_shared
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 

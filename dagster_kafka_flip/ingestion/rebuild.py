@@ -232,9 +232,7 @@ def _replacement(
         raise TableError(f"{table if anchor is None else beside} does not exist", "A run creates the table")
     _check_reaches(anchor, built.state, table, beside)
     rows = made.rows(built.table_version)
-    generated = target.generated_columns(anchor.table_version)
-    there = [name for name in target.schema().names if name not in generated]
-    _check_only_known_columns(there, rows.columns, table)
+    _check_only_known_columns(target.schema().names, rows.columns, table)
     target.check_schema(rows.schema)
     _check_only_own(target, offset)
     document = CommitDocument(

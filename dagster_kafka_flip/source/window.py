@@ -169,8 +169,7 @@ class Windows(Settings):
     @property
     def definition(self) -> dict[str, str]:
         """What a table's window definition says of the rules."""
-        # By the mode, a table with windows by offset, of an earlier version, is told from others.
-        return {"mode": "exact", **({"time": self.event_time} if self.event_time else {})}
+        return {"time": self.event_time} if self.event_time else {}
 
     @property
     def lateness_ms(self) -> int | None:

@@ -121,13 +121,13 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
     UNAVAILABLE: (
         UnavailableValueError,
         (
-            "the connector left out a value that did not change ({where}), and it is unknown: no earlier change in "
-            "this batch and topic partition has it, nor does {table}, for this key or the row's previous key"
+            "the connector left out a value that did not change ({where}), and it is unknown: no earlier change of "
+            "the row in this batch has it, nor does {table}. Under the key that a row had before it is not looked for"
         ),
         (
-            "Make the connector send the row again (an incremental snapshot): the next run reads it in the same "
-            "batch. If an earlier batch deleted the row, you can also RESTORE the table to the version before, and "
-            "read both in one batch. To get all values from now on, set REPLICA IDENTITY FULL in PostgreSQL"
+            "Make the connector send the row again (an incremental snapshot): with Upsert the next run reads it in "
+            "the same batch. Or remove the column's name from kafka_unavailable in the transform, and the value is "
+            "null. To get all values from now on, set REPLICA IDENTITY FULL in PostgreSQL"
         ),
     ),
     OTHER_TIME: (

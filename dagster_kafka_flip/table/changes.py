@@ -55,8 +55,6 @@ _CHAR = re.compile(r"\bchar\(")
 # The maximum precision of a DECIMAL in Spark.
 _MOST_DIGITS = 38
 
-_NO_ORDER = frozenset({"array", "binary", "boolean", "map", "struct", "variant"})
-
 
 class ChangeColumns(NamedTuple):
     """Names of the columns that say where a change comes from, and what it does."""
@@ -135,27 +133,12 @@ class Changes:
                 f"order_by={self.order_by!r} says where a change was read, not which change is newer",
                 f"Name a column of the value, or {self.columns.timestamp}",
             )
-        for name in order:
-            kind = fields[name.lower()].dataType
-            if kind.typeName() in _NO_ORDER:
-                raise ConfigurationError(
-                    f"the column {name} of {table} is {kind.simpleString()}, which has no order, so it can't be "
-                    "order_by",
-                    "Convert it to a number or a time in the transform",
-                )
         deleted = fields[self.columns.deleted.lower()].dataType
         if deleted.typeName() != "boolean":
             raise ConfigurationError(
                 f"the column {self.columns.deleted} of the rows of {table} is {deleted.simpleString()}, not boolean",
                 "It marks deletes: convert it in the transform",
             )
-        for name in self.key:
-            kind = fields[name.lower()].dataType
-            if not _is_comparable(kind):
-                raise ConfigurationError(
-                    f"the key column {name} of {table} is {kind.simpleString()}, which Spark can't compare",
-                    "Convert it to another type in the transform",
-                )
 
     def fitted(self, schema: StructType, partition_columns: Callable[[], Collection[str]], table: str) -> Changes:
         """Checks that keys mean the same in the batch and in the table; returns the changes in the table's shape.
@@ -213,7 +196,7 @@ class Changes:
         from pyspark.sql import functions as f
 
         deleted = () if self.keeps_deleted else (self.columns.deleted,)
-        rows = self.rows.drop(*deleted, self.columns.unavailable, self.columns.previous_key)
+        rows = self.rows.drop(*deleted, self.columns.unavailable, self.columns.previous_key, UNRESOLVED, BEGAN)
         kinds = {VALID_FROM: "timestamp_ltz", VALID_TO: "timestamp_ltz", IS_CURRENT: "boolean"}
         added = kinds.items() if self.is_history else ()
         return rows.select("*", *(f.lit(None).cast(kind).alias(name) for name, kind in added))
@@ -302,7 +285,7 @@ class Changes:
 
     def values(self) -> list[str]:
         """The columns of a row that a delete leaves as they are."""
-        own = {name.lower() for name in (*self.key, self.order_by or "", *self.columns, UNRESOLVED, BEGAN)}
+        own = {name.lower() for name in (*self.key, self.order_by or "", *self.columns)}
         return [name for name in self.landed.columns if name.lower() not in own]
 
     def _with_last_values(self, rows: DataFrame) -> DataFrame:
@@ -328,16 +311,6 @@ class Changes:
             ),
             f.col(_VALUES)["origin"].alias(ORIGIN),
         )
-
-
-def _is_comparable(data_type: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
-
-    if isinstance(data_type, StructType):
-        return all(_is_comparable(field.dataType) for field in data_type.fields)
-    if isinstance(data_type, ArrayType):
-        return _is_comparable(data_type.elementType)
-    return not isinstance(data_type, (MapType, VariantType))
 
 
 def _check_key_type(batch: DataType, field: StructField, table: str) -> None:

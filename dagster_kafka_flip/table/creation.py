@@ -30,7 +30,7 @@ _DELETION_VECTORS = "delta.enableDeletionVectors"
 def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructType) -> str:
     """Returns the CREATE TABLE statement of an empty table."""
     check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
-    check_can_be_stored(schema, str(target), properties=target.properties, partition_by=target.partition_by)
+    check_can_be_stored(schema, str(target), target.partition_by)
     clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
     if target.partition_by:
         clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")

@@ -1,8 +1,7 @@
-"""Reads a table's log through Spark: its history, its details, and the files and transactions of its commits."""
+"""Reads a table's log through Spark: its history, its details, and the transactions of its commits."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +20,7 @@ from dagster_kafka_flip.table.spark_error import (
 from dagster_kafka_flip.table.sql import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -145,76 +144,54 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
 
 _TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
-_SCHEMA = "metaData STRUCT<schemaString: STRING>"
-_GENERATED = "delta.generationExpression"
 
 
-class TransactionLog:
-    """The log of one table."""
+def transaction_versions(
+    spark: SparkSession, target: DeltaTarget, location: str, prefix: str, newest: int
+) -> dict[str, int]:
+    """The last transaction versions, at a table version, of all applications with an id prefix.
 
-    def __init__(self, spark: SparkSession, location: str, table: str) -> None:
-        self._spark = spark
-        self._folder = f"{location.rstrip('/')}/_delta_log"
-        # Spark's readers interpret these characters of a path as patterns.
-        self._readable = _PATTERN_LETTER.sub(r"\\\g<0>", self._folder)
-        self._table = table
+    They are in the last checkpoint, whose sidecars only contain files, and in the commits after it.
+    """
+    folder = f"{location.rstrip('/')}/_delta_log"
+    # Spark's readers interpret these characters of a path as patterns.
+    readable = _PATTERN_LETTER.sub(r"\\\g<0>", folder)
+    finding = f"the log of the table {target} ({folder}) can't be read"
 
-    def transaction_version(self, application: str, newest: int) -> int | None:
-        """Returns an application's last transaction version at a table version; None if there is none."""
-        return self.transaction_versions(application, newest).get(application)
+    def read() -> dict[str, int]:
+        paths = [row["path"] for row in spark.read.format("binaryFile").load(readable).select("path").collect()]
+        names = _files([path.rpartition("/")[2] for path in paths], newest, f"{target} ({folder})")
+        reader = spark.read.schema(_TRANSACTIONS).option("mode", "FAILFAST")
+        found: list[tuple[int, str, int]] = []
+        for suffix in (".json", ".parquet"):
+            if files := [f"{readable}/{name}" for name in names if name.endswith(suffix)]:
+                rows = reader.json(files) if suffix == ".json" else reader.parquet(*files)
+                rows = rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version")
+                for file, application, version in rows.where(f"startswith(appId, {literal(prefix)})").collect():
+                    found.append((int(file[:20]), application, version))
+        return {application: version for _, application, version in sorted(found)}
 
-    def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
-        """Returns the last transaction versions of all applications with an id prefix."""
-        condition = f"startswith(appId, {literal(prefix)})"
-        found = self._rows(newest, _TRANSACTIONS, condition, "txn.appId", "txn.version")
-        return {application: version for _, (application, version) in sorted(found)}
+    return asked(f"reading the log of {target}", finding, read)
 
-    def generated_columns(self, newest: int) -> frozenset[str]:
-        """Spark does not show which columns Delta computes from others."""
-        _, (text,) = max(self._rows(newest, _SCHEMA, "schemaString IS NOT NULL", "metaData.schemaString"))
-        return frozenset(field["name"] for field in json.loads(text)["fields"] if _GENERATED in field["metadata"])
 
-    def _rows(self, newest: int, schema: str, condition: str, *columns: str) -> list[tuple[int, tuple[Any, ...]]]:
-        """What actions say, each with its file's version: of the last checkpoint and the commits after it.
-
-        A checkpoint's sidecars only contain files.
-        """
-
-        def read() -> list[tuple[int, tuple[Any, ...]]]:
-            reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
-            paths = [f"{self._readable}/{name}" for name in self._files(newest)]
-            by_format = {suffix: [path for path in paths if path.endswith(suffix)] for suffix in (".json", ".parquet")}
-            return [
-                (int(file[:20]), tuple(values))
-                for suffix, files in by_format.items()
-                if files
-                for file, *values in (reader.json(files) if suffix == ".json" else reader.parquet(*files))
-                .selectExpr("_metadata.file_name", *columns)
-                .where(condition)
-                .collect()
-            ]
-
-        finding = f"the log of the table {self._table} ({self._folder}) can't be read"
-        return asked(f"reading the log of {self._table}", finding, read)
-
-    def _files(self, newest: int) -> list[str]:
-        commits: dict[int, str] = {}
-        checkpoints: dict[tuple[int, int], list[str]] = {}
-        for row in self._spark.read.format("binaryFile").load(self._readable).select("path").collect():
-            name = row["path"].rpartition("/")[2]
-            if (match := _COMMIT.fullmatch(name)) is not None:
-                commits[int(match[1])] = name
-            elif (match := _CHECKPOINT.fullmatch(name)) is not None and match[3] is None:
-                checkpoints[int(match[1]), 1] = [name]
-            elif match is not None:
-                checkpoints.setdefault((int(match[1]), int(match[3])), []).append(name)
-        # A checkpoint may be incomplete if its writer died.
-        whole = {version: names for (version, parts), names in checkpoints.items() if len(names) == parts}
-        last = max((version for version in whole if version <= newest), default=-1)
-        missing = [version for version in range(last + 1, newest + 1) if version not in commits]
-        if missing:
-            raise TableError(
-                f"the log of the table {self._table} ({self._folder}) is incomplete: it has neither version "
-                f"{missing[0]} nor a later checkpoint, up to version {newest}"
-            )
-        return [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
+def _files(names: Iterable[str], newest: int, table: str) -> list[str]:
+    """The last checkpoint, and the commits after it, up to a version."""
+    commits: dict[int, str] = {}
+    checkpoints: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        if (match := _COMMIT.fullmatch(name)) is not None:
+            commits[int(match[1])] = name
+        elif (match := _CHECKPOINT.fullmatch(name)) is not None and match[3] is None:
+            checkpoints[int(match[1]), 1] = [name]
+        elif match is not None:
+            checkpoints.setdefault((int(match[1]), int(match[3])), []).append(name)
+    # A checkpoint may be incomplete if its writer died.
+    whole = {version: found for (version, parts), found in checkpoints.items() if len(found) == parts}
+    last = max((version for version in whole if version <= newest), default=-1)
+    missing = [version for version in range(last + 1, newest + 1) if version not in commits]
+    if missing:
+        raise TableError(
+            f"the log of the table {table} is incomplete: it has neither version {missing[0]} nor a later checkpoint, "
+            f"up to version {newest}"
+        )
+    return [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     KafkaFlipError,
-    SchemaMismatchError,
     TableError,
     WindowsChangedError,
 )
@@ -18,7 +17,7 @@ from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
 from dagster_kafka_flip.table.creation import remove_incomplete_log
 from dagster_kafka_flip.table.delta_log import TableNotThereError, asked
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
-from dagster_kafka_flip.table.history import documented, other_streams
+from dagster_kafka_flip.table.history import check_forgotten, check_shared, documented, other_streams
 from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
 from dagster_kafka_flip.table.layout import (
     KEY_PROPERTY,
@@ -28,8 +27,7 @@ from dagster_kafka_flip.table.layout import (
     timestamps_among,
     with_nulls_as_stored,
 )
-from dagster_kafka_flip.table.other_writers import check_forgotten, check_shared
-from dagster_kafka_flip.table.schema import COLUMN_MAPPING, check_schema
+from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.spark_error import (
     is_already_there,
     is_conflict,
@@ -38,7 +36,6 @@ from dagster_kafka_flip.table.spark_error import (
     told,
 )
 from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
-from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -89,7 +86,7 @@ class DeltaTable:
         self._partition_columns: tuple[str, ...] | None = None
         self._location: str | None = target.location if target.is_path else None
         if self._location is not None:
-            self.port.check_writers(self._location, self._properties_if_there)
+            self.port.check_writers(self._location, lambda: self.properties() if self.is_there() else None)
 
     def anchor(self) -> Anchor | None:
         """The commit that defines the position; None if there is no table yet. Raises what stops a run."""
@@ -109,7 +106,7 @@ class DeltaTable:
         return anchor
 
     def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        found = self.port.log(self.location()).transaction_version(self.target.transaction_id, newest)
+        found = self.transaction_versions(newest).get(self.target.transaction_id)
         return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
@@ -179,7 +176,7 @@ class DeltaTable:
 
     def transaction_versions(self, newest: int) -> dict[str, int]:
         """Returns the last transaction versions of all streams at a table version, by their transaction ids."""
-        return self.port.log(self.location()).transaction_versions(TRANSACTION_PREFIX, newest)
+        return self.port.transaction_versions(self.location(), newest)
 
     def create(self, schema: StructType) -> None:
         """Creates the empty table. Does nothing if another process was faster.
@@ -225,25 +222,13 @@ class DeltaTable:
             self.check_times_of_partitions()
         existing = self.checked = self.schema()
         check_binary_partitions(str(self.target), schema, lambda: self.partition_columns)
-        try:
-            return check_schema(
-                schema,
-                existing,
-                str(self.target),
-                may_change=self.target.schema_evolution,
-                may_widen=lambda: self.properties().get(_TYPE_WIDENING, "").lower() == "true",
-                is_mapped=lambda: self.properties().get(COLUMN_MAPPING, "none").lower() != "none",
-            )
-        except SchemaMismatchError as error:
-            if not self._has_nothing_but_our_columns():
-                raise
-            # A first try made these columns and wrote nothing, so no rows need them.
-            away = "remove its folder" if self.target.is_path else f"DROP TABLE {self.target.identifier}"
-            error.advice = (
-                f"An earlier run created the table and nothing was ever written to it, so you can {away}: the next run "
-                f"creates it with the columns of its batch. Otherwise: {error.advice}"
-            )
-            raise
+        return check_schema(
+            schema,
+            existing,
+            str(self.target),
+            may_change=self.target.schema_evolution,
+            may_widen=lambda: self.properties().get(_TYPE_WIDENING, "").lower() == "true",
+        )
 
     def storable(self, rows: DataFrame) -> DataFrame:
         """The rows, so that Delta refuses those that it would otherwise store with a null in a NOT NULL column."""
@@ -252,18 +237,6 @@ class DeltaTable:
     def check_times_of_partitions(self) -> None:
         """Checks that Delta stores the times in the table's partition columns as they are."""
         self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
-
-    def _has_nothing_but_our_columns(self) -> bool:
-        """Whether the table is still as `create` made it."""
-        newest = next(iter(self.commits()), None)
-        if newest is None or (newest.version, newest.operation) != (0, "CREATE TABLE"):
-            return False
-        properties = newest.parameters.get("properties") or ""
-        return STREAMS_PROPERTY in properties or WINDOWS_PROPERTY in properties
-
-    def generated_columns(self, version: int) -> frozenset[str]:
-        """The columns that Delta computes from others, at a version."""
-        return self.port.log(self.location()).generated_columns(version)
 
     def count_rows(self, version: int | None = None) -> int:
         """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
@@ -353,13 +326,13 @@ class DeltaTable:
             self.port.check_writers(self._location, self.properties)
         return self._location
 
-    def _properties_if_there(self) -> dict[str, str] | None:
+    def is_there(self) -> bool:
+        """Whether there is such a table. By its history, whose errors are plain where a store can't be reached."""
         try:
-            # Its errors are plain where a store can't be reached.
             next(self.commits(), None)
         except TableNotThereError:
-            return None
-        return self.properties()
+            return False
+        return True
 
     def commits(self) -> Iterator[Commit]:
         """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included."""

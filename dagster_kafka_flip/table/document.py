@@ -271,8 +271,6 @@ class CommitDocument:
 STREAMS_PROPERTY = "dagster-kafka-flip.streams"
 WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
 """Table property that marks a table of windows; it contains the window definition."""
-MODE_PROPERTY = f"{WINDOWS_PROPERTY}.mode"
-"""Table property that tells exact windows from windows by offset, of an earlier version."""
 EXACT = "exact"
 
 WINDOWS_DOCUMENT_VERSION = 1
@@ -284,7 +282,7 @@ class WindowsDocument:
     """Content of the `userMetadata` of a commit of windows. Fixed before the write starts.
 
     Attributes:
-        mode: `exact` or `repair`; `offset` in tables of an earlier version, which are refused.
+        mode: `exact` or `repair`.
         windows: Consecutive windows in time order.
         state: Cluster, topics and read offsets of the table's rows, also of earlier commits.
         topics: The topics whose rows were replaced; None for all.

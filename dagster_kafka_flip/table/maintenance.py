@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError, outcome
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, detail_of
+from dagster_kafka_flip.table.delta_log import detail_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.spark_error import told
 from dagster_kafka_flip.table.table_port import guarded, or_failed
@@ -53,7 +53,7 @@ def maintain(
     """
     table = DeltaTable(spark, target)
     target = table.target
-    if not _is_there(spark, target):
+    if not table.is_there():
         return None
     found: dict[str, Any] = {}
 
@@ -75,7 +75,7 @@ def maintain(
 
     def state_after(failure: Exception | None) -> tuple[Row, Commit]:
         or_failed(failure)
-        return detail_of(spark, target, "numFiles", "sizeInBytes"), next(iter(commits_of(spark, target)))
+        return detail_of(spark, target, "numFiles", "sizeInBytes"), next(table.commits())
 
     try:
         with isolated_session(spark, _RETAINS) as session:
@@ -102,14 +102,6 @@ def maintain(
         files_added=found["optimized"]["numFilesAdded"],
         files_vacuumed=newest.metric("numDeletedFiles") if is_vacuum else None,
     )
-
-
-def _is_there(spark: SparkSession, target: DeltaTarget) -> bool:
-    try:
-        next(iter(commits_of(spark, target)))
-    except TableNotThereError:
-        return False
-    return True
 
 
 def _check_position_is_kept(table: DeltaTable, anchor: Anchor, target: DeltaTarget) -> None:

@@ -17,7 +17,7 @@ from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.unavailable import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -57,50 +57,36 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class LatestChanges:
-    """What a merge applies: the last change of each key of a batch, or rows that begin and end.
-
-    What they need of the table is looked up by the MERGE itself: a source that reads the MERGE's own table reads the
-    version that it changes, and the MERGE fails if another writer changes what was read.
+    """What a merge applies.
 
     Attributes:
-        rows: Returns the rows; from a function that returns those of the table, as they are before the batch.
+        changes: The batch, with the values that it has.
+        rows: The last change of each key, of a history all of them, kept.
         bounds: SQL conditions that the rows of all these keys fulfil: files of the table outside need not be read.
-        left_out: Columns whose value some changes don't have.
     """
 
-    rows: Callable[[Callable[[], DataFrame]], DataFrame]
+    changes: Changes
+    rows: DataFrame
     keys: int
     bounds: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
 
 
 def read(changes: Changes) -> LatestChanges:
     """Reads the batch once: keeps the changes to apply, and returns what the merge needs to know about them."""
     from pyspark.sql import functions as f
 
-    changes, fill = filled(changes)
-    known = changes.rows
-    if fill is None:
-        known = kept_rows(changes.in_order() if changes.is_history else changes.latest())
-    types = {field.name: field.dataType.simpleString() for field in known.schema.fields}
+    changes = filled(changes)
+    rows = kept_rows(changes.in_order() if changes.is_history else changes.latest())
+    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     columns = [(name, types[name]) for name in changes.key if types[name] in _LITERALS]
     ends = [(name, kind, operator) for name, kind in columns for operator in (">=", "<=")]
-    is_latest = fill is None and not changes.is_history
-    (found,) = known.agg(
-        f.count(f.lit(1)) if is_latest else f.count_distinct(*map(quoted, changes.key)),
+    (found,) = rows.agg(
+        f.count_distinct(*map(quoted, changes.key)) if changes.is_history else f.count(f.lit(1)),
         *((f.min if operator == ">=" else f.max)(quoted(name)).cast("string") for name, _, operator in ends),
     ).collect()
     keys, *values = found
     bounds = tuple(bound for end, value in zip(ends, values, strict=True) if (bound := _bound(*end, value)) is not None)
-
-    def rows(table_rows: Callable[[], DataFrame]) -> DataFrame:
-        whole = changes if fill is None else fill(table_rows)
-        if not changes.is_history:
-            return known if fill is None else whole.latest()
-        table = table_rows().alias(_TABLE).where(" AND ".join(bounds) or "true")
-        return versions(whole, known if fill is None else whole.in_order(), table)
-
-    return LatestChanges(rows, int(keys), bounds, changes.left_out)
+    return LatestChanges(changes, rows, int(keys), bounds)
 
 
 def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None:
@@ -110,24 +96,31 @@ def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None
     return f"{_TABLE}.{quoted(name)} {operator} {shown}"
 
 
-def merge(session: SparkSession, target: DeltaTarget, changes: Changes, latest: LatestChanges, rows: DataFrame) -> None:
-    """Merges the rows of `latest` in a session with the settings `SETTINGS`, its fence and its document."""
+def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, table: DataFrame) -> None:
+    """Merges the latest changes in a session with the settings `SETTINGS`, its fence and its document.
+
+    What a history needs of the table is looked up by the MERGE itself: a source that reads the MERGE's own table reads
+    the version that it changes, and the MERGE fails if another writer changes what was read.
+    """
+    rows = latest.rows
+    if latest.changes.is_history:
+        rows = versions(latest.changes, rows, table.alias(_TABLE).where(" AND ".join(latest.bounds) or "true"))
     view, spark = f"dagster_kafka_flip_{uuid.uuid4().hex}", rows.sparkSession
     # Only a global view is there in other sessions, too.
     rows.createGlobalTempView(view)
     try:
         place = spark.conf.get("spark.sql.globalTempDatabase", "global_temp")
-        session.sql(statement(target, changes, latest, f"{quoted(str(place))}.{quoted(view)}")).collect()
+        session.sql(statement(target, latest, f"{quoted(str(place))}.{quoted(view)}")).collect()
     finally:
         with contextlib.suppress(Exception):
             spark.catalog.dropGlobalTempView(view)
 
 
-def statement(target: DeltaTarget, changes: Changes, latest: LatestChanges, source: str) -> str:
+def statement(target: DeltaTarget, latest: LatestChanges, source: str) -> str:
     """Returns the MERGE statement; `source` identifies the view with the changes."""
-    old, new = _TABLE, _CHANGES
+    old, new, changes = _TABLE, _CHANGES, latest.changes
     matches = [f"{old}.{quoted(name)} = {new}.{quoted(name)}" for name in changes.key]
-    clauses = _ending(changes) if changes.is_history else _replacing(changes, latest)
+    clauses = _ending(changes) if changes.is_history else _replacing(changes)
     if changes.is_history:
         offset = quoted(changes.columns.offset)
         matches += [f"{new}.{quoted(ENDS)}", f"{old}.{quoted(IS_CURRENT)}", f"{old}.{offset} <=> {new}.{offset}"]
@@ -177,7 +170,7 @@ def _is_newer(row: str, changes: Changes) -> str:
     )
 
 
-def _replacing(changes: Changes, latest: LatestChanges) -> list[str]:
+def _replacing(changes: Changes) -> list[str]:
     """Replaces the rows of keys that changed, deletes them, or marks them as deleted."""
     names, old, new = changes.landed.columns, _TABLE, _CHANGES
     offset, deleted = (quoted(name) for name in changes.columns[2:4])
@@ -188,12 +181,12 @@ def _replacing(changes: Changes, latest: LatestChanges) -> list[str]:
 
     def updated(name: str) -> str:
         value = f"{new}.{quoted(name)}"
-        if name in latest.left_out:
+        if name in changes.left_out:
             is_missing = f"array_contains({new}.{UNRESOLVED}, {literal(name)})"
             value = f"CASE WHEN {is_missing} THEN {old}.{quoted(name)} ELSE {value} END"
         if name in values:
             return f"CASE WHEN {stays} THEN {old}.{quoted(name)} ELSE {value} END"
-        if not latest.left_out or quoted(name) != offset:
+        if not changes.left_out or quoted(name) != offset:
             return value
         is_nowhere = f"coalesce({old}.{offset} < {new}.{BEGAN}, {old}.{offset} IS NULL AND {new}.{BEGAN} IS NOT NULL)"
         # A connector does not leave out a null: where the table has one, it does not know the value.
@@ -202,7 +195,7 @@ def _replacing(changes: Changes, latest: LatestChanges) -> list[str]:
                 is_nowhere,
                 *(
                     f"array_contains({new}.{UNRESOLVED}, {literal(name)}) AND {old}.{quoted(name)} IS NULL"
-                    for name in latest.left_out
+                    for name in changes.left_out
                 ),
             )
         )
@@ -218,7 +211,7 @@ def _replacing(changes: Changes, latest: LatestChanges) -> list[str]:
 
     def inserted(name: str) -> str:
         value = f"{new}.{quoted(name)}"
-        return unless_missing(value) if latest.left_out and quoted(name) == offset else value
+        return unless_missing(value) if changes.left_out and quoted(name) == offset else value
 
     sets = ", ".join(f"{quoted(name)} = {updated(name)}" for name in names)
     inserts = f"THEN INSERT ({', '.join(map(quoted, names))})", f"VALUES ({', '.join(map(inserted, names))})"
@@ -288,9 +281,8 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
             return column
         return f.when(f.array_contains(UNRESOLVED, name), left_out[name]).otherwise(column)
 
-    own = [name for name in changes.landed.columns if name not in (VALID_FROM, VALID_TO, IS_CURRENT, UNRESOLVED, BEGAN)]
     added = {
-        **{name: value(name) for name in own},
+        **{name: value(name) for name in changes.landed.columns},
         VALID_FROM: f.col(_SINCE),
         VALID_TO: f.col(_UNTIL),
         IS_CURRENT: f.col(_UNTIL).isNull(),

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
-from dagster_kafka_flip.settings.names import first_few, twice
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
@@ -18,16 +18,12 @@ if TYPE_CHECKING:
 # Lines of a message: a table can have thousands of columns.
 _MOST_LINES = 50
 
-COLUMN_MAPPING = "delta.columnMapping.mode"
-# Parquet's restriction for column names without column mapping.
-_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # From narrow to wide.
 _WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
 _ALLOW_WIDENING = (
     "set the property 'delta.enableTypeWidening' of the table to true with ALTER TABLE ... SET TBLPROPERTIES; then "
     "only readers with type widening can read it (Delta 3.2 and later)"
 )
-_NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
 @dataclass(frozen=True)
@@ -49,12 +45,11 @@ def check_schema(
     *,
     may_change: bool,
     may_widen: Callable[[], bool],
-    is_mapped: Callable[[], bool],
 ) -> TableColumns:
     """Checks that a batch's columns fit a table's; returns the table's columns after the batch.
 
     Compares names case-insensitively, like Spark and Delta. Columns that only the table has are filled with nulls and
-    must be nullable. `may_widen` and `is_mapped` ask for Delta's properties of the table.
+    must be nullable. `may_widen` asks for Delta's property of the table.
     """
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))
@@ -67,7 +62,10 @@ def check_schema(
             (f"the column {one.path} is {one.table} in the table and {one.batch} in the batch" for one in changed),
             between="; ",
         )
-        advice = "Change the value format, cast in the transform, or use another table"
+        advice = (
+            "Change the value format, cast in the transform, or use another table; if no run has written to this one "
+            "yet, you can drop it"
+        )
         if can_widen:
             steps = [
                 *(() if may_change else ("set schema_evolution of its DeltaTarget to true",)),
@@ -80,22 +78,11 @@ def check_schema(
         advice = "Add the column in the transform, or drop NOT NULL from the table's"
     elif added and not may_change:
         columns = first_few(f"{one.path} ({one.batch})" for one in added)
-        noun, them, one_of_them = (
-            ("column", "it", "that column") if len(added) == 1 else ("columns", "them", "one of them")
-        )
-        types = {one.batch for one in added}
-        alike = [column for column, field in absent if field.dataType.simpleString() in types]
-        renamed = (
-            f". If the table's {first_few(alike, between=' or ')} is {one_of_them}, renamed, use its new name"
-            if alike
-            else ""
-        )
+        noun, them = ("column", "it") if len(added) == 1 else ("columns", "them")
         finding = f"the table {name} has no {noun} {columns}"
-        advice = (
-            f"Set schema_evolution of its DeltaTarget to true to add {them}, or drop {them} in the transform{renamed}"
-        )
+        advice = f"Set schema_evolution of its DeltaTarget to true to add {them}, or drop {them} in the transform"
     else:
-        _check_can_be_added(batch, added, name, is_mapped)
+        _check_can_be_added(added, name)
         return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))
     if len(found) + len(absent) > 1:
         lines = [line for one in found for line in one.lines()] + [
@@ -261,84 +248,39 @@ def _merged_type(table: DataType, batch: DataType) -> DataType:
     return batch
 
 
-def check_can_be_stored(
-    schema: StructType, name: str, *, properties: Mapping[str, str], partition_by: Sequence[str]
-) -> None:
-    """Checks that Delta can create and write a table with these columns."""
-    # Delta ignores their case.
-    lowered = {key.lower(): value.lower() for key, value in properties.items()}
-    is_mapped = lowered.get(COLUMN_MAPPING.lower(), "none") != "none"
-    allow = f'set its DeltaTarget\'s properties={{"{COLUMN_MAPPING}": "name"}}'
-    wrong = [*_doubled(schema), *_not_storable(schema, "", None if is_mapped else allow)]
-    by_name = {field.name.lower(): field for field in schema.fields}
-    for column in partition_by:
-        kind = by_name[column.lower()].dataType
-        if kind.typeName() in _NESTED:
-            wrong.append(f"the column {column!r} has the type {kind.simpleString()}, which can't be a partition column")
-        elif kind.typeName() == "binary":
-            wrong.append(
-                f"the column {column!r} is BINARY, and Delta would change its bytes in a partition column; cast it to "
-                "STRING, such as with hex() in the transform"
-            )
+def check_can_be_stored(schema: StructType, name: str, partition_by: Sequence[str]) -> None:
+    """Checks what Delta would take and not keep, or could not write later. It refuses all else itself."""
+    partitions = {column.lower() for column in partition_by}
+    wrong = [
+        *_not_storable(schema, ""),
+        *(
+            f"the column {field.name!r} is BINARY, and Delta would change its bytes in a partition column; cast it to "
+            "STRING, such as with hex() in the transform"
+            for field in schema.fields
+            if field.name.lower() in partitions and field.dataType.typeName() == "binary"
+        ),
+    ]
     if wrong:
-        raise ConfigurationError(
-            f"the table {name} can't be created: {'; '.join(wrong)}",
-        )
+        raise ConfigurationError(f"the table {name} can't be created: {'; '.join(wrong)}")
 
 
-def _check_can_be_added(
-    batch: StructType, added: Sequence[_Difference], name: str, is_mapped: Callable[[], bool]
-) -> None:
-    allow = f"set the property {COLUMN_MAPPING!r} of the table to 'name' with ALTER TABLE ... SET TBLPROPERTIES"
-
-    def not_storable(allow: str | None) -> Iterator[str]:
-        for one in added:
-            if one.added is not None:
-                within = one.path.removesuffix(one.added.name).rstrip(".")
-                yield from _not_storable(type(batch)([one.added]), within, allow)
-
-    wrong = [*_doubled(batch), *not_storable(allow)]
-    if wrong and is_mapped():
-        wrong = [*_doubled(batch), *not_storable(None)]
+def _check_can_be_added(added: Sequence[_Difference], name: str) -> None:
+    wrong = [what for one in added if one.added is not None for what in _not_storable(one.added.dataType, one.path)]
     if wrong:
         raise ConfigurationError(f"the batch does not fit the table {name}: {'; '.join(wrong)}")
 
 
-def _not_storable(kind: DataType, path: str, allow_any_name: str | None) -> Iterator[str]:
-    """What Delta can't store of a column; `allow_any_name` says how to allow any name, None if it is allowed."""
+def _not_storable(kind: DataType, path: str) -> Iterator[str]:
     from pyspark.sql.types import StructType
 
     for column, part in _parts(kind, path):
-        if isinstance(part, StructType):
-            if not part.fields:
-                yield f"the column {column!r} is a STRUCT without fields, which Parquet can't store; drop it"
-            for field in part.fields:
-                if allow_any_name is not None and not _NOT_IN_NAMES.isdisjoint(field.name):
-                    yield (
-                        f"the name {_inside(column, field)!r} contains a space, a newline, or one of ,;{{}}()=; rename "
-                        f"it in the transform, or {allow_any_name}"
-                    )
+        if isinstance(part, StructType) and not part.fields:
+            yield f"the column {column!r} is a STRUCT without fields, which Parquet can't store; drop it"
         elif part.typeName() == "void":
             # Delta would leave it out of what it writes, and later refuse the type that it has then.
             yield (
                 f"the column {column!r} has no type (VOID), as a null or an empty array has; cast it in the transform, "
                 'such as with lit(None).cast("string"), or drop it'
-            )
-        elif "interval" in part.typeName():
-            yield (
-                f"the column {column!r} has the type {part.simpleString()}, which Delta can't store; declare it as "
-                "STRING, or convert it to a number in the transform"
-            )
-
-
-def _doubled(columns: StructType) -> Iterator[str]:
-    from pyspark.sql.types import StructType
-
-    for path, part in _parts(columns, ""):
-        if isinstance(part, StructType) and (name := twice(part.names)) is not None:
-            yield (
-                f"there are two columns {(f'{path}.{name}'.lstrip('.'))!r}; column names in Spark and Delta are "
-                "case-insensitive"
             )
 
 
@@ -349,16 +291,12 @@ def _parts(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
     yield path, kind
     if isinstance(kind, StructType):
         for field in kind.fields:
-            yield from _parts(field.dataType, _inside(path, field))
+            yield from _parts(field.dataType, f"{path}.{field.name}".lstrip("."))
     elif isinstance(kind, ArrayType):
         yield from _parts(kind.elementType, path)
     elif isinstance(kind, MapType):
         yield from _parts(kind.keyType, path)
         yield from _parts(kind.valueType, path)
-
-
-def _inside(path: str, field: StructField) -> str:
-    return f"{path}.{field.name}".lstrip(".")
 
 
 def column_ddl(schema: StructType) -> str:

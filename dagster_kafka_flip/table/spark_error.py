@@ -214,7 +214,6 @@ _HADOOP = 'packages=["org.apache.hadoop:{}:<hadoop>"]; a Spark Connect server ne
 _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
     # S3's, Hadoop's and Amazon's clients. HEAD requests are answered without a reason: only the status is known.
     lambda error: _FROM_A_STORE.search(error_text(error)) is not None: {
-        r"RequestTimeTooSkewed": "The clock of Spark's machine is wrong: set it, and run again",
         r"NoSuchBucket|UnknownStoreException": (
             "The bucket does not exist at this endpoint: create it (Spark doesn't), or correct the table's path"
         ),
@@ -238,13 +237,6 @@ _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
         r"UnknownHostException": (
             "The host does not exist: check spark.hadoop.fs.s3a.endpoint, and whether the store needs "
             "spark.hadoop.fs.s3a.path.style.access=true"
-        ),
-        r"ApiCallTimeoutException|ApiCallAttemptTimeoutException|SocketTimeoutException|Read timed out": (
-            "The store did not answer in time: check whether it runs, spark.hadoop.fs.s3a.endpoint, and the network "
-            "between Spark and store, then run again"
-        ),
-        r"SlowDown|ServiceUnavailable|Service Unavailable|ThrottledException|Status Code: 503\b": (
-            "The store had too much to do, or is down: see what else asks it, then run again"
         ),
         r"Unable to execute HTTP request": (
             "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint and the network between Spark and "

@@ -24,7 +24,7 @@ from dagster_kafka_flip.table.creation import (
     create_statement,
     place_by_catalog,
 )
-from dagster_kafka_flip.table.delta_log import TransactionLog, commits_of, described, detail_of, details_of
+from dagster_kafka_flip.table.delta_log import commits_of, described, detail_of, details_of, transaction_versions
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.layout import check_times_of_partitions
 from dagster_kafka_flip.table.local_log import check_place, is_newest
@@ -32,7 +32,7 @@ from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
-from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
+from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA, TRANSACTION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,9 +79,9 @@ class TablePort:
         """Whether it is certain, without a request, that there is this version and none after it."""
         return not is_remote(self._spark) and bool(is_newest(location, version))
 
-    def log(self, location: str) -> TransactionLog:
-        """The files of the table's log."""
-        return TransactionLog(self._spark, location, str(self.target))
+    def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
+        """The last transaction versions of all streams at a table version, by their transaction ids."""
+        return transaction_versions(self._spark, self.target, location, TRANSACTION_PREFIX, newest)
 
     def details(self) -> TableDetails:
         """The table's id, partition columns and properties."""

@@ -21,17 +21,24 @@ from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.table.change_errors import error_of
-from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
+from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.commit import Committed, Effect, Written, committed, effect_of
 from dagster_kafka_flip.table.delta_log import TableNotThereError
-from dagster_kafka_flip.table.history import back_to, check_between, documented, is_anchor, takes_back
+from dagster_kafka_flip.table.history import (
+    back_to,
+    check_between,
+    check_only_stream,
+    documented,
+    is_anchor,
+    makes_windows,
+    overlap,
+    shared_logs,
+    takes_back,
+)
 from dagster_kafka_flip.table.interruptible import held, write_tag
 from dagster_kafka_flip.table.merge import SETTINGS, merge, read
-from dagster_kafka_flip.table.other_writers import check_only_stream, makes_windows, overlap, shared_logs
 from dagster_kafka_flip.table.spark_error import error_summary, is_conflict, told
-from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded
-from dagster_kafka_flip.table.unavailable import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -128,8 +135,7 @@ class TableWriter:
         if self._table.target.schema_evolution:
             # A MERGE would add all columns of the changes, including the one that marks deletes.
             self._evolve(changes.landed)
-        rows = latest.rows(lambda: self._rows_before(changes))
-        merge(session, self._table.target, changes, latest, rows)
+        merge(session, self._table.target, latest, self._table.rows())
 
     def read(self, what: Callable[[], _T], attempt: str) -> _T:
         """Reads what a write needs to know. Nothing is written yet, so the table's lock isn't needed."""
@@ -142,18 +148,6 @@ class TableWriter:
         except Exception as error:
             raise self.failed(error) from error
         return found[0]
-
-    def _rows_before(self, changes: Changes) -> DataFrame:
-        """The table's rows, with whether a row was deleted and is kept."""
-        from pyspark.sql import functions as f
-
-        rows = self._table.rows()
-        ended = f.lit(False)
-        if changes.keeps_deleted:
-            ended = f.coalesce(f.col(quoted(changes.columns.deleted)), ended)
-        elif changes.is_history:
-            ended = ~f.coalesce(f.col(IS_CURRENT), ended)
-        return rows.withColumn(ENDED, ended)
 
     def _evolve(self, rows: DataFrame) -> None:
         if self._table.check_schema(rows.schema).changes:

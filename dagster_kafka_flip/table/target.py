@@ -34,8 +34,6 @@ _PLAIN_NAME = re.compile(r"\w+")
 _WEB = frozenset({"ftp", "http", "https", "sftp"})
 # Three schemes of the same store.
 _S3 = frozenset({"s3", "s3a", "s3n"})
-# Delta's limit.
-_MOST_CLUSTERING_COLUMNS = 4
 DEFAULT_CATALOG = "spark_catalog"
 DEFAULT_SCHEMA = "default"
 TRANSACTION_PREFIX = "dagster-kafka-flip/"
@@ -139,17 +137,8 @@ class DeltaTarget(Settings):
     def _check_layout(self) -> DeltaTarget:
         if self.partition_by and self.cluster_by:
             raise ValueError("a Delta table can have partition columns or clustering columns, not both")
-        if self.key and any(
-            name.lower() == "delta.appendonly" and value.lower() == "true" for name, value in self.properties.items()
-        ):
-            raise ValueError(
-                "properties.delta.appendOnly: a table with a key replaces and deletes rows, which this forbids. Remove "
-                "it, or use mode=Append()"
-            )
         for option in ("partition_by", "cluster_by"):
             check_column_names(option, getattr(self, option))
-        if len(self.cluster_by) > _MOST_CLUSTERING_COLUMNS:
-            raise ValueError(f"cluster_by: {len(self.cluster_by)} columns; Delta's limit is {_MOST_CLUSTERING_COLUMNS}")
         return self
 
     @property

@@ -38,33 +38,37 @@ class Duplicates:
     example: str | None
 
 
-@dataclass(frozen=True, order=True)
-class OffsetRange:
-    """Half-open range of offsets of a topic partition, or of all partitions of a topic."""
-
-    topic: str
-    # -1 for all.
-    partition: int
-    start: int
-    stop: int
-
-    @classmethod
-    def of(cls, split: KafkaPartitionSplit) -> OffsetRange:
-        """The range of a split."""
-        return cls(*split.topic_partition, split.starting_offset, split.stopping_offset)
-
-    def predicate(self, columns: RecordColumns) -> str:
-        """The SQL condition."""
-        parts = [f"{quoted(columns.topic)} = {literal(self.topic)}"]
-        if self.partition >= 0:
-            parts.append(f"{quoted(columns.partition)} = {self.partition}")
-        parts += [f"{quoted(columns.offset)} >= {self.start}", f"{quoted(columns.offset)} < {self.stop}"]
-        return f"({' AND '.join(parts)})"
+def offsets_predicate(splits: Iterable[KafkaPartitionSplit], columns: RecordColumns) -> str:
+    """The SQL condition for the rows of splits; empty without any."""
+    return " OR ".join(
+        f"({_of_topic(split.topic_partition.topic, columns)} AND "
+        f"{quoted(columns.partition)} = {split.topic_partition.partition} AND "
+        f"{_between(split.starting_offset, split.stopping_offset, columns)})"
+        for split in splits
+    )
 
 
-def offsets_predicate(ranges: Iterable[OffsetRange], columns: RecordColumns) -> str:
-    """The SQL condition for the rows of ranges; empty without any."""
-    return " OR ".join(each.predicate(columns) for each in ranges)
+def _of_topic(topic: str, columns: RecordColumns) -> str:
+    return f"{quoted(columns.topic)} = {literal(topic)}"
+
+
+def _between(start: int, stop: int, columns: RecordColumns) -> str:
+    return f"{quoted(columns.offset)} >= {start} AND {quoted(columns.offset)} < {stop}"
+
+
+def covering_predicate(splits: Iterable[KafkaPartitionSplit], columns: RecordColumns) -> str:
+    """A condition that the rows of splits fulfil; for very many topic partitions, others of their topics do, too."""
+    joined = _joined(splits)
+    if len(joined) <= _MOST_RANGES:
+        return offsets_predicate(joined, columns)
+    by_topic: dict[str, list[KafkaPartitionSplit]] = {}
+    for split in joined:
+        by_topic.setdefault(split.topic_partition.topic, []).append(split)
+    return " OR ".join(
+        f"({_of_topic(topic, columns)} AND "
+        f"{_between(min(one.starting_offset for one in of), max(one.stopping_offset for one in of), columns)})"
+        for topic, of in by_topic.items()
+    )
 
 
 def _joined(splits: Iterable[KafkaPartitionSplit]) -> list[KafkaPartitionSplit]:
@@ -82,23 +86,6 @@ def _joined(splits: Iterable[KafkaPartitionSplit]) -> list[KafkaPartitionSplit]:
     return result
 
 
-def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
-    """Merges the offsets of splits; for very many topic partitions, uses one span per topic."""
-    merged = tuple(map(OffsetRange.of, _joined(splits)))
-    if len(merged) <= _MOST_RANGES:
-        return merged
-    topics = sorted({found.topic for found in merged})
-    return tuple(
-        OffsetRange(
-            topic,
-            -1,
-            min(found.start for found in merged if found.topic == topic),
-            max(found.stop for found in merged if found.topic == topic),
-        )
-        for topic in topics
-    )
-
-
 def topics_with_several_logs(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
     """Topics with more than one log in the commits, so that an offset may have two records."""
     ids: dict[str, tuple[set[str | None], set[str | None]]] = {}
@@ -111,13 +98,16 @@ def topics_with_several_logs(states: Iterable[EnumeratorState]) -> tuple[str, ..
 
 
 def find_duplicates(
-    table: DataFrame, columns: RecordColumns, ranges: Sequence[OffsetRange] | None, leave_out: Sequence[str] = ()
+    table: DataFrame,
+    columns: RecordColumns,
+    splits: Iterable[KafkaPartitionSplit] | None,
+    leave_out: Sequence[str] = (),
 ) -> Duplicates:
-    """Counts duplicates in one pass over three columns; ignores rows without topic, partition or offset."""
+    """Counts duplicates of splits, or of all rows, in one pass over three columns; ignores rows without an offset."""
     from pyspark.sql import functions as f
 
-    if ranges is not None:
-        table = table.where(offsets_predicate(ranges, columns) or "false")
+    if splits is not None:
+        table = table.where(covering_predicate(splits, columns) or "false")
     if leave_out:
         table = table.where(~f.col(quoted(columns.topic)).isin(list(leave_out)))
     keys = [f.col(quoted(name)).alias(alias) for name, alias in zip(columns, RecordColumns._fields, strict=True)]

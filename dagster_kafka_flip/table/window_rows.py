@@ -13,7 +13,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.commit_chain import why_elsewhere
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.uniqueness import OffsetRange, RecordColumns, offsets_predicate
+from dagster_kafka_flip.table.uniqueness import RecordColumns, offsets_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ class LandedTopic:
         return json.dumps(
             {
                 "stream": self.stream,
-                "partitions": _to_runs(self.partitions),
+                "partitions": sorted(self.partitions),
                 **({} if self.topic_id is None else {"id": self.topic_id}),
                 **({} if self.made_again_ms is None else {"made_again": self.made_again_ms}),
             },
@@ -62,8 +62,9 @@ class LandedTopic:
         """Reads the result of `to_text`."""
         try:
             found: dict[str, Any] = json.loads(text)
-            partitions = frozenset(first + index for first, count in found["partitions"] for index in range(count))
-            return cls(found["stream"], partitions, found.get("id"), found.get("made_again"))
+            return cls(
+                found["stream"], frozenset(map(int, found["partitions"])), found.get("id"), found.get("made_again")
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DocumentVersionError(
                 f"the table property {TOPIC_PROPERTY}{topic} can't be read ({type(error).__name__}: {error}): it was "
@@ -199,16 +200,6 @@ class Scope:
         return any(partitions is not None for partitions in (self.topics or {}).values())
 
 
-def _to_runs(numbers: Collection[int]) -> list[list[int]]:
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][0] + runs[-1][1]:
-            runs[-1][1] += 1
-        else:
-            runs.append([number, 1])
-    return runs
-
-
 def windows_predicate(
     windows: Iterable[Window],
     column: str,
@@ -267,7 +258,7 @@ def _timestamp(milliseconds: int) -> str:
 def records_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
     """Condition for the rows of a repair's offsets, whatever their timestamps; see `repair_predicate`."""
     named = RecordColumns(*(columns[name] for name in RecordColumns._fields))
-    return offsets_predicate(map(OffsetRange.of, splits), named)
+    return offsets_predicate(splits, named)
 
 
 @dataclass(frozen=True)

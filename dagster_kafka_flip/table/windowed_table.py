@@ -16,11 +16,11 @@ from dagster_kafka_flip.table.commit import Effect, committed, effect_of
 from dagster_kafka_flip.table.commit_chain import moves
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import EXACT, MODE_PROPERTY, WINDOWS_PROPERTY, WindowsDocument
+from dagster_kafka_flip.table.document import WINDOWS_PROPERTY, WindowsDocument
 from dagster_kafka_flip.table.history import FIRST_PAGE, check_restore, commits_that_count, restorable, takes_back
 from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
-from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_port import ForeignConflictError, set_properties
 from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
 from dagster_kafka_flip.table.window_rows import EarlierRows, LandedLogs, earlier_rows, windows_predicate
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
-
-# A window definition of Dagster or Airflow is JSON with this; `rewrite_windows` takes any text.
-_DEFINED_AS = '"mode": "{}"'
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class WindowedTable:
     repairs: str | None = None
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str) -> None:
-        properties = {**target.properties, WINDOWS_PROPERTY: definition, MODE_PROPERTY: EXACT}
+        properties = {**target.properties, WINDOWS_PROPERTY: definition}
         self._spark = spark
         self._definition = definition
         self.delta = DeltaTable(spark, target.model_copy(update={"properties": properties}))
@@ -152,8 +149,6 @@ class WindowedTable:
 
     def _check_definition(self, properties: Mapping[str, str], walked: _Walked) -> None:
         known = properties.get(WINDOWS_PROPERTY)
-        if known is not None and MODE_PROPERTY not in properties and _DEFINED_AS.format(EXACT) not in known:
-            raise self._by_offset()
         self._check_are_ours(known)
         if known is None and self.delta.count_rows() > 0:
             raise WindowsChangedError(
@@ -164,7 +159,7 @@ class WindowedTable:
         if walked.stream is not None:
             raise self._fed_by_a_stream(*walked.stream, has_windows=known is not None)
         if known is None:
-            properties = {WINDOWS_PROPERTY: self._definition, MODE_PROPERTY: EXACT}
+            properties = {WINDOWS_PROPERTY: self._definition}
             set_properties(self.delta.port, self.delta.location(), properties, self._check_may_be_ours)
             # A stream that checked before the property was set may have committed meanwhile.
             self.delta.check_takes_windows()
@@ -180,16 +175,6 @@ class WindowedTable:
     def _check_may_be_ours(self, properties: Mapping[str, str]) -> None:
         self._check_are_ours(properties.get(WINDOWS_PROPERTY))
         self.delta.check_takes_windows()
-
-    def _by_offset(self) -> WindowsChangedError:
-        """Nothing tells windows by offset, with late records of other times, from a user's exact ones."""
-        return WindowsChangedError(
-            f"the table {self._target} may have windows by offset of an earlier version, which are no longer supported",
-            "Land its windows again as exact ones in another table: set `table` to a new one, and materialize all "
-            "partitions, with a max_lateness that covers the latest records. Keep this table for the records that "
-            "Kafka has deleted, and select them by their time, not by their window. If its windows are exact: "
-            f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({literal(MODE_PROPERTY)} = {literal(EXACT)})",
-        )
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
@@ -283,26 +268,20 @@ class WindowedTable:
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
     ) -> None:
         """Rejects an outdated plan that was written after a newer one."""
-        for commit in reversed([commit for commit in written.since if commit.version < version]):
-            stream, other = commit.document(), commit.windows()
-            if stream is not None:
-                raise self._fed_by_a_stream(commit.version, stream.stream, has_windows=True)
-            if takes_back(commit):
-                raise ForeignConflictError(commit.named)
+        between = [commit for commit in reversed(written.since) if commit.version < version]
+        for commit in between if document.topics is None else ():
+            other = commit.windows()
             if other is None or not other.overlaps(document):
                 continue
             removed = sorted({split.topic_partition for split in other.splits} - replacement.read)
-            if document.topics is None and removed:
+            if removed:
                 raise TableChangedError(
                     f"another run ({other.run_id or 'without an id'}) wrote rows of {removed[0]} to the same windows "
                     f"of {self._target} (version {commit.version}) for the first time during this run, and version "
                     f"{version} removed them",
                     f"RESTORE the table to version {version - 1}, and run this again: it then keeps them",
                 )
-            raise ForeignConflictError(
-                f"another run ({other.run_id or 'without an id'}) wrote some of the same windows of {self._target} "
-                f"during this run (version {commit.version})"
-            )
+        self._check_unchanged(between, document)
 
     def rows_by_window(
         self,

@@ -189,16 +189,17 @@ def test_every_kind_of_change_is_correct_in_each_mode_and_any_batches(database, 
         follow("kinds", path=path, mode=mode, limits=Limits(max_records_per_batch=20))
     check_modes(broker, "kinds", *modes)
 
-    # Changed keys, one after the other and to each other's; what did not change is told by none of these.
+    # Changed keys, one after the other and to each other's. Their values must be new, or nothing has them.
     in_both(
         database,
         "kinds",
-        "UPDATE {table} SET id = 11 WHERE id = 1",
+        "UPDATE {table} SET id = 11, bio = bio || '' WHERE id = 1",
         "UPDATE {table} SET name = 'under its new key' WHERE id = 11",
-        "UPDATE {table} SET region = region || ' south' WHERE id = 2",
-        "BEGIN; UPDATE {table} SET id = 99 WHERE id = 6; UPDATE {table} SET id = 6 WHERE id = 7; "
-        "UPDATE {table} SET id = 7 WHERE id = 99; COMMIT",
-        "UPDATE {table} SET id = id + 100 WHERE id = 8",
+        "UPDATE {table} SET region = region || ' south', bio = bio || '' WHERE id = 2",
+        "BEGIN; UPDATE {table} SET id = 99, bio = bio || '' WHERE id = 6; "
+        "UPDATE {table} SET id = 6, bio = bio || '' WHERE id = 7; "
+        "UPDATE {table} SET id = 7, bio = bio || '' WHERE id = 99; COMMIT",
+        "UPDATE {table} SET id = id + 100, bio = bio || '' WHERE id = 8",
         "DELETE FROM {table} WHERE id = 108",
     )
     # What is committed last is told last, although it was changed first.
@@ -233,7 +234,10 @@ def _statements(schema, name, number, other, text):
     return (
         f"INSERT INTO {table} VALUES {values} ON CONFLICT (region, id) DO UPDATE SET bio = excluded.bio",
         f"UPDATE {table} SET name = '{text}' WHERE id = {number}",
-        f"UPDATE {table} SET id = {other} WHERE id = {number} AND NOT EXISTS (SELECT FROM {table} WHERE id = {other})",
+        (
+            f"UPDATE {table} SET id = {other}, bio = bio || '' "
+            f"WHERE id = {number} AND NOT EXISTS (SELECT FROM {table} WHERE id = {other})"
+        ),
         f"DELETE FROM {table} WHERE id = {number}",
         "COMMIT; BEGIN",
         "ROLLBACK; BEGIN",
@@ -289,7 +293,7 @@ def test_changes_that_a_killed_connect_sends_again_end_in_the_same_rows(database
         "DELETE FROM {table} WHERE id = 3",
         "UPDATE {table} SET name = 'v3' WHERE id = 1",
     )
-    in_both(database, "moved", "UPDATE {table} SET name = 'v1'", "UPDATE {table} SET id = 2")
+    in_both(database, "moved", "UPDATE {table} SET name = 'v1'", "UPDATE {table} SET id = 2, bio = bio || ''")
     # A changed key is a delete, a tombstone and an insert; a delete has a tombstone too.
     reported = {"killed": 1 + 1 + 2 + 3 + 2 + 1, "moved": 1 + 1 + 3}
     ends = {f"{PREFIX}.{schema}.{name}": end for schema, end in reported.items() for name in TABLES}

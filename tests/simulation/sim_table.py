@@ -258,18 +258,9 @@ class SimPort:
             return False
         return self._ask("its newest version", lambda: len(self._table.versions) == version + 1)
 
-    def log(self, location: str) -> Any:
+    def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
         del location
-        return self
-
-    def transaction_version(self, application: str, newest: int) -> int | None:
-        return self._ask("its transactions", lambda: self._version(newest).transactions.get(application))
-
-    def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
-        def answer() -> dict[str, int]:
-            return {name: at for name, at in self._version(newest).transactions.items() if name.startswith(prefix)}
-
-        return self._ask("its transactions", answer)
+        return self._ask("its transactions", lambda: dict(self._version(newest).transactions))
 
     def details(self) -> TableDetails:
         return self._ask("its properties", self._table.details)

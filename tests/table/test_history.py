@@ -23,9 +23,8 @@ from dagster_kafka_flip.table.anchor import Anchor, find_anchor
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import paged
 from dagster_kafka_flip.table.document import WindowsDocument
-from dagster_kafka_flip.table.history import check_between, other_streams, with_undone
+from dagster_kafka_flip.table.history import check_between, check_shared, other_streams, with_undone
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
-from dagster_kafka_flip.table.other_writers import check_shared
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.window_rows import earlier_rows
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at

@@ -19,7 +19,7 @@ from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostErro
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
-from dagster_kafka_flip.table.delta_log import TransactionLog
+from dagster_kafka_flip.table.delta_log import transaction_versions
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.known_position import DEFAULT_LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention
@@ -282,13 +282,13 @@ def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'last')")
     log = Path(table, "_delta_log")
     newest = max(int(file.name[:20]) for file in log.glob("*.json"))
-    reader = TransactionLog(spark, table, "t")
-    assert reader.transaction_version("dagster-kafka-flip/main", newest) == 1
-    assert reader.transaction_version("nobody", newest) is None
+    target, stream = DeltaTarget(table=table), "dagster-kafka-flip/main"
+    assert transaction_versions(spark, target, table, "dagster-kafka-flip/", newest) == {stream: 1}
+    assert transaction_versions(spark, target, table, "nobody", newest) == {}
     for file in log.glob("*.checkpoint*"):
         file.rename(file.with_suffix(".gone"))
     with pytest.raises(TableError, match=r"is incomplete: it has neither version 0 nor a later checkpoint"):
-        reader.transaction_version("dagster-kafka-flip/main", newest)
+        transaction_versions(spark, target, table, stream, newest)
 
 
 def _document(anchor):
@@ -335,7 +335,7 @@ def test_another_stream_with_a_lost_position_stops_a_run_until_it_is_set_as_the_
 @pytest.mark.spark
 def test_a_log_that_can_not_be_read_says_what_to_check(spark):
     # A store that this session has no file system for.
-    log = TransactionLog(spark, "s3a://nowhere/t", "t")
-    with pytest.raises(TableError, match=r"the log of the table t \(s3a://nowhere/t/_delta_log\) can't be read: ") as e:
-        log.transaction_version("a", 0)
+    target = DeltaTarget(table="s3a://nowhere/t")
+    with pytest.raises(TableError, match=r"the log of the table \S+ \(s3a://nowhere/t/_delta_log\) can't be read") as e:
+        transaction_versions(spark, target, target.location, "a", 0)
     assert 'Add the jar to Spark: packages=["org.apache.hadoop:hadoop-aws:' in str(e.value)

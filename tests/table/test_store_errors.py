@@ -30,20 +30,8 @@ def _told(error, otherwise=""):
             "set spark.hadoop.fs.s3a.endpoint.region",
         ),
         (
-            "s3a://lake/t: (Service: S3, Status Code: 403, Error Code: RequestTimeTooSkewed)",
-            "The clock of Spark's machine is wrong",
-        ),
-        (
             "software.amazon.awssdk.services.s3.model.S3Exception: (Service: S3, Status Code: 400): ExpiredToken",
             "The session token of these credentials has expired",
-        ),
-        (
-            "software.amazon.awssdk.core.exception.ApiCallTimeoutException: Client execution did not complete",
-            "The store did not answer in time: check whether it runs",
-        ),
-        (
-            "org.apache.hadoop.fs.s3a.AWSServiceThrottledException: (Service: S3, Status Code: 503): SlowDown",
-            "The store had too much to do, or is down",
         ),
         (
             "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 3, 4) are not contiguous",

@@ -50,7 +50,7 @@ _documents = st.builds(
     attempt=st.text(max_size=10),
     run_id=st.text(max_size=10),
     base_version=st.integers(-1, 2**40),
-    mode=st.sampled_from(["exact", "offset", "repair"]),
+    mode=st.sampled_from(["exact", "repair"]),
     windows=st.lists(_windows, max_size=4).map(tuple),
     splits=st.lists(splits, max_size=4).map(lambda drawn: tuple(sorted(drawn))),
     state=states,

@@ -22,6 +22,7 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import MergedRows
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -119,7 +120,7 @@ def test_a_column_that_is_renamed_just_before_the_write_is_named(kafka, follow, 
     follow(target=target)
     kafka.produce(topic, [change(1, "b")])
     around_the_merge(before=lambda: spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN name TO title"))
-    with pytest.raises(SchemaMismatchError, match=r"has no column name \(string\).*title is that column, renamed"):
+    with pytest.raises(SchemaMismatchError, match=r"has no column name \(string\)(?s:.*)- title string"):
         follow(target=target)
     spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN title TO name")
     assert follow(target=target).records == 1
@@ -134,15 +135,15 @@ def test_a_column_that_is_dropped_while_a_history_is_read_leads_to_a_new_plan(
     follow(target=target)
     spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN note STRING")
     kafka.produce(topic, [change(1, "b")])
-    original = TableWriter._rows_before
+    original = DeltaTable.rows
 
     def dropping(self, *arguments):
-        monkeypatch.setattr(TableWriter, "_rows_before", original)
+        monkeypatch.setattr(DeltaTable, "rows", original)
         rows = original(self, *arguments)
         spark.sql(f"ALTER TABLE delta.`{table}` DROP COLUMN note")
         return rows
 
-    monkeypatch.setattr(TableWriter, "_rows_before", dropping)
+    monkeypatch.setattr(DeltaTable, "rows", dropping)
     assert follow(target=target).merged == MergedRows(1, 1, 0, None)
     assert landed.rows(table, "name", "is_current") == [("a", False), ("b", True)]
 
@@ -176,7 +177,7 @@ def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ende
 
     # The MERGE reads the table by itself, and what others commit while it does is a conflict.
     kafka.produce(topic, [change(1, "c")])
-    original = TableWriter._rows_before
+    original = DeltaTable.rows
 
     @f.udf("boolean")
     def wait(_):
@@ -189,7 +190,7 @@ def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ende
         return True
 
     def slowly(self, *arguments):
-        monkeypatch.setattr(TableWriter, "_rows_before", original)
+        monkeypatch.setattr(DeltaTable, "rows", original)
         # In one task, so that the others' change finds room for its own.
         return original(self, *arguments).coalesce(1).where(wait("id"))
 
@@ -200,7 +201,7 @@ def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ende
         finally:
             done.touch()
 
-    monkeypatch.setattr(TableWriter, "_rows_before", slowly)
+    monkeypatch.setattr(DeltaTable, "rows", slowly)
     thread = threading.Thread(target=others)
     thread.start()
     follow(target=target)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
-import delta
 import pytest
 from click.testing import CliRunner
 
@@ -151,29 +149,6 @@ def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
     assert landed.rows(table, "id", "name") == [*new, (3, "c")]
     build(2)
     assert landed.rows(table, "id", "name") == [*new, (3, "c")]
-
-
-@pytest.mark.nightly
-def test_delta_generates_its_columns_again(kafka, connection, follow, spark, topic, table):
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "abc"), change(2, "bcd")])
-    follow()
-    columns = spark.table(f"delta.`{table}`").schema
-    shutil.rmtree(table)
-    made = delta.DeltaTable.create(spark).location(table).addColumns(columns)
-    made.addColumn("initial", "STRING", generatedAlwaysAs="substring(name, 1, 1)").execute()
-    follow(transform=_wrong)
-    assert landed.rows(table, "id", "name", "initial") == [(1, "ABC", "A"), (2, "BCD", "B")]
-    rebuild(
-        KafkaSource(topics=(topic,)),
-        DeltaTarget(table=table, mode=Upsert(key=("id",))),
-        f"{table}-1",
-        spark=spark,
-        connection=connection,
-        decoder=Decoder.of(KEY, VALUE, None),
-    )
-    assert landed.rows(table, "id", "name", "initial") == [(1, "abc", "a"), (2, "bcd", "b")]
-    assert follow().is_idle
 
 
 def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, follow, spark, topic, table):

@@ -13,7 +13,6 @@ from dagster_kafka_flip.errors import ConfigurationError, UnavailableValueError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from tests import landed
 from tests.upsert.conftest import change
@@ -75,32 +74,20 @@ def test_a_value_that_was_left_out_is_the_one_of_the_nearest_earlier_change_or_o
             row(3, "c1", "drei"),
             row(3, "c2"),  # from the row that is new since the delete
             row(4, "d1", left_out=["bio"], tags=None),  # a null is a value
-            row(5, "e", "five"),
-            *renamed(5, 6, "f"),
-            *renamed(6, 7, "g"),  # through two keys in the batch
-            row(5, "e2", "fünf"),
         ],
     )
-    follow(**OPTIONS)
+    last = follow(**OPTIONS)
     assert landed_rows(table) == [
         *expected((1, "a1", "one"), (2, "b3", "zwei"), (3, "c2", "drei")),
         (4, "d1", "four", None),
-        *expected((5, "e2", "fünf"), (7, "g", "five")),
     ]
-    # Through two keys in the table, and what the batch says of the first of them before.
-    kafka.produce(topic, [row(1, "a2"), *renamed(1, 8, "h"), *renamed(8, 9, "i"), row(7, "g1"), *renamed(7, 1, "j")])
-    last = follow(**OPTIONS)
-    assert landed_rows(table)[0] == expected((1, "j", "five"))[0]
-    assert landed_rows(table)[-1] == expected((9, "i", "one"))[0]
     columns = {"kafka_unavailable", "kafka_previous_key", "_dagster_kafka_flip_unresolved"}
     assert not columns & {name for name, _ in last.columns}
 
-    # Records that are read again change nothing, also where the batch begins amid a changed key.
+    # Records that are read again change nothing.
     before = landed_rows(table)
-    for start in (12, 0):
-        again = OffsetsInitializer.specific_offsets({(topic, 0): start})
-        follow(starting_offsets=again, **OPTIONS)
-        assert landed_rows(table) == before
+    follow(starting_offsets=OffsetsInitializer.earliest(), **OPTIONS)
+    assert landed_rows(table) == before
 
 
 def test_what_others_change_before_the_merge_is_what_a_value_that_was_left_out_is(
@@ -110,11 +97,10 @@ def test_what_others_change_before_the_merge_is_what_a_value_that_was_left_out_i
     kafka.create(topic)
     kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")])
     follow(**options)
-    kafka.produce(topic, [*renamed(1, 3, "c"), row(2, "b1")])
+    kafka.produce(topic, [row(2, "b1")])
     around_the_merge(before=lambda: spark.sql(f"UPDATE delta.`{table}` SET bio = concat(bio, '!')"))
     follow(**options)
-    found = landed.rows(table, "id", "name", "bio", where="is_current")
-    assert found == [(2, "b1", "two!"), (3, "c", "one!")]
+    assert landed.rows(table, "id", "name", "bio", where="is_current") == [(1, "a", "one!"), (2, "b1", "two!")]
 
 
 def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, follow, topic, table):
@@ -124,8 +110,8 @@ def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, f
     for records, at in (
         ([row(8, "new")], 0),
         ([change(1), row(1, "deleted in the batch")], 1),
-        (renamed(8, 9, "no row of the previous key"), 2),
-        ([row(2, "no delete of the previous key", before=1)], 0),
+        ([row(1, "not the row that the table has", before=2)], 0),
+        (renamed(1, 9, "a changed key"), 2),
     ):
         start = kafka.end_offset(topic)
         kafka.produce(topic, [*records, row(3, "c", "three")])
@@ -134,16 +120,10 @@ def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, f
             follow(starting_offsets=OffsetsInitializer.specific_offsets({(topic, 0): start}), **OPTIONS)
     assert landed_rows(table) == expected((1, "a", "one"))
     assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
-
-
-def test_the_values_of_a_row_are_not_those_of_one_with_almost_its_previous_key(kafka, follow, topic, table):
-    options = {**OPTIONS, "value_format": JsonFormat(schema=VALUE.declared.replace("id: INT", "id: DOUBLE"))}
-    kafka.create(topic)
-    kafka.produce(topic, [row(1, "a", "one")])
-    follow(**options)
-    kafka.produce(topic, [change(1), row(3, "c", before=1.4)])
-    with pytest.raises(UnavailableValueError, match=rf"{topic}-0 offset 2: bio, tags"):
-        follow(**options)
+    # The row is sent again.
+    kafka.produce(topic, [row(9, "sent again", "one")])
+    follow(starting_offsets=OffsetsInitializer.specific_offsets({(topic, 0): start}), **OPTIONS)
+    assert landed_rows(table) == expected((3, "c", "three"), (9, "sent again", "one"))
 
 
 def test_an_unknown_value_ends_the_run_however_the_transform_spells_the_columns_of_the_record(
@@ -169,35 +149,16 @@ def test_a_dot_in_a_name_is_part_of_the_name(kafka, follow, topic, table):
     def dotted(records):
         from pyspark.sql import functions as f
 
-        before = f.when(f.col("before").isNotNull(), f.struct(f.col("before.id").alias("its.id")))
-        records = records.withColumns({"before": before, "id": f.coalesce("id", "kafka_key.id")})
+        records = records.withColumns({"id": f.coalesce("id", "kafka_key.id")})
         return reported(records).withColumnsRenamed({"id": "its.id", "bio": "its.bio"})
 
     options = {**OPTIONS, "transform": dotted, "target": {"mode": Upsert(key=("its.id",))}}
     kafka.create(topic)
-    kafka.produce(topic, [row(1, "a", "one")])
+    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two"), row(2, "c", left_out=["its.bio", "tags"])])
     follow(**options)
-    kafka.produce(topic, [change(1), row(2, "b", before=1, left_out=["its.bio", "tags"])])
+    kafka.produce(topic, [row(1, "d", left_out=["its.bio", "tags"])])
     follow(**options)
-    assert landed.rows(table, '"its.id"', "name", '"its.bio"') == [(2, "b", "one")]
-
-
-def test_a_previous_key_is_looked_for_in_one_batch_and_one_topic_partition(kafka, follow, topic, table):
-    kafka.create(topic, partitions=2)
-    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")], partition=0)
-    follow(**OPTIONS)
-    kafka.produce(topic, [change(1)], partition=0)
-    kafka.produce(topic, [row(3, "c", before=1)], partition=1)
-    # The delete may be a later one than that of the changed key.
-    with pytest.raises(UnavailableValueError, match=rf"{topic}-1 offset 0"):
-        follow(**OPTIONS)
-    # The row is sent again.
-    kafka.produce(topic, [row(3, "c", "one"), row(4, "d", "four")], partition=1)
-    follow(**OPTIONS)
-    assert landed_rows(table) == expected((2, "b", "two"), (3, "c", "one"), (4, "d", "four"))
-    kafka.produce(topic, renamed(2, 5, "e"), partition=0)
-    with pytest.raises(UnavailableValueError, match=rf"{topic}-0 offset 5: bio, tags"):
-        follow(limits=Limits(max_records_per_batch=2), **OPTIONS)
+    assert landed.rows(table, '"its.id"', "name", '"its.bio"') == [(1, "d", "one"), (2, "c", "two")]
 
 
 def test_a_null_in_the_table_is_not_the_value_that_was_left_out(kafka, follow, topic, table):
@@ -228,11 +189,6 @@ def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topi
             target={"schema_evolution": True},
             value_format=VALUE,
             transform=lambda records: reported(records).withColumnsRenamed({"bio": "life", "tags": "marks"}),
-        )
-    with pytest.raises(ConfigurationError, match=r"kafka_previous_key, a row's previous key, is int and has"):
-        follow(
-            value_format=VALUE,
-            transform=lambda rows: reported(rows).withColumn("kafka_previous_key", rows.id.cast("int")),
         )
     with pytest.raises(ConfigurationError, match=r"kafka_unavailable must be an ARRAY<STRING>, .* makes it STRING"):
         follow(
@@ -268,7 +224,8 @@ def _records(steps, rows, counter):
             yield from [change(number), change(number)]
         elif other not in rows:
             rows[other] = (name, rows.pop(number)[1])
-            yield from renamed(number, other, name)
+            # A connector that leaves out nothing of a changed key.
+            yield from [change(number), change(number), row(other, *rows[other], before=number)]
 
 
 @settings(

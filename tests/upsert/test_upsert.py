@@ -323,7 +323,6 @@ def test_a_record_that_becomes_several_rows_of_one_key_ends_the_run(kafka, follo
             lambda rows: rows.selectExpr("* EXCEPT (kafka_deleted)", "1 AS kafka_deleted"),
             "not boolean",
         ),
-        ("id", lambda rows: rows.selectExpr("* EXCEPT (id)", "map(id, 1) AS id"), "which Spark can't compare"),
     ],
 )
 def test_a_transform_that_drops_what_a_change_needs_is_refused_before_there_is_a_table(
