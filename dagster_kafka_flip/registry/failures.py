@@ -189,8 +189,7 @@ class Asked:
         tls = _tls_error(error)
         if tls is not None:
             return SchemaRegistryError(
-                f"{where}: TLS connection failed in the request for {question}: {self._hidden(str(tls))}. "
-                f"{_tls_advice(str(tls))}"
+                f"{where}: TLS connection failed in the request for {question}: {self._hidden(str(tls))}", _TLS
             )
         if _is_timeout(error):
             how = f"did not answer within {self.timeout:g} s" if field == "url" else "did not answer in time"
@@ -218,6 +217,10 @@ class Asked:
 _PATHS = (
     "Correct url: Confluent's registry, Karapace and Redpanda are at the root, Apicurio's Confluent API is at "
     "/apis/ccompat/v7"
+)
+_TLS = (
+    "Check that url has http:// if the port has no TLS, and a host name that is in the server's certificate; renew an "
+    "expired one; set ssl_ca_location to the CA that signed it, and ssl_certificate_location if the server wants one"
 )
 _LOGIN = (
     "Correct username and password, bearer_token, or the oauth_ fields (Confluent Cloud also needs logical_cluster)"
@@ -277,23 +280,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(current))
         yield current
         current = current.__cause__ or current.__context__
-
-
-def _tls_advice(message: str) -> str:
-    if "WRONG_VERSION_NUMBER" in message:
-        return "The server does not use TLS on this port: write http://, or use the https port"
-    if "mismatch" in message or "not valid for" in message:
-        return "Use a host name from the server's certificate in url"
-    if "expired" in message and "ALERT" not in message.upper():
-        return "Renew the server's certificate"
-    if "CERTIFICATE_VERIFY_FAILED" in message:
-        return "Set ssl_ca_location to a PEM file with the CA certificate that signed the server's"
-    if "ALERT" in message.upper():
-        return (
-            "The server refuses this client: set ssl_certificate_location and ssl_key_location to a certificate that "
-            "it trusts"
-        )
-    return "Check url and the ssl_ fields"
 
 
 def _times(tries: int) -> str:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
-from dagster_kafka_flip.formats.registered import SchemaBook
+from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 from tests.formats.library import decoded
 
