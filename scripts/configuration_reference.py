@@ -143,8 +143,8 @@ class _Row:
     def __str__(self) -> str:
         default, text = _once(self.default, self.text)
         kind = self.type.removesuffix(" or none") if self.default == "none" else self.type
-        kind += "" if default in _NO_DEFAULT else f"; {default}"
-        return f"- `{self.name}` ({kind}): {text}"
+        about = "; ".join(each for each in (kind, "" if default in _NO_DEFAULT else default) if each)
+        return f"- `{self.name}`{f' ({about})' if about else ''}: {text}"
 
 
 def _once(default: str, text: str) -> tuple[str, str]:
@@ -298,10 +298,11 @@ def _fields(model: type[BaseModel], texts: Mapping[str, str]) -> list[_Row]:
         default = field.get_default(call_default_factory=True, validated_data={})
         rows.append(
             _Row(
-                name=name,
-                type=_type(vars(owner)["__annotations__"][name], owner.__module__),
+                name=field.alias or name,
+                # The text says what a schema may be.
+                type="" if field.alias else _type(vars(owner)["__annotations__"][name], owner.__module__),
                 default=_REQUIRED if default is PydanticUndefined else _value(default),
-                text=_line(field.description or "") or texts[name],
+                text=_line(field.description or "") or texts[field.alias or name],
             )
         )
     return rows

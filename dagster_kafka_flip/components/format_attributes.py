@@ -5,18 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.components.schemas import create_of_type, typed
-from dagster_kafka_flip.formats.avro import AvroFormat
-from dagster_kafka_flip.formats.canal import CanalFormat
-from dagster_kafka_flip.formats.csv import CsvFormat
-from dagster_kafka_flip.formats.debezium import DebeziumFormat
-from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
+from dagster_kafka_flip.formats.built_in import BUILT_IN
 from dagster_kafka_flip.formats.format import Format
-from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.maxwell import MaxwellFormat
-from dagster_kafka_flip.formats.ogg import OggFormat
-from dagster_kafka_flip.formats.protobuf import ProtobufFormat
-from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
 from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
@@ -27,19 +17,7 @@ if TYPE_CHECKING:
 
     from dagster import ResolutionContext
 
-_FORMAT_OF_TYPE: Mapping[str, type[Format]] = {
-    "raw": RawFormat,
-    "string": StringFormat,
-    "json": JsonFormat,
-    "csv": CsvFormat,
-    "avro": AvroFormat,
-    "protobuf": ProtobufFormat,
-    "debezium": DebeziumFormat,
-    "debezium_avro": DebeziumAvroFormat,
-    "maxwell": MaxwellFormat,
-    "canal": CanalFormat,
-    "ogg": OggFormat,
-}
+_FORMAT_OF_TYPE = {name.replace("-", "_"): kind for name, kind in BUILT_IN.items()}
 
 
 def format_of(context: ResolutionContext, value: Any) -> Format:

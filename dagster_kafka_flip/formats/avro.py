@@ -11,23 +11,21 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro_columns import of_avro
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text
 from dagster_kafka_flip.formats.column_types import to_spark
-from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.frames import SchemaIdIn, schema_id
+from dagster_kafka_flip.formats.framed import FramedFormat
+from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat
-from dagster_kafka_flip.formats.registered import RegisteredFormat
-from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
+    from typing_extensions import Self
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 
-class AvroFormat(RegisteredFormat, FunctionFormat):
+class AvroFormat(FramedFormat, FunctionFormat):
     """Decodes Avro's binary encoding into columns.
 
     A value that is a record becomes one column per field. Any other schema, and a key, is one column.
@@ -54,29 +52,6 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
     function = "decode_avro"
     kind: ClassVar[str] = "AVRO"
     kind_name: ClassVar[str] = "Avro"
-
-    declared: str | None
-
-    further_rules: ClassVar[frozenset[str]] = frozenset()
-    """Settings of a subclass that decide, too, which records are rejected."""
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
-        *,
-        registry: SchemaRegistry | str | None = None,
-        subject: str | None = None,
-        schema_id_in: SchemaIdIn = "payload",
-        on_error: OnError = "fail",
-    ) -> None:
-        super().__init__(
-            declared=schema,  # pyright: ignore[reportCallIssue]
-            registry=registry,
-            subject=subject,
-            schema_id_in=schema_id_in,
-            on_error=on_error,
-        )
 
     @field_validator("declared", mode="before")
     @classmethod
@@ -115,22 +90,13 @@ class AvroFormat(RegisteredFormat, FunctionFormat):
         return [field["name"] for field in self.reader.fields or ()]
 
     def description(self) -> dict[str, Any]:
-        """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
-        return {
-            "schema": self.declared,
-            **super().description(),
-            **self.model_dump(mode="json", include=set(self.further_rules), exclude_defaults=True),
-        }
+        """All that decides how records are decoded; without the registry, which may hold secrets."""
+        return {"schema": self.declared, **self.description_of_run()}
 
     @classmethod
-    def described(cls, description: Mapping[str, Any]) -> AvroFormat | None:
+    def described(cls, description: Mapping[str, Any]) -> Self | None:
         """The format of a `description`, which needs no registry; None if a run's schemas are missing."""
-        if description["schema"] is None or (description["has_registry"] and description["writers"] is None):
-            return None
-        made = cls(
-            description["schema"], **{name: description[name] for name in cls.further_rules & description.keys()}
-        )
-        return made.with_book_of(description)
+        return cls.described_run({**description, "declared": description["schema"]})
 
     def struct(self) -> StructType:
         """The fields of a record; for any other schema, one field with its value."""

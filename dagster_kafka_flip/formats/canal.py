@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
+from dagster_kafka_flip.formats.changelog import TruncatingFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
-from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_envelope import JsonEnvelope
-from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql.types import StructType
-
     from dagster_kafka_flip.formats.column_types import ColumnType
 
 CanalMetadata = Literal[
@@ -54,26 +48,6 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     database: str | None = Field(default=None, min_length=1)
     table: str | None = Field(default=None, min_length=1)
     metadata: tuple[CanalMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | StructType,
-        *,
-        database: str | None = None,
-        table: str | None = None,
-        metadata: Sequence[CanalMetadata] = (),
-        on_truncate: OnTruncate = "fail",
-        on_error: OnError = "fail",
-    ) -> None:
-        super().__init__(
-            declared=schema,  # pyright: ignore[reportCallIssue]
-            database=database,  # pyright: ignore[reportCallIssue]
-            table=table,  # pyright: ignore[reportCallIssue]
-            metadata=metadata,
-            on_truncate=on_truncate,
-            on_error=on_error,
-        )
 
     @staticmethod
     def why_not(kind: ColumnType) -> str | None:

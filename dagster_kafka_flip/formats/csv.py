@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from dagster_kafka_flip.formats.column_types import SCALARS, ColumnType
-from dagster_kafka_flip.formats.format import Format, OnError
+from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
-from dagster_kafka_flip.settings.arguments import check_arguments
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 # Characters that end a row, or that no row may have.
 _REFUSED = {"\r": "a line break", "\n": "a line break", "\x00": "U+0000"}
@@ -61,28 +57,6 @@ class CsvFormat(LibraryFormat):
     escape: str | None = None
     null_literal: str | None = None
     allow_comments: bool = False
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | StructType,
-        *,
-        delimiter: str = ",",
-        quote: str | None = '"',
-        escape: str | None = None,
-        null_literal: str | None = None,
-        allow_comments: bool = False,
-        on_error: OnError = "fail",
-    ) -> None:
-        super().__init__(
-            declared=schema,  # pyright: ignore[reportCallIssue]
-            delimiter=delimiter,  # pyright: ignore[reportCallIssue]
-            quote=quote,  # pyright: ignore[reportCallIssue]
-            escape=escape,  # pyright: ignore[reportCallIssue]
-            null_literal=null_literal,  # pyright: ignore[reportCallIssue]
-            allow_comments=allow_comments,  # pyright: ignore[reportCallIssue]
-            on_error=on_error,
-        )
 
     @staticmethod
     def why_not(kind: ColumnType) -> str | None:

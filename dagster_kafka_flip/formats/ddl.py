@@ -50,6 +50,7 @@ _OTHER_NAMES = {
 _MOST_DIGITS = 38
 _AFTER_A_TYPE = frozenset({"NOT", "NULL", "COMMENT", "COLLATE", "DEFAULT", "GENERATED", "WITH", "WITHOUT"})
 _END = ""
+_SIGNS = frozenset({_END, *"<>(),:"})
 
 
 def struct_of(text: str) -> ColumnType:
@@ -58,7 +59,7 @@ def struct_of(text: str) -> ColumnType:
     Raises:
         ConfigurationError: The schema is invalid. The message names the field.
     """
-    return _Fields(text).struct()
+    return _Parser(text).whole()
 
 
 def fields_of(text: str) -> dict[str, str]:
@@ -67,96 +68,85 @@ def fields_of(text: str) -> dict[str, str]:
     Raises:
         ConfigurationError: The schema is invalid.
     """
-    fields = _Fields(text)
-    fields.struct()
-    return fields.found
+    parser = _Parser(text)
+    return {name: parser.found[name] for name in parser.whole().names}
 
 
-_WHOLE = "the schema"
-
-
-class _Fields:
+class _Parser:
     def __init__(self, text: str) -> None:
         self.found: dict[str, str] = {}
+        """The DDL after the name of each field, by its path."""
         self._text = text
-        self._places: list[tuple[int, int]] = []
-        self._tokens: list[str] = []
-        end = 0
+        self._tokens: list[re.Match[str]] = []
+        self._next = end = 0
         for match in _TOKEN.finditer(text):
             if match.start() != end:
                 break
             end = match.end()
-            if match.group(1):
-                self._tokens.append(match.group(1))
-                self._places.append(match.span(1))
+            if match[1]:
+                self._tokens.append(match)
         if end != len(text):
             raise _error(f"unexpected {text[end]!r} after {text[:end].strip()[-20:]!r}")
-        self._next = 0
-        self._levels = 0
 
-    def struct(self) -> ColumnType:
+    def whole(self) -> ColumnType:
         # Spark also accepts the struct as a whole.
-        if self._seen().upper() == "STRUCT" and self._seen(1) == "<":
-            found = self._type(_WHOLE)
-        elif self._seen().upper() in TYPES and self._seen(1) in {_END, "<", "("}:
+        is_struct = self._seen().upper() == "STRUCT" and self._seen(1) == "<"
+        if not is_struct and self._seen().upper() in TYPES and self._seen(1) in {_END, "<", "("}:
             raise _error(f"{self._seen()} is a single type; write fields, such as 'flight INT'")
-        else:
-            found = self._fields("", _END)
-        if self._seen() != _END:
-            raise _error(f"unexpected {self._seen()!r}")
+        self._next = 2 if is_struct else 0
+        found = self._fields("", ">" if is_struct else _END, 0)
+        self._expect(_END, "the schema")
         return found
 
     def _seen(self, ahead: int = 0) -> str:
         place = self._next + ahead
-        return self._tokens[place] if place < len(self._tokens) else _END
+        return self._tokens[place][1] if place < len(self._tokens) else _END
 
     def _take(self) -> str:
         token = self._seen()
         self._next += 1
         return token
 
-    def _fields(self, inside: str, end: str) -> ColumnType:
+    def _expect(self, token: str, field: str) -> None:
+        if (found := self._take()) != token:
+            raise _error(f"{field}: expected {token or 'the end'}, not {found or 'the end'}")
+
+    def _fields(self, inside: str, end: str, levels: int) -> ColumnType:
+        """The fields up to an end, which is taken."""
         fields: dict[str, Field] = {}
         while True:
             name = self._take()
-            if name in {_END, *"<>(),:"}:
-                raise _error(
-                    f"a field is missing {f'before {name!r}' if name else 'at the end'}; check for an extra comma"
-                )
+            if name in _SIGNS:
+                raise _error(f"a field is missing before {name or 'the end'}; check for an extra comma")
             if name[0] != "`" and not _PLAIN_NAME.fullmatch(name):
                 raise _error(f"quote the name {name}: write `{name}`")
-            if name[0] == "`":
-                name = name[1:-1].replace("``", "`")
+            name = name[1:-1].replace("``", "`") if name[0] == "`" else name
+            path = f"{inside}{name}"
             if name.lower() in fields:
-                raise _error(f"duplicate field {inside}{name}")
-            if self._seen() == ":":
-                self._take()
-            first = self._next
-            kind = self._type(f"{inside}{name}")
-            fields[name.lower()] = Field(name, kind, is_null=not self._rest(f"{inside}{name}", end))
-            if inside in {"", f"{_WHOLE}."}:
-                self.found[name] = self._text[self._places[first][0] : self._places[self._next - 1][1]]
+                raise _error(f"duplicate field {path}")
+            self._next += self._seen() == ":"
+            first = self._tokens[self._next].start() if self._seen() else 0
+            kind = self._type(path, levels)
+            fields[name.lower()] = Field(name, kind, is_null=not self._rest(path, end))
+            self.found[path] = self._text[first : self._tokens[self._next - 1].end()]
             if self._seen() == end:
+                self._next += 1
                 return ColumnType("STRUCT", tuple(fields.values()))
-            self._take()
+            self._expect(",", path)
 
     def _rest(self, field: str, end: str) -> bool:
         """Passes over what follows a type, and returns whether it is NOT NULL."""
+        if self._seen() not in {",", end} and self._seen().upper() not in _AFTER_A_TYPE:
+            raise _error(f"{field}: unexpected {self._seen() or 'end'} after the type; a comma or {end} may be missing")
         is_required = False
-        token = self._seen()
-        if token not in {",", end} and token.upper() not in _AFTER_A_TYPE:
-            if token == _END:
-                raise _error(f"{field}: missing {end!r} at the end")
-            raise _error(f"{field}: unexpected {token!r} after the type; a comma may be missing")
         while self._seen() not in {",", end, _END}:
-            seen = self._take()
+            seen = self._take().upper()
             if seen == "(":
                 self._skip_brackets(field)
-            elif seen.upper() == "NOT":
+            elif seen == "NOT":
                 is_required = True
-                if self._seen().upper() != "NULL":
-                    written = f"{seen} {self._seen()}".rstrip(" ,>" + _END)
-                    raise _error(f"{field}: invalid constraint {written!r}; write NOT NULL")
+                if self._take().upper() != "NULL":
+                    raise _error(f"{field}: a constraint is NOT NULL, and no other NOT")
         return is_required
 
     def _skip_brackets(self, field: str) -> list[str]:
@@ -167,57 +157,45 @@ class _Fields:
             inside += self._skip_brackets(field) if seen == "(" else [seen]
         return inside
 
-    def _type(self, field: str) -> ColumnType:
+    def _type(self, field: str, levels: int) -> ColumnType:
         written = self._take()
         name = written.upper()
-        if written in {_END, *"<>(),:"}:
+        if written in _SIGNS:
             raise _error(f"{field} has no type; add one, such as {field} STRING")
         if name not in TYPES:
             near = _OTHER_NAMES.get(name) or next(iter(meant_by(name, TYPES)), None)
             raise _error(f"{field}: {written!r} is not a Spark type{'' if near is None else f'; did you mean {near}?'}")
         name, digits = ALIASES.get(name, name), (10, 0)
+        if name in {"ARRAY", "MAP", "STRUCT"}:
+            return self._nested(field, name, levels + 1)
         if name == "INTERVAL":
             while self._seen().upper() in {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO"}:
-                self._take()
-        elif name in {"ARRAY", "MAP", "STRUCT"}:
-            return self._nested(field, name)
+                self._next += 1
         elif self._seen() == "(":
-            self._take()
+            self._next += 1
             numbers = [int(token) for token in self._skip_brackets(field) if token.isdecimal()]
-            digits = self._digits(field, numbers) if name == "DECIMAL" and numbers else digits
+            if name == "DECIMAL" and numbers:
+                precision, scale = digits = ([*numbers, 0][0], [*numbers, 0][1])
+                if not 1 <= precision <= _MOST_DIGITS or scale > precision:
+                    limits = f"precision is 1 to {_MOST_DIGITS}, and scale is at most the precision"
+                    raise _error(f"{field}: invalid DECIMAL({precision}, {scale}); {limits}")
         return ColumnType(name, digits=digits)
 
-    def _nested(self, field: str, name: str) -> ColumnType:
-        if self._take() != "<":
-            example = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, STRING>", "STRUCT": "STRUCT<a: STRING>"}[name]
-            raise _error(f"{field}: {name} needs an element type, such as {example}")
-        self._levels += 1
-        if self._levels > MOST_LEVELS:
-            top = field.removeprefix(f"{_WHOLE}.").partition(".")[0]
-            raise _error(f"{top}: nested more than {MOST_LEVELS} levels deep")
+    def _nested(self, field: str, name: str, levels: int) -> ColumnType:
+        if levels > MOST_LEVELS:
+            raise _error(f"{field.partition('.')[0]}: nested more than {MOST_LEVELS} levels deep")
+        self._expect("<", f"{field}: {name}")
         if name == "STRUCT":
-            found = ColumnType("STRUCT") if self._seen() == ">" else self._fields(f"{field}.", ">")
+            if self._seen() != ">":
+                return self._fields(f"{field}.", ">", levels)
+            found = ColumnType("STRUCT")
         else:
-            first = self._type(field)
-            found = array_of(first)
+            found = array_of(self._type(field, levels))
             if name == "MAP":
-                if self._take() != ",":
-                    raise _error(f"{field}: a MAP needs a key type and a value type")
-                found = map_of(first, self._type(field))
-        if self._take() != ">":
-            raise _error(f"{field}: missing '>' after {name}<...")
-        self._levels -= 1
+                self._expect(",", f"{field}: the key of a MAP")
+                found = map_of(found.inner.type, self._type(field, levels))
+        self._expect(">", f"{field}: {name}")
         return found
-
-    @staticmethod
-    def _digits(field: str, numbers: list[int]) -> tuple[int, int]:
-        precision, scale = [*numbers, 0][:2]
-        if not 1 <= precision <= _MOST_DIGITS or scale > precision:
-            raise _error(
-                f"{field}: invalid DECIMAL({precision}, {scale}); precision is 1 to {_MOST_DIGITS}, and scale is at "
-                "most the precision"
-            )
-        return precision, scale
 
 
 def _error(what: str) -> ConfigurationError:

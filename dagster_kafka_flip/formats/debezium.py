@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
-from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.changelog import TruncatingFormat
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat, LibraryFormat, decoded
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, forms_of
-from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,26 +127,6 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
     function = "decode_debezium"
 
     show_values: bool = False
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | StructType,
-        *,
-        metadata: Sequence[DebeziumMetadata] = (),
-        unavailable_value_placeholder: str = PLACEHOLDER,
-        on_truncate: OnTruncate = "fail",
-        on_error: OnError = "fail",
-        show_values: bool = False,
-    ) -> None:
-        super().__init__(
-            declared=schema,  # pyright: ignore[reportCallIssue]
-            metadata=metadata,
-            unavailable_value_placeholder=unavailable_value_placeholder,
-            on_truncate=on_truncate,
-            on_error=on_error,
-            show_values=show_values,  # pyright: ignore[reportCallIssue]
-        )
 
     @property
     def row_names(self) -> Sequence[str]:

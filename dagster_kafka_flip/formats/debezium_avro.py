@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, resolved
-from dagster_kafka_flip.formats.changelog import OnTruncate  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.debezium import DebeziumEvents, DebeziumMetadata
-from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.frames import SchemaIdIn  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
-from dagster_kafka_flip.settings.arguments import check_arguments
+from dagster_kafka_flip.formats.debezium import DebeziumEvents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +19,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 
 class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
@@ -51,34 +45,6 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
     """
 
     function = "decode_debezium_avro"
-
-    # Metadata that don't fit are a reason, and a truncate event that is left out has none.
-    further_rules: ClassVar[frozenset[str]] = frozenset({"metadata", "on_truncate"})
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
-        *,
-        registry: SchemaRegistry | str | None = None,
-        subject: str | None = None,
-        schema_id_in: SchemaIdIn = "payload",
-        metadata: Sequence[DebeziumMetadata] = (),
-        unavailable_value_placeholder: str = PLACEHOLDER,
-        on_truncate: OnTruncate = "fail",
-        on_error: OnError = "fail",
-    ) -> None:
-        # AvroFormat's own arguments are fewer.
-        super(AvroFormat, self).__init__(
-            declared=schema,  # pyright: ignore[reportCallIssue]
-            registry=registry,  # pyright: ignore[reportCallIssue]
-            subject=subject,  # pyright: ignore[reportCallIssue]
-            schema_id_in=schema_id_in,  # pyright: ignore[reportCallIssue]
-            metadata=metadata,  # pyright: ignore[reportCallIssue]
-            unavailable_value_placeholder=unavailable_value_placeholder,  # pyright: ignore[reportCallIssue]
-            on_truncate=on_truncate,  # pyright: ignore[reportCallIssue]
-            on_error=on_error,
-        )
 
     @field_validator("declared")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.column_types import ColumnType, of_spark, parts_of
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql.types import StructType
+    from typing_extensions import Self
 
 _NO_LENGTHS = "; JSON has no fixed-length strings; use STRING"
 _NO_SPANS = "; JSON has no form for it; use STRING, and cast it in the transform"
@@ -34,7 +35,7 @@ class DeclaredFormat(Format):
         declared: The schema, as it was given.
     """
 
-    declared: Any
+    declared: Any = Field(alias="schema", kw_only=False)
 
     @staticmethod
     def why_not(kind: ColumnType) -> str | None:
@@ -66,6 +67,18 @@ class DeclaredFormat(Format):
                 msg = f"schema: {path}: unsupported type {field.type.name}{why}"
                 raise ConfigurationError(msg)
         return declared
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> Self | None:
+        """The format of a `description`; None if that was made before a run knew the schema."""
+        declared = description["declared"]
+        if declared is None:
+            return None
+        if not isinstance(declared, str):
+            from pyspark.sql.types import StructType
+
+            declared = StructType.fromJson(declared)
+        return super().described({**description, "declared": declared})
 
     @property
     def declared_names(self) -> list[str]:

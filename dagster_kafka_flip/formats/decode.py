@@ -12,7 +12,6 @@ from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.formats.registered import RegisteredFormat
 from dagster_kafka_flip.runtime.jvm_library import use_library
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.names import twice
@@ -40,7 +39,6 @@ _KEY = "_dagster_kafka_flip_key"
 _VALUE = "_dagster_kafka_flip_value"
 _KEY_PARSED = "_dagster_kafka_flip_key_parsed"
 _VALUE_PARSED = "_dagster_kafka_flip_value_parsed"
-_FRAMED = {"key": "_dagster_kafka_flip_key_framed", "value": "_dagster_kafka_flip_value_framed"}
 _KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
 _VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
 _EVENT = "_dagster_kafka_flip_event"
@@ -83,11 +81,7 @@ class Decoder:
 
         if any(form.uses_library for form in self.formats.values()):
             use_library(records.sparkSession)
-        # In a projection of their own, so that Spark makes them only once for each record.
-        if frames := self._frames():
-            records = records.select("*", *frames)
-        key, value = map(f.col, self._payloads())
-        of_key, of_value = self.key_format.parse(key), self.value_format.parse(value)
+        of_key, of_value = (form.parse(self._payload(side)) for side, form in self.formats.items())
         if self.can_reject:
             records = records.select("*", of_key.alias(_KEY_PARSED), of_value.alias(_VALUE_PARSED))
             of_key, of_value = f.col(_KEY_PARSED), f.col(_VALUE_PARSED)
@@ -121,22 +115,11 @@ class Decoder:
             event: f.count(f.when(f.col(_EVENT) == event, 1)) for event in EVENTS if not (keyed and event == TOMBSTONE)
         }
 
-    def _frames(self) -> list[Column]:
-        """The payloads that are not the record's own bytes, such as with a frame from a header."""
+    def _payload(self, side: str) -> Column:
+        """A key or a value; after the frame with its schema's id, if that is in a header."""
         from pyspark.sql import functions as f
 
-        return [
-            form.framed(f.col(side), f.col("headers")).alias(_FRAMED[side])
-            for side, form in self.formats.items()
-            if isinstance(form, FramedFormat) and form.changes_frame
-        ]
-
-    def _payloads(self) -> list[str]:
-        """The columns of a staged DataFrame with key and value, after the frames with their schema ids, if any."""
-        return [
-            _FRAMED[side] if isinstance(form, FramedFormat) and form.changes_frame else side
-            for side, form in self.formats.items()
-        ]
+        return self.formats[side].framed(f.col(side), f.col("headers"))
 
     def written_with(self) -> list[Column]:
         """The schemas that key and value of a staged DataFrame were written with.
@@ -147,9 +130,8 @@ class Decoder:
         from pyspark.sql import functions as f
 
         found: list[Column] = []
-        for (side, form), data in zip(self.formats.items(), map(f.col, self._payloads()), strict=True):
-            is_framed = isinstance(form, FramedFormat)
-            text, number = (form.schema_text(data), form.schema_id(data)) if is_framed else (None, None)
+        for side, form in self.formats.items():
+            text, number = form.written_with(self._payload(side))
             for name, column in ((f"{side}_schema", text), (f"{side}_schema_id", number)):
                 found.append((f.lit(None) if column is None else column).cast("string").alias(name))
         return found
@@ -169,9 +151,9 @@ class Decoder:
         }
 
     @property
-    def with_books(self) -> dict[str, RegisteredFormat]:
+    def with_writers(self) -> dict[str, FramedFormat]:
         """Those of them that need the schema that a record was written with, by `key` and `value`."""
-        return {side: form for side, form in self.registered.items() if isinstance(form, RegisteredFormat)}
+        return {side: form for side, form in self.registered.items() if form.needs_writers}
 
     @property
     def registry_keys(self) -> set[str]:
@@ -222,7 +204,7 @@ class Decoder:
     @property
     def schemas(self) -> dict[str, list[str]]:
         """The schemas that records were met with or read as, as frames by `key` and `value`; kept in commits."""
-        return {side: form.book.frames for side, form in self.with_books.items()}
+        return {side: form.book.frames for side, form in self.with_writers.items()}
 
     def renew(self) -> None:
         """Reads records as the latest schemas from now on: see `FramedFormat.renew`. For a decoder from `bound`.
@@ -240,12 +222,12 @@ class Decoder:
         Raises:
             SchemaRegistryError: A registry does not answer, or refuses.
         """
-        for side, form in self.with_books.items():
+        for side, form in self.with_writers.items():
             form.book.recall(schemas.get(side, ()))
 
     def close(self) -> None:
         """Closes the connections of a run's decoder to its registries."""
-        for form in self.with_books.values():
+        for form in self.registered.values():
             form.book.close()
 
     @property
@@ -264,13 +246,13 @@ class Decoder:
         from pyspark.sql import functions as f
 
         watches: list[FieldWatch] = []
-        key, value = map(f.col, self._payloads())
-        for form, data, parsed, problem, prefix in (
-            (self.value_format, value, _VALUE_PARSED, _VALUE_PROBLEM, ""),
-            (self.key_format, key, _KEY_PARSED, _KEY_PROBLEM, "key."),
+        for side, parsed, problem, prefix in (
+            ("value", _VALUE_PARSED, _VALUE_PROBLEM, ""),
+            ("key", _KEY_PARSED, _KEY_PROBLEM, "key."),
         ):
+            form = self.formats[side]
             if (seen := form.seen(f.col(parsed))) is not None:
-                is_there, is_decoded = data.isNotNull(), f.col(problem).isNull()
+                is_there, is_decoded = f.col(side).isNotNull(), f.col(problem).isNull()
                 if isinstance(form, ChangelogFormat):
                     is_there = form.has_row(form.row(f.col(parsed)))
                 watches.append(FieldWatch(seen, is_there, is_decoded, span, prefix))

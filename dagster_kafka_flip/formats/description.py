@@ -15,47 +15,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dagster_kafka_flip.formats.avro import AvroFormat
-from dagster_kafka_flip.formats.canal import CanalFormat
-from dagster_kafka_flip.formats.csv import CsvFormat
-from dagster_kafka_flip.formats.debezium import DebeziumFormat
-from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
-from dagster_kafka_flip.formats.declared import DeclaredFormat
-from dagster_kafka_flip.formats.framed import FramedFormat
-from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.maxwell import MaxwellFormat
-from dagster_kafka_flip.formats.ogg import OggFormat
-from dagster_kafka_flip.formats.protobuf import ProtobufFormat
-from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.formats.built_in import BUILT_IN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.format import Format
-
-# Stored in commits, so it uses its own id instead of the class path.
-_BUILT_IN: dict[str, type[Format]] = {
-    "raw": RawFormat,
-    "string": StringFormat,
-    "json": JsonFormat,
-    "csv": CsvFormat,
-    "debezium": DebeziumFormat,
-    "maxwell": MaxwellFormat,
-    "canal": CanalFormat,
-    "ogg": OggFormat,
-}
-
-# They have more that decides than their settings: the schemas of a registry.
-_DESCRIBE_THEMSELVES: dict[str, type[AvroFormat | ProtobufFormat]] = {
-    "debezium-avro": DebeziumAvroFormat,
-    "avro": AvroFormat,
-    "protobuf": ProtobufFormat,
-}
-
-# Settings that do not affect which records are rejected.
-_OTHER_SETTINGS = frozenset({"on_error", "show_values"})
 
 # An object's address differs in every process.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -82,19 +46,9 @@ def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | No
 
 def _describe(described: Format) -> dict[str, Any]:
     kind = type(described)
-    built_in = {**_BUILT_IN, **_DESCRIBE_THEMSELVES}.items()
-    own_id = next((name for name, each in built_in if each is kind), f"{kind.__module__}.{kind.__qualname__}")
-    for own in _DESCRIBE_THEMSELVES.values():
-        if isinstance(described, own):
-            further = {name: _plain(value) for name, value in described if name not in own.model_fields}
-            return {"format": own_id, **further, **described.description()}
-    others = _OTHER_SETTINGS
-    if kind is JsonFormat or (isinstance(described, FramedFormat) and described.registry is None):
-        others |= FramedFormat.model_fields.keys() - {"declared"}
-    settings = {name: _plain(value) for name, value in described if name not in others}
-    if isinstance(described, JsonFormat) and kind is JsonFormat and described.is_framed:
-        settings["frame"] = described.frame_settings
-    return {"format": own_id, **settings}
+    # Stored in commits, so a built-in one has an id of its own instead of the class path.
+    own_id = next((name for name, each in BUILT_IN.items() if each is kind), f"{kind.__module__}.{kind.__qualname__}")
+    return {"format": own_id, **{name: _plain(value) for name, value in described.description().items()}}
 
 
 def _plain(value: Any) -> Any:
@@ -157,28 +111,7 @@ def _code(code: types.CodeType) -> str:
 def _format_of(description: Mapping[str, Any], current: Format) -> Format | None:
     if description == _describe(current):
         return current
-    made = _make(description)
+    kind = BUILT_IN.get(description["format"])
+    made = None if kind is None else kind.described(description)
     # Compares exactly the described settings: a later version may describe additional ones.
     return made if made is not None and _describe(made) == description else None
-
-
-def _make(description: Mapping[str, Any]) -> Format | None:
-    if (own := _DESCRIBE_THEMSELVES.get(description["format"])) is not None:
-        return own.described(description)
-    kind = _BUILT_IN.get(description["format"])
-    if kind is None:
-        return None
-    settings = {name: description[name] for name in kind.model_fields if name in description}
-    if not issubclass(kind, DeclaredFormat):
-        return kind(**settings)
-    declared = settings.pop("declared")
-    if declared is None:
-        # It was described outside of a run, and the schema that it would have read is not known.
-        return None
-    if not isinstance(declared, str):
-        from pyspark.sql.types import StructType
-
-        declared = StructType.fromJson(declared)
-    made = cast("Callable[..., DeclaredFormat]", kind)(declared, **settings)
-    frame = description.get("frame")
-    return made.as_framed(**frame) if isinstance(made, JsonFormat) and frame is not None else made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dagster_kafka_flip.settings.base import Settings
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
+    from typing_extensions import Self
 
     from dagster_kafka_flip.formats.fields import Seen
 
@@ -31,11 +32,38 @@ class Format(Settings, ABC):
 
     on_error: OnError = "fail"
 
+    if not TYPE_CHECKING:
+
+        def __init__(self, *unnamed: Any, **values: Any) -> None:
+            # To type checkers the signature is that of the fields. Those that are not `kw_only` need no name.
+            names = [each.alias for each in type(self).model_fields.values() if each.kw_only is False]
+            super().__init__(*unnamed[len(names) :], **dict(zip(names, unnamed, strict=False)), **values)
+
     can_reject: ClassVar[bool] = True
     """Whether there are bytes that it can't decode, so that `problem` returns a column."""
 
     uses_library: ClassVar[bool] = False
     """Whether its expressions call the Java library."""
+
+    def description(self) -> dict[str, Any]:
+        """All that decides how records are decoded, or rejected."""
+        return {name: value for name, value in self if name not in {"on_error", "show_values"}}
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> Self | None:
+        """The format of a `description` that was kept as JSON; None if that does not have all of it."""
+        fields = cls.model_fields.items()
+        return cls(**{field.alias or name: description[name] for name, field in fields if name in description})
+
+    def framed(self, data: Column, headers: Column) -> Column:
+        """What `parse` takes of a key or a value, and of the record's headers."""
+        del headers
+        return data
+
+    def written_with(self, data: Column) -> tuple[Column | None, Column | None]:
+        """Text and id of the schema that `framed` bytes name, null if unknown; None if they name none."""
+        del data
+        return None, None
 
     @abstractmethod
     def parse(self, data: Column) -> Column:

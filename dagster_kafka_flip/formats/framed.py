@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import Format
@@ -18,6 +18,7 @@ from dagster_kafka_flip.formats.frames import (
     header_name,
     schema_id_text,
 )
+from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.registry.registered_schema import TOPIC, RegisteredSchema, check_subject
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
@@ -53,14 +54,16 @@ class FramedFormat(Format):
     goes_on_in_header: ClassVar[bool] = False
     """Whether more than the frame may be in a record's header."""
 
-    declared: Any
+    needs_writers: ClassVar[bool] = True
+    """Whether records are decoded with the schemas that they were written with, so that a run has to know these."""
+
+    declared: Any = Field(default=None, alias="schema", kw_only=False)
     registry: SchemaRegistry | str | None = None
     subject: str | None = None
     schema_id_in: SchemaIdIn = "payload"
     _pinned: RegisteredSchema | None = PrivateAttr(default=None)
-    _is_bound: bool = PrivateAttr(default=False)
+    _book: SchemaBook | None = PrivateAttr(default=None)
     _is_key: bool = PrivateAttr(default=False)
-    _may_lack: bool = PrivateAttr(default=False)
 
     @field_validator("registry", mode="before")
     @classmethod
@@ -155,22 +158,78 @@ class FramedFormat(Format):
                 f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "
                 f"of it, write {type(self).__name__}(registry=SchemaRegistry(url=...))"
             )
-        bound = self.model_copy()
-        bound._is_bound = True  # noqa: SLF001
-        bound._is_key = is_key  # noqa: SLF001
-        bound._may_lack = may_lack  # noqa: SLF001
-        return bound.asked(self.registry, topics)
-
-    def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:
-        """The format with what a run needs of its registry: the reader schema, if none was given."""
+        schemas = self.registry.schemas() if self.needs_writers or not self.has_reader else None
+        bound = self.with_book(SchemaBook(schemas, may_lack=may_lack), is_key=is_key)
         if self.has_reader:
-            return self
-        return self.read_with(self.latest(registry, self.reader_subject(topics, is_key=self._is_key)))
+            return bound
+        return bound.read_with(bound.latest(self.reader_subject(topics, is_key=is_key)))
 
-    def latest(self, registry: SchemaRegistry, subject: str) -> RegisteredSchema:
-        """Asks for the latest schema of a subject."""
-        with registry.schemas() as schemas:
-            return schemas.latest(subject)
+    def with_book(self, book: SchemaBook, *, is_key: bool) -> Self:
+        """The format with the schemas of a run."""
+        made = self.model_copy()
+        made._book, made._is_key = book, is_key  # noqa: SLF001
+        return made
+
+    def description_of_run(self) -> dict[str, Any]:
+        """Part of the description of a format that `needs_writers`: its further settings, and what a run knows."""
+        fields = type(self).model_fields
+        return {
+            **{
+                name: value
+                for name, value in super().description().items()
+                if name not in FramedFormat.model_fields and value != fields[name].default
+            },
+            "has_registry": self.is_framed,
+            "schema_id_in": self.schema_id_in,
+            "is_key": self._is_key,
+            "writers": None if self._book is None else self._book.description(),
+        }
+
+    @classmethod
+    def described_run(cls, description: Mapping[str, Any]) -> Self | None:
+        """The format of a description with its `declared`, which needs no registry; None if something is missing."""
+        has_registry, writers = description["has_registry"], description["writers"]
+        if description["declared"] is None or (has_registry and writers is None):
+            return None
+        given = {name: value for name, value in description.items() if name != "schema_id_in"}
+        made = super().described(given)
+        if made is None or not has_registry:
+            return made
+        return made.as_framed(description["schema_id_in"], is_key=description["is_key"], writers=writers)
+
+    def as_framed(self, schema_id_in: SchemaIdIn, *, is_key: bool, writers: Mapping[str, Any] = {}) -> Self:
+        """The format for keys or values with a schema's id, which needs no registry.
+
+        Args:
+            schema_id_in: See FramedFormat.
+            is_key: Whether it decodes keys.
+            writers: From `SchemaBook.description`.
+        """
+        made = self.model_copy(update={"schema_id_in": schema_id_in})
+        return made.with_book(SchemaBook.described(writers), is_key=is_key)
+
+    @property
+    def book(self) -> SchemaBook:
+        """The schemas of the run.
+
+        Raises:
+            ConfigurationError: The format has no run: see `bound`.
+        """
+        if self._book is None:
+            raise self.not_bound()
+        return self._book
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Asks for the latest schema of a subject.
+
+        The book learns how records name it, because most of them do: a batch that does is read once.
+        """
+        found = self.book.latest(subject)
+        frames = frames_of(found)
+        if self.needs_writers:
+            frames = frames[-1:] if self.schema_id_in == "headers" else frames[:1]
+        self.book.add(frames, found)
+        return found
 
     def renew(self) -> None:
         """Reads records as the subject's latest schema from now on, in place; nothing if the schema was given.
@@ -183,9 +242,9 @@ class FramedFormat(Format):
             SchemaRegistryError: The registry does not answer.
         """
         pinned = self._pinned
-        if pinned is None or pinned.subject is None or not isinstance(self.registry, SchemaRegistry):
+        if pinned is None or pinned.subject is None:
             return
-        latest = self.latest(self.registry, pinned.subject)
+        latest = self.latest(pinned.subject)
         if (latest.schema_id, latest.version) != (pinned.schema_id, pinned.version):
             renewed = self.read_with(latest)
             for name in type(self).model_fields:
@@ -196,7 +255,7 @@ class FramedFormat(Format):
     @property
     def is_bound(self) -> bool:
         """Whether it is the format of a run: see `bound`."""
-        return self._is_bound
+        return self._book is not None
 
     @property
     def is_framed(self) -> bool:
@@ -228,25 +287,15 @@ class FramedFormat(Format):
             return data
         return framed(data, headers, header_name(is_key=self._is_key), may_go_on=self.goes_on_in_header)
 
-    @property
-    def known_schemas(self) -> Mapping[str, RegisteredSchema | None]:
-        """The schemas that are known, by their frames; None for a frame that the registry does not know."""
-        return {} if self._pinned is None else dict.fromkeys(frames_of(self._pinned), self._pinned)
-
-    def schema_text(self, data: Column) -> Column | None:
-        """The text of the schema that a framed payload names, null if the registry lacks it; None if none is known."""
+    def written_with(self, data: Column) -> tuple[Column | None, Column | None]:
+        """Text and id of the schema that a framed payload names; the text is null if the run does not know it."""
         from pyspark.sql import functions as f
 
-        found = None
-        for digits, schema in self.known_schemas.items():
-            if schema is not None:
-                is_so = has_frame(data, digits)
-                found = f.when(is_so, schema.text) if found is None else found.when(is_so, schema.text)
-        return found
-
-    def schema_id(self, data: Column) -> Column | None:
-        """The number or the guid of the schema that a framed payload names, as text; None if payloads name none."""
-        return schema_id_text(self.frame(data)) if self.is_framed else None
+        if not self.is_framed:
+            return None, None
+        known = {} if self._book is None else self._book.known
+        texts = [f.when(has_frame(data, digits), each.text) for digits, each in known.items() if each is not None]
+        return f.coalesce(*texts) if texts else None, schema_id_text(self.frame(data))
 
     def frame(self, data: Column) -> Column:
         """The frame of a framed payload; null if it has none."""

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.framed import FramedFormat
-from dagster_kafka_flip.formats.frames import SchemaIdIn  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.jvm_decoder import LibraryFormat
-from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 
 class JsonFormat(FramedFormat, LibraryFormat):
@@ -54,28 +50,9 @@ class JsonFormat(FramedFormat, LibraryFormat):
     function = "decode_json"
     kind: ClassVar[str] = "JSON"
     kind_name: ClassVar[str] = "JSON Schema"
+    needs_writers: ClassVar[bool] = False
 
     show_values: bool = False
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | StructType | Mapping[str, Any] | None = None,
-        *,
-        registry: SchemaRegistry | str | None = None,
-        subject: str | None = None,
-        schema_id_in: SchemaIdIn = "payload",
-        on_error: OnError = "fail",
-        show_values: bool = False,
-    ) -> None:
-        super().__init__(
-            declared=schema,  # pyright: ignore[reportCallIssue]
-            registry=registry,
-            subject=subject,
-            schema_id_in=schema_id_in,
-            on_error=on_error,
-            show_values=show_values,  # pyright: ignore[reportCallIssue]
-        )
 
     @classmethod
     def check_declared(cls, declared: Any) -> Any:
@@ -97,17 +74,18 @@ class JsonFormat(FramedFormat, LibraryFormat):
         columns = columns_of(registered.text, registered.references, what=what)
         return {"declared": super().check_declared(columns)}
 
-    @property
-    def frame_settings(self) -> dict[str, Any]:
-        """The arguments of `as_framed`."""
-        return {"schema_id_in": self.schema_id_in, "is_key": self._is_key}
+    def description(self) -> dict[str, Any]:
+        """The fields, what a subclass sets, and where a schema's id is, if there is one."""
+        given = super().description().items()
+        found = {name: value for name, value in given if name not in FramedFormat.model_fields or name == "declared"}
+        frame = {"frame": {"schema_id_in": self.schema_id_in, "is_key": self._is_key}} if self.is_framed else {}
+        return {**found, **frame}
 
-    def as_framed(self, schema_id_in: SchemaIdIn, *, is_key: bool) -> Self:
-        """The format for keys or values with a schema's id, which needs no registry."""
-        read = self.model_copy(update={"schema_id_in": schema_id_in})
-        read._is_bound = True  # noqa: SLF001
-        read._is_key = is_key  # noqa: SLF001
-        return read
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> Self | None:
+        """The format of a `description`, which needs no registry; None if that was made before a run."""
+        made, frame = super().described(description), description.get("frame")
+        return made if made is None or frame is None else made.as_framed(**frame)
 
     @property
     def column_names(self) -> Sequence[str] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import RecordsRejectedError, error_text
 from dagster_kafka_flip.formats.frames import schema_id
-from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
+from dagster_kafka_flip.formats.schema_book import UNKNOWN_SCHEMA
 from dagster_kafka_flip.settings.names import first_few
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def learns_from(
         return False
     learned = learn_schemas(records(), decoder)
     for side, frames in learned.items():
-        if lacking := [digits for digits in frames if decoder.with_books[side].book.known[digits] is None]:
+        if lacking := [digits for digits in frames if decoder.with_writers[side].book.known[digits] is None]:
             log.warning(
                 "the registry does not have the schemas %s; the records whose %ss name them are rejected",
                 first_few(map(schema_id, lacking), _NAMED),
@@ -102,7 +102,7 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
     from pyspark.sql import functions as f
 
     new: dict[str, list[str]] = {}
-    for side, form in decoder.with_books.items():
+    for side, form in decoder.with_writers.items():
         frame = form.frame(form.framed(f.col(side), f.col("headers")))
         unknown = frame.isNotNull() & ~frame.isin(["", *form.book.known])
         place = f.min(f.struct("topic", "partition", "offset"))

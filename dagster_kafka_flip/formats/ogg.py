@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from dagster_kafka_flip.formats.changelog import OnTruncate, TruncatingFormat
-from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.changelog import TruncatingFormat
 from dagster_kafka_flip.formats.json_envelope import JsonEnvelope
-from dagster_kafka_flip.settings.arguments import check_arguments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql.types import StructType
 
 OggMetadata = Literal["before", "source_table", "source_timestamp", "ingestion_timestamp", "primary_key"]
 
@@ -44,21 +37,3 @@ class OggFormat(TruncatingFormat, JsonEnvelope):
 
     show_values: bool = False
     metadata: tuple[OggMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | StructType,
-        *,
-        metadata: Sequence[OggMetadata] = (),
-        on_truncate: OnTruncate = "fail",
-        on_error: OnError = "fail",
-        show_values: bool = False,
-    ) -> None:
-        super().__init__(
-            declared=schema,  # pyright: ignore[reportCallIssue]
-            metadata=tuple(metadata),
-            on_truncate=on_truncate,
-            on_error=on_error,
-            show_values=show_values,  # pyright: ignore[reportCallIssue]
-        )

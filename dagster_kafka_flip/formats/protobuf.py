@@ -12,15 +12,13 @@ from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.column_types import to_spark
-from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, schema_id
+from dagster_kafka_flip.formats.framed import FramedFormat
+from dagster_kafka_flip.formats.frames import frame, schema_id
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_plan import MisfitError, plan
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
 from dagster_kafka_flip.formats.protobuf_types import check_columns, struct_of
-from dagster_kafka_flip.formats.registered import RegisteredFormat
-from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,13 +30,12 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.protobuf_schema import ProtobufSchema
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 # Behind each payload, if ids may be in headers: how many of its first bytes were in one.
 _LENGTH_DIGITS = 10
 
 
-class ProtobufFormat(RegisteredFormat, FunctionFormat):
+class ProtobufFormat(FramedFormat, FunctionFormat):
     """Decodes Protobuf's binary encoding into columns.
 
     A value becomes one column per field of the message; a key is one column.
@@ -71,28 +68,8 @@ class ProtobufFormat(RegisteredFormat, FunctionFormat):
     reader_option: ClassVar[str] = "descriptor_set"
     goes_on_in_header: ClassVar[bool] = True
 
-    declared: bytes | None = Field(default=None, repr=False)
+    declared: Any = Field(default=None, alias="descriptor_set", kw_only=False, repr=False)
     message: str | None = None
-
-    @check_arguments
-    def __init__(
-        self,
-        descriptor_set: bytes | str | Path | None = None,
-        *,
-        message: str | None = None,
-        registry: SchemaRegistry | str | None = None,
-        subject: str | None = None,
-        schema_id_in: SchemaIdIn = "payload",
-        on_error: OnError = "fail",
-    ) -> None:
-        super().__init__(
-            declared=descriptor_set,  # pyright: ignore[reportCallIssue]
-            message=message,  # pyright: ignore[reportCallIssue]
-            registry=registry,
-            subject=subject,
-            schema_id_in=schema_id_in,
-            on_error=on_error,
-        )
 
     @field_validator("declared", mode="before")
     @classmethod
@@ -149,20 +126,18 @@ class ProtobufFormat(RegisteredFormat, FunctionFormat):
         return None if self.declared is None else [field.name for field in self.reader.fields]
 
     def description(self) -> dict[str, Any]:
-        """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
+        """All that decides how records are decoded; without the registry, which may hold secrets."""
         return {
             "descriptor_set": None if self.declared is None else base64.b64encode(self.declared).decode(),
+            **self.description_of_run(),
             "message": self.message if self.declared is None else self.reader.full_name,
-            **super().description(),
         }
 
     @classmethod
-    def described(cls, description: Mapping[str, Any]) -> ProtobufFormat | None:
+    def described(cls, description: Mapping[str, Any]) -> Self | None:
         """The format of a `description`, which needs no registry; None if a run's schemas are missing."""
-        declared = description["descriptor_set"]
-        if declared is None or (description["has_registry"] and description["writers"] is None):
-            return None
-        return cls(base64.b64decode(declared), message=description["message"]).with_book_of(description)
+        text = description["descriptor_set"]
+        return cls.described_run({**description, "declared": None if text is None else base64.b64decode(text)})
 
     def framed(self, data: Column, headers: Column) -> Column:
         """Key or value after its frame, followed by the number of bytes that came from a header.

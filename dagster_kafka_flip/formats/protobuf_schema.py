@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from google.protobuf.descriptor import Descriptor
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 # What FileDescriptorProto and DescriptorProto call their messages, in the paths of comments.
 _FILES_MESSAGES, _MESSAGES, _FIELDS = 4, 3, 2
@@ -85,11 +84,21 @@ class ProtobufSchema:
 
     def comments(self, name: str) -> dict[str, str]:
         """The comments of a message's fields that have one, if the descriptor set has comments."""
-        for file in self._set.file:
-            for path, full_name, message in _with_paths(file):
-                if full_name == name:
-                    return _comments(file, path, message)
-        return {}
+        defined_in = self.message(name).file.name
+        file = next(each for each in self._set.file if each.name == defined_in)
+        message: Any = None
+        messages: Any = file.message_type
+        path: tuple[int, ...] = ()
+        for part in name.removeprefix(f"{file.package}.").split("."):
+            index = [each.name for each in messages].index(part)
+            path = (*path, _MESSAGES if path else _FILES_MESSAGES, index)
+            message, messages = messages[index], messages[index].nested_type
+        texts: Mapping[tuple[int, ...], str] = {
+            tuple(location.path): inspect.cleandoc(location.leading_comments or location.trailing_comments)
+            for location in file.source_code_info.location
+        }
+        found = {field.name: texts.get((*path, _FIELDS, index), "") for index, field in enumerate(message.field)}
+        return {name: text for name, text in found.items() if text}
 
     def serialized(self) -> bytes:
         """The descriptor set, with all files that are imported."""
@@ -132,22 +141,3 @@ def _indexed(
             inner = f"{prefix}{message.name}."
             yield from _indexed(message.nested_type, inner, (*above, index), made_count=made_count, groups=of_groups)
         index += made_count or not is_made
-
-
-def _with_paths(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str, DescriptorProto]]:
-    def inside(messages: Any, prefix: str, path: tuple[int, ...], number: int) -> Iterator[Any]:
-        for index, message in enumerate(messages):
-            at, name = (*path, number, index), f"{prefix}{message.name}"
-            yield at, name, message
-            yield from inside(message.nested_type, f"{name}.", at, _MESSAGES)
-
-    yield from inside(file.message_type, f"{file.package}." if file.package else "", (), _FILES_MESSAGES)
-
-
-def _comments(file: FileDescriptorProto, path: tuple[int, ...], message: DescriptorProto) -> dict[str, str]:
-    texts: Mapping[tuple[int, ...], str] = {
-        tuple(location.path): inspect.cleandoc(location.leading_comments or location.trailing_comments)
-        for location in file.source_code_info.location
-    }
-    found = {field.name: texts.get((*path, _FIELDS, index), "") for index, field in enumerate(message.field)}
-    return {name: text for name, text in found.items() if text}

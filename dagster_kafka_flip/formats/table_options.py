@@ -81,17 +81,15 @@ def formats_of(options: Mapping[str, str], schema: str) -> tuple[Format | None, 
         f"{value_prefix}format", value_kind, value_prefix, given, _value_fields(given, columns, keys)
     )
     for name in given:
-        raise refused(name, _why_unknown(name, {f"{value_prefix}{value_kind}.", f"key.{key_kind}."}))
+        known = [*_NAMES, *_options_of(value_prefix, value_kind), *_options_of("key.", key_kind)]
+        raise refused(name, f"unknown; {near_names(name, known)}")
     return key_format, value_format
 
 
-def _why_unknown(name: str, prefixes: set[str]) -> str:
-    """Why there is no such option; of a format's, how the options of the formats that were chosen begin."""
-    kind = re.sub(r"^(?:key|value)\.", "", name).partition(".")[0]
-    if kind in _FORMATS:
-        begin = " or ".join(sorted(each for each in prefixes if not each.endswith(".None.")))
-        return f"it is an option of the format {kind}; options of the formats that are set here begin with {begin}"
-    return f"unknown; {near_names(name, _NAMES)}"
+def _options_of(side: str, kind: str | None) -> list[str]:
+    """The names of the options that a format takes."""
+    options = {} if kind is None else _FORMATS[kind][1]
+    return [f"{side}{kind}.{name}" for name, read in options.items() if not isinstance(read, str)]
 
 
 def _value_format(given: dict[str, str]) -> tuple[str, str]:
@@ -148,14 +146,12 @@ class _Made:
         prefix: Of the names of its own options, such as `value.json.`.
         columns: The DDL after the name, by name.
         given: What its own options give.
-        texts: Their texts, by name without the prefix.
     """
 
     option: str
     prefix: str
     columns: Mapping[str, str]
     given: dict[str, Any]
-    texts: Mapping[str, str]
 
     @property
     def ddl(self) -> str:
@@ -167,13 +163,10 @@ class _Made:
         return struct_of(self.ddl)
 
     @property
-    def times(self) -> list[str]:
-        """The columns that are or contain times. Their unit is not in the DDL, and the wrong one changes values."""
+    def times(self) -> str:
+        """The columns that are times. Their unit is not in the DDL, and the wrong one changes values."""
         times = {"TIMESTAMP_LTZ", "TIMESTAMP_NTZ"}
-        each = (
-            (field.name, [field.type, *(inner.type for _, inner in parts_of(field.type))]) for field in self.tree.fields
-        )
-        return [name for name, kinds in each if times & {kind.name for kind in kinds}]
+        return ", ".join(path for path, field in parts_of(self.tree) if field.type.name in times)
 
     def refused(self, name: str, why: str) -> ConfigurationError:
         return refused(self.prefix + name, why)
@@ -188,31 +181,25 @@ def _format(option: str, kind: str, side: str, given: dict[str, str], columns: M
         raise refused(option, f"{kind} decodes values: only they are changes; set {_CHANGES[kind]}")
     make, options = _FORMATS[kind]
     prefix = f"{side}{kind}."
-    texts = {name.removeprefix(prefix): given.pop(name) for name in list(given) if name.startswith(prefix)}
     taken: dict[str, Any] = {}
-    for name, text in texts.items():
+    for option_name in [each for each in given if each.startswith(prefix)]:
+        name = option_name.removeprefix(prefix)
         read = options.get(name, options.get(f"{name.partition('.')[0]}."))
-        if read is None:
-            names = [prefix + each for each, known in options.items() if not isinstance(known, str)]
-            raise refused(prefix + name, f"unknown; {near_names(prefix + name, names)}")
         if isinstance(read, str):
-            raise refused(prefix + name, read.format(prefix=prefix))
-        taken |= read(prefix + name, text)
+            raise refused(option_name, read.format(prefix=prefix))
+        if read is not None:
+            found = read(option_name, given.pop(option_name))
+            if found.keys() & taken.keys():
+                raise refused(option_name, "another option sets the same; remove one of them")
+            taken |= found
     cut = given.get("key.fields-prefix", "") if side == "key." else ""
-    return make(
-        _Made(option, prefix, {name.removeprefix(cut): column for name, column in columns.items()}, taken, texts)
-    )
+    return make(_Made(option, prefix, {name.removeprefix(cut): column for name, column in columns.items()}, taken))
 
 
 # --- what options give ---------------------------------------------------------------------------------------------
 
 
-def _text(name: str, text: str) -> str:
-    del name
-    return text
-
-
-def _gives(argument: str, read: Callable[[str, str], Any] = _text) -> Option:
+def _gives(argument: str, read: Callable[[str, str], Any] = lambda _, text: text) -> Option:
     return lambda name, text: {argument: read(name, text)}
 
 
@@ -269,6 +256,10 @@ def _one_name(name: str, text: str) -> str:
     return text
 
 
+def _unquoted(name: str, text: str) -> dict[str, Any]:
+    return {"quote": None} if truth(name, text) else {}
+
+
 def _login(name: str, text: str) -> dict[str, Any]:
     user, colon, password = text.partition(":")
     if not (user and colon):
@@ -281,15 +272,6 @@ def _login(name: str, text: str) -> dict[str, Any]:
 
 def _of_ddl(form: Callable[..., Format]) -> Callable[[_Made], Format]:
     return lambda made: form(made.ddl, **made.given)
-
-
-def _csv(made: _Made) -> Format:
-    given = dict(made.given)
-    if given.pop("is_unquoted", False):
-        if "quote" in given:
-            raise made.refused("quote-character", f"'{made.prefix}disable-quote-character' is true; set one of them")
-        given["quote"] = None
-    return CsvFormat(made.ddl, **given)
 
 
 def _raw(made: _Made) -> Format:
@@ -314,10 +296,9 @@ def _raw(made: _Made) -> Format:
 
 
 def _avro(made: _Made) -> Format:
-    if "schema" not in made.given and (names := made.times):
+    if "schema" not in made.given and made.times:
         raise made.refused(
-            "schema",
-            f"missing; it says whether {', '.join(names)} is in milliseconds (as Flink writes it) or microseconds",
+            "schema", f"missing; it says whether {made.times} is in milliseconds (as Flink writes it) or microseconds"
         )
     return AvroFormat(_reader(made))
 
@@ -327,10 +308,9 @@ def _avro_confluent(made: _Made) -> Format:
 
 
 def _debezium_avro(made: _Made) -> Format:
-    if names := made.times:
+    if made.times:
         raise refused(
-            made.option,
-            f"the unit of {', '.join(names)} is not known; set value_format to DebeziumAvroFormat(registry=...)",
+            made.option, f"the unit of {made.times} is not known; set value_format to DebeziumAvroFormat(registry=...)"
         )
     row: Any = reader_of(made.tree)
     sides = [{"name": "before", "type": ["null", row], "default": None}]
@@ -354,14 +334,11 @@ def _reader(made: _Made) -> str | dict[str, Any]:
 
 
 def _registry(made: _Made) -> SchemaRegistry:
-    for needed, of in (("basic-auth.user-info", "basic-auth"), ("bearer-auth.token", "bearer-auth")):
-        source = f"{of}.credentials-source"
-        if source in made.texts and needed not in made.texts:
-            raise made.refused(needed, f"missing; {made.texts[source]} needs it")
-    if "url" not in made.given:
+    given = {name: value for name, value in made.given.items() if name != "schema"}
+    if "url" not in given:
         raise made.refused("url", "missing; set it to the schema registry's URL")
     try:
-        return SchemaRegistry(**{name: value for name, value in made.given.items() if name != "schema"})
+        return SchemaRegistry(**given)
     except ConfigurationError as error:
         raise made.refused("url", str(error)) from None
 
@@ -408,16 +385,16 @@ _FORMATS: Mapping[str, tuple[Callable[[_Made], Format], Mapping[str, Option]]] =
         },
     ),
     "csv": (
-        _csv,
+        _of_ddl(CsvFormat),
         {
             **_LENIENT,
             "field-delimiter": _gives("delimiter", _unescaped),
             "quote-character": _gives("quote", _character),
-            "disable-quote-character": _gives("is_unquoted", truth),
+            "disable-quote-character": _unquoted,
             "escape-character": _gives("escape", _character),
             "null-literal": _gives("null_literal"),
             "allow-comments": _gives("allow_comments", truth),
-            "array-element-delimiter": ("a field holds one value: declare it STRING, and split it in the transform"),
+            "array-element-delimiter": "a field holds one value: declare it STRING, and split it in the transform",
             "write-bigdecimal-in-scientific-notation": _OF_SINKS,
         },
     ),

@@ -37,7 +37,7 @@ class RegistryClient:
         asked: The registry and these settings, for messages.
 
     Raises:
-        ConfigurationError: The packages of the extra `registry` are missing.
+        ConfigurationError: The packages of the extra `registry` are missing, or a PEM file can't be used.
     """
 
     def __init__(self, config: Mapping[str, Any], *, login: str, max_retries: int, secrets: Sequence[str]) -> None:
@@ -51,7 +51,14 @@ class RegistryClient:
             secrets=sorted(hidden, key=len, reverse=True),
         )
         self._tries = max_retries + 1
-        self._client = _client_class()(dict(config))
+        try:
+            self._client = _client_class()(dict(config))
+        except OSError as error:
+            files = [f"{name.replace('.', '_')} {path}" for name, path in config.items() if name.endswith("location")]
+            raise ConfigurationError(
+                f"the TLS files of the schema registry's client ({', '.join(files) or 'SSL_CERT_FILE'}): {error}",
+                "Check that they can be read, are PEM and belong together, and ssl_key_password",
+            ) from None
 
     def ask(self, question: Question, call: Callable[[SchemaRegistryClient], T]) -> T:
         """Sends a request, and repeats it after transient errors, for up to about one timeout.

@@ -47,16 +47,6 @@ class Question:
     version: int | None = None
     registers: bool = False
 
-    @property
-    def right(self) -> str:
-        """The right that the request needs."""
-        return "write to" if self.registers else "read"
-
-    @property
-    def verb(self) -> str:
-        """What the registry does if it succeeds."""
-        return "register" if self.registers else "return"
-
     def __str__(self) -> str:
         if self.registers:
             return f"a schema of the subject {self.subject!r}"
@@ -132,33 +122,26 @@ class Asked:
 
     def _answered(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
         status, code, message = _answer(error)
-        where = f"the schema registry at {self.url}"
-        quoted = self._quoted(status, code, message)
-        if status == _UNAUTHORIZED:
-            return SchemaRegistryLoginError(
-                f"{where} refused the login of {self.login}{quoted} in the request for {question}",
-                _LOGIN,
-                status=status,
-                code=code,
-            )
-        if status == _FORBIDDEN:
-            return SchemaRegistryLoginError(
-                f"{where} refuses {self.login} the right to {question.right} {question}{quoted}",
-                f"Grant the right to {question.right} the subject, or use another login",
-                status=status,
-                code=code,
-            )
-        if question.registers and status == _CONFLICT:
-            return IncompatibleSchemaError(
-                f"{where} refuses {question}: it is not compatible with the registered schemas{quoted}",
-                "Change the table, the columns or the schema, change the subject's compatibility level, or use another "
-                "subject",
-                status=status,
-                code=code,
-            )
         if (code is not None and code // 100 == _NOT_FOUND) or (question.guid is not None and status == _NOT_FOUND):
             return self.not_found(question, status=status, code=code, message=message)
-        if status in _PASSING:
+        kind, does = SchemaRegistryError, f"did not {'register' if question.registers else 'return'} {question}"
+        advice = "Check the registry's log"
+        if status == _UNAUTHORIZED:
+            kind, does, advice = SchemaRegistryLoginError, f"refused the login of {self.login} for {question}", _LOGIN
+        elif status == _FORBIDDEN:
+            right = "write to" if question.registers else "read"
+            kind, does = SchemaRegistryLoginError, f"refuses {self.login} the right to {right} {question}"
+            advice = f"Grant the right to {right} the subject, or use another login"
+        elif question.registers and status == _CONFLICT:
+            kind, does = (
+                IncompatibleSchemaError,
+                f"refuses {question}: it is not compatible with the registered schemas",
+            )
+            advice = (
+                "Change the table, the columns or the schema, change the subject's compatibility level, or use another "
+                "subject"
+            )
+        elif status in _PASSING:
             advice = (
                 f"This may be temporary, but it persisted for {_times(tries)}: check the registry's log, then run again"
             )
@@ -166,11 +149,8 @@ class Asked:
             advice = "It redirects to another address: set url to that one"
         elif code is None or status == _NOT_FOUND:
             advice = f"It is not a schema registry, or url lacks the path of its API. {_PATHS}"
-        else:
-            advice = "Check the registry's log"
-        return SchemaRegistryError(
-            f"{where} did not {question.verb} {question}{quoted}", advice, status=status, code=code
-        )
+        finding = f"the schema registry at {self.url} {does}{self._quoted(status, code, message)}"
+        return kind(finding, advice, status=status, code=code)
 
     def _tokenless(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
         cause = error.__context__
@@ -189,8 +169,7 @@ class Asked:
         tls = _tls_error(error)
         if tls is not None:
             return SchemaRegistryError(
-                f"{where}: TLS connection failed in the request for {question}: {self._hidden(str(tls))}. "
-                f"{_tls_advice(str(tls))}"
+                f"{where}: TLS connection failed in the request for {question}: {self._hidden(str(tls))}", _TLS
             )
         if _is_timeout(error):
             how = f"did not answer within {self.timeout:g} s" if field == "url" else "did not answer in time"
@@ -218,6 +197,10 @@ class Asked:
 _PATHS = (
     "Correct url: Confluent's registry, Karapace and Redpanda are at the root, Apicurio's Confluent API is at "
     "/apis/ccompat/v7"
+)
+_TLS = (
+    "Check that url has http:// if the port has no TLS, and a host name that is in the server's certificate; renew an "
+    "expired one; set ssl_ca_location to the CA that signed it, and ssl_certificate_location if the server wants one"
 )
 _LOGIN = (
     "Correct username and password, bearer_token, or the oauth_ fields (Confluent Cloud also needs logical_cluster)"
@@ -277,23 +260,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(current))
         yield current
         current = current.__cause__ or current.__context__
-
-
-def _tls_advice(message: str) -> str:
-    if "WRONG_VERSION_NUMBER" in message:
-        return "The server does not use TLS on this port: write http://, or use the https port"
-    if "mismatch" in message or "not valid for" in message:
-        return "Use a host name from the server's certificate in url"
-    if "expired" in message and "ALERT" not in message.upper():
-        return "Renew the server's certificate"
-    if "CERTIFICATE_VERIFY_FAILED" in message:
-        return "Set ssl_ca_location to a PEM file with the CA certificate that signed the server's"
-    if "ALERT" in message.upper():
-        return (
-            "The server refuses this client: set ssl_certificate_location and ssl_key_location to a certificate that "
-            "it trusts"
-        )
-    return "Check url and the ssl_ fields"
 
 
 def _times(tries: int) -> str:

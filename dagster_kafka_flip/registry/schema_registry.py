@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -203,12 +202,6 @@ class SchemaRegistry(Settings):
         Raises:
             ConfigurationError: The packages of the extra `registry` are missing, or a PEM file can't be used.
         """
-        check_tls_files(
-            self.ssl_ca_location,
-            self.ssl_certificate_location,
-            self.ssl_key_location,
-            _reveal(self.ssl_key_password),
-        )
         secrets = (self.password, self.bearer_token, self.oauth_client_secret, self.ssl_key_password)
         client = RegistryClient(
             self.client_config(),
@@ -253,47 +246,3 @@ def _without_login(parts: SplitResult) -> str:
 
 def _reveal(value: SecretStr | str | None) -> str:
     return value.get_secret_value() if isinstance(value, SecretStr) else value or ""
-
-
-def check_tls_files(authority: str | None, certificate: str | None, key: str | None, password: str) -> None:
-    """Loads the files as the client will.
-
-    Args:
-        authority: Path of `ssl_ca_location`: a PEM file, or a folder of them as OpenSSL's `c_rehash` makes it.
-        certificate: Path of `ssl_certificate_location`.
-        key: Path of `ssl_key_location`. Default: the certificate's file.
-        password: The key's password; empty if there is none.
-    """
-    named = {"ssl_ca_location": authority, "ssl_certificate_location": certificate, "ssl_key_location": key}
-    if not any(named.values()):
-        return
-    import ssl
-
-    for field, location in named.items():
-        if location is not None and not Path(location).is_dir():
-            _check_readable(field, location)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if authority is not None and not Path(authority).is_dir():
-        try:
-            context.load_verify_locations(cafile=authority)
-        except ssl.SSLError:
-            msg = f"ssl_ca_location: the file {authority} has no certificate in PEM (BEGIN CERTIFICATE)"
-            raise ConfigurationError(msg) from None
-    if certificate is not None:
-        try:
-            context.load_cert_chain(certificate, key, password)
-        except (ssl.SSLError, OSError):
-            where = f"ssl_certificate_location {certificate}" + ("" if key is None else f" and ssl_key_location {key}")
-            raise ConfigurationError(
-                f"{where}: no certificate chain with its private key, or an encrypted key; check that the files are "
-                "PEM and belong together, and ssl_key_password"
-            ) from None
-
-
-def _check_readable(field: str, location: str) -> None:
-    try:
-        with Path(location).open("rb") as file:
-            file.read(1)
-    except OSError as error:
-        msg = f"{field}: the file {location} can't be read: {error.strerror or type(error).__name__}"
-        raise ConfigurationError(msg) from None

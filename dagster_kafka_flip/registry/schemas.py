@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast, get_args
 
 from dagster_kafka_flip.registry.failures import Question
@@ -24,8 +23,8 @@ _IDS = range(1, 2**31)
 class Schemas:
     """Reads schemas, with all that they refer to, and registers them. Made by `SchemaRegistry.schemas()`.
 
-    An id or a guid always refers to the same schema, so it is requested once, or not at all if it was the latest of a
-    subject; the latest is requested each time. Close it, or use it as a context manager: it holds a connection.
+    An id or a guid always refers to the same schema, so it is requested once; the latest of a subject is requested each
+    time. Close it, or use it as a context manager: it holds a connection.
 
     Args:
         client: The registry's client.
@@ -33,8 +32,6 @@ class Schemas:
 
     def __init__(self, client: RegistryClient) -> None:
         self._client = client
-        self._by_id: dict[tuple[int, str | None], RegisteredSchema] = {}
-        self._by_guid: dict[str, RegisteredSchema] = {}
 
     def by_id(self, schema_id: int, subject: str | None = None) -> RegisteredSchema:
         """Returns the schema with an id.
@@ -48,16 +45,11 @@ class Schemas:
             SchemaNotFoundError: The registry has no such schema; without a `status`, because there is no such id.
             SchemaRegistryError: The registry could not be asked.
         """
-        known = self._by_id.get((schema_id, subject))
-        if known is not None:
-            return known
         question = Question(schema_id=schema_id, subject=subject)
         if schema_id not in _IDS:
             raise self._client.asked.not_found(question)
         schema = self._client.ask(question, lambda client: client.get_schema(schema_id, subject))
-        found = self._registered(question, schema, context_of(subject), schema_id=schema_id, subject=subject)
-        self._by_id[schema_id, subject] = found
-        return found
+        return self._registered(question, schema, context_of(subject), schema_id=schema_id, subject=subject)
 
     def by_guid(self, guid: str, subject: str | None = None) -> RegisteredSchema:
         """Returns the schema with a guid; its `schema_id` is `UNKNOWN_ID`.
@@ -75,13 +67,8 @@ class Schemas:
             name = str(uuid.UUID(guid))
         except ValueError:
             raise self._client.asked.not_found(question) from None
-        known = self._by_guid.get(name)
-        if known is not None:
-            return known
         schema = self._client.ask(question, lambda client: client.get_schema_by_guid(name))
-        found = self._registered(question, schema, context_of(subject), schema_id=UNKNOWN_ID, guid=name)
-        self._by_guid[name] = found
-        return found
+        return self._registered(question, schema, context_of(subject), schema_id=UNKNOWN_ID, guid=name)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Returns the latest version of a subject. Asks each time.
@@ -96,7 +83,7 @@ class Schemas:
             raise self._client.asked.not_a_registry(question, "without an id")
         # A registry may find a subject in another context than the one that it is asked for.
         subject = subject if context_of(answer.subject) in {"", context_of(subject)} else cast("str", answer.subject)
-        found = self._registered(
+        return self._registered(
             question,
             answer.schema,
             context_of(subject),
@@ -105,12 +92,6 @@ class Schemas:
             subject=subject,
             version=answer.version,
         )
-        plain = replace(found, guid=None, subject=None, version=None)
-        # The id of a subject in another context means another schema, or none, without the subject.
-        self._by_id[found.schema_id, subject if context_of(subject) else None] = plain
-        if found.guid is not None:
-            self._by_guid[found.guid] = replace(plain, schema_id=UNKNOWN_ID, guid=found.guid)
-        return found
 
     def register(self, subject: str, kind: SchemaKind, text: str) -> RegisteredSchema:
         """Registers a schema that refers to no other. One that the subject already has keeps its id.

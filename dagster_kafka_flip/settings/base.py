@@ -43,11 +43,12 @@ class CheckedModel(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
-        refuse_unnamed(type(self).__name__, unnamed, type(self).model_fields)
+        names = [field.alias or name for name, field in type(self).model_fields.items()]
+        refuse_unnamed(type(self).__name__, unnamed, names)
         try:
             super().__init__(**values)
         except ValidationError as error:
-            msg = f"invalid {type(self).__name__}: {describe(error, type(self).model_fields)}"
+            msg = f"invalid {type(self).__name__}: {describe(error, names)}"
             raise ConfigurationError(msg) from None
 
     @field_validator("*", mode="before")

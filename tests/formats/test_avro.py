@@ -22,7 +22,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, SchemaBook
+from dagster_kafka_flip.formats.schema_book import UNKNOWN_SCHEMA, SchemaBook
 from dagster_kafka_flip.formats.table_options import formats_of
 from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
-from dagster_kafka_flip.formats.registered import SchemaBook
+from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 from tests.formats.library import decoded
 
@@ -440,7 +440,7 @@ def test_a_schema_that_avros_library_fails_for_rejects_its_records(jvm, order):
 def test_a_time_of_debezium_is_not_taken_for_another_unit(jvm, kind):
     row = _record(("id", "int"), name="Value")
     fields = [("before", ["null", row]), ("after", ["null", "Value"]), ("op", "string"), ("ts_ms", ["null", kind])]
-    form = DebeziumAvroFormat(_record(*fields), registry="registry", metadata=["ingestion_timestamp"]).model_copy()
+    form = DebeziumAvroFormat(_record(*fields), registry="registry", metadata=("ingestion_timestamp",)).model_copy()
     written = _record(*fields[:3], ("ts_ms", ["null", "long"]))
     form._book = SchemaBook(None, {"0000000001": RegisteredSchema(1, "AVRO", json.dumps(written))})
     start = b"\x00\x00\x00\x00\x01\0\2\2\2c"

@@ -404,7 +404,7 @@ def test_a_schema_that_csv_can_not_fill_is_refused_where_it_is_defined(schema, m
         ({"escape": ","}, "delimiter, quote and escape must be different characters"),
         ({"quote": None, "escape": "\\"}, "escape only works inside quotes"),
         ({"quote": "#", "allow_comments": True}, "allow_comments leaves out lines that begin with #"),
-        ({"delimeter": ";"}, "unknown option delimeter; did you mean delimiter?"),
+        ({"delimeter": ";"}, "delimeter: unknown field; did you mean delimiter?"),
     ],
 )
 def test_a_character_that_can_not_be_is_refused_with_its_name(options, message):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import rejected_records
+from dagster_kafka_flip.formats.frames import frames_of
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
@@ -167,7 +168,8 @@ def test_the_schema_of_a_rejected_record_is_named_if_it_is_the_readers(spark):
         (RegisteredSchema(7, "JSON", text, guid=str(GUID)), [True, True, False]),
         (RegisteredSchema(UNKNOWN_ID, "JSON", text), [False, False, False]),
     ):
-        read = form.read_with(registered)
+        read = form.as_framed("payload", is_key=False).read_with(registered)
+        read.book.add(frames_of(registered), registered)
         decoder = Decoder.of(None, read, None)
         records = _records(spark, [FRAME, b"\x01" + GUID.bytes, b"\x00\x00\x00\x00\x08"])
         frame = decoder.stage(records).select("offset", *decoder.written_with()).orderBy("offset")

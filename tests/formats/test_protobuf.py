@@ -27,7 +27,7 @@ from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_plan import MisfitError, plan
 from dagster_kafka_flip.formats.protobuf_schema import schema_of
-from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, SchemaBook
+from dagster_kafka_flip.formats.schema_book import UNKNOWN_SCHEMA, SchemaBook
 from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 

@@ -192,11 +192,15 @@ _KEY = {**_JSON, "key.format": "json"}
         ({**_JSON, "json.fail-on-missing-field": "true"}, "json.fail-on-missing-field", "remove it, and declare such"),
         ({**_JSON, "json.map-null-key.mode": "DROP"}, "json.map-null-key.mode", "it is only for writing"),
         ({**_JSON, "json.timestamp-format.standard": "RFC"}, "json.timestamp-format.standard", "expected SQL or"),
-        ({**_JSON, "value.json.ignore-parse-errors": "true"}, "value.json.ignore-parse-errors", "it is an "),
+        (
+            {**_JSON, "value.json.ignore-parse-errors": "true"},
+            "value.json.ignore-parse-errors",
+            "unknown; did you mean json.ignore-parse-errors",
+        ),
         (
             {**_JSON, "csv.null-literal": ""},
             "csv.null-literal",
-            "it is an option of the format csv; options of the formats that are set here begin with json.",
+            "unknown; ",
         ),
         ({**_JSON, "key.filds": "k_id"}, "key.filds", "unknown; did you mean key.fields"),
         ({**_CSV, "csv.quote-character": "''"}, "csv.quote-character", "expected one character"),
@@ -204,8 +208,8 @@ _KEY = {**_JSON, "key.format": "json"}
         ({**_CSV, "csv.array-element-delimiter": ";"}, "csv.array-element-delimiter", "a field holds one value"),
         (
             {**_CSV, "csv.quote-character": "'", "csv.disable-quote-character": "true"},
-            "csv.quote-character",
-            "'csv.disable-quote-character' is true; set one of them",
+            "csv.disable-quote-character",
+            "another option sets the same",
         ),
         ({"format": "raw"}, "format", "raw is for one column, and there are k_id, k_at, a b"),
     ],
@@ -370,7 +374,7 @@ def test_an_option_of_avro_that_can_not_be_is_refused(kind, options, option, mes
         ("MAP<INT, STRING>", "schema: v: the keys of a MAP in Avro are STRING"),
         ("STRUCT<a: VARIANT>", "schema: v.a: Avro has no type for VARIANT"),
         ("TIMESTAMP", "table option 'avro.schema': missing; it says whether v is in milliseconds"),
-        ("ARRAY<STRUCT<at: TIMESTAMP_NTZ>>", "table option 'avro.schema': missing; it says whether v is in"),
+        ("ARRAY<STRUCT<at: TIMESTAMP_NTZ>>", "table option 'avro.schema': missing; it says whether v[].at is in"),
     ],
 )
 def test_a_column_without_an_avro_type_is_refused(column, message):

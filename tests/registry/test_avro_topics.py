@@ -35,7 +35,7 @@ from dagster_kafka_flip.errors import (
     SchemaNotFoundError,
     SchemaRegistryUnreachableError,
 )
-from dagster_kafka_flip.formats import learning, registered
+from dagster_kafka_flip.formats import learning, schema_book
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion import run_spec
@@ -365,7 +365,7 @@ def test_a_registry_that_lags_costs_no_record_and_no_field(
     assert (result.rows, result.dead_letters) == (2, 0)
     assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
 
-    monkeypatch.setattr(registered, "_WAITS", (0.01, 0.01))
+    monkeypatch.setattr(schema_book, "_WAITS", (0.01, 0.01))
     produce(V3, {"id": 3, "note": None, "n": 3})
     produce(V3, {"id": 4, "note": "y", "n": 4})
     late["answers"] = 100
@@ -383,7 +383,7 @@ def test_a_registry_that_lags_costs_no_record_and_no_field(
 def test_a_schema_that_the_registry_will_never_have_is_a_dead_letter_where_that_is_tolerated(
     kafka, topic, table, spark, registry, produce, run, monkeypatch
 ):
-    monkeypatch.setattr(registered, "_WAITS", (0.01,))
+    monkeypatch.setattr(schema_book, "_WAITS", (0.01,))
     kafka.create(topic)
     produce(V1, {"id": 1})
     kafka.produce(topic, [(None, b"\x00\x7f\xff\xff\xff\x02")])

@@ -85,7 +85,7 @@ def test_a_certificate_is_a_login(mutual: str, folder: Path, files: dict[str, st
         ("server", "127.0.0.1", False, {}, "ssl_ca_location"),
         ("server", "127.0.0.1", False, {"ssl_ca_location": "client.pem"}, "ssl_ca_location"),
         ("server", "localhost", False, {"ssl_ca_location": "ca.pem"}, "host name"),
-        ("expired", "127.0.0.1", False, {"ssl_ca_location": "ca.pem"}, "Renew"),
+        ("expired", "127.0.0.1", False, {"ssl_ca_location": "ca.pem"}, "renew an expired"),
         ("server", "127.0.0.1", True, {"ssl_ca_location": "ca.pem"}, "ssl_certificate_location"),
     ],
 )

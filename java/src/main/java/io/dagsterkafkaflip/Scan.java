@@ -7,7 +7,13 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.fasterxml.jackson.core.StreamReadFeature;
 import com.fasterxml.jackson.core.exc.StreamConstraintsException;
+import com.fasterxml.jackson.core.io.IOContext;
+import com.fasterxml.jackson.core.json.UTF8StreamJsonParser;
+import com.fasterxml.jackson.core.sym.ByteQuadsCanonicalizer;
 import java.io.IOException;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -61,11 +67,69 @@ final class Scan {
               .disable(JsonFactory.Feature.INTERN_FIELD_NAMES));
     }
 
+    @Override
+    protected JsonParser _createParser(byte[] data, int from, int length, IOContext context) {
+      return new Parser(
+          context,
+          _parserFeatures,
+          _byteSymbolCanonicalizer.makeChild(_factoryFeatures),
+          data,
+          from,
+          from + length);
+    }
+
     /** Whether they have met so many names, beyond those of their first record, that few return. */
     boolean isFull() {
       int names = _byteSymbolCanonicalizer.size();
       first = first == 0 ? names : first;
       return names > MOST_NAMES + 2 * first;
+    }
+  }
+
+  /** A parser of UTF-8, which has been checked. */
+  private static final class Parser extends UTF8StreamJsonParser {
+    private static final VarHandle EIGHT =
+        MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
+    private static final long ONES = 0x0101010101010101L;
+    private static final long SPACES = ' ' * ONES;
+    private static final long HIGHEST = 0x80 * ONES;
+
+    Parser(
+        IOContext context,
+        int features,
+        ByteQuadsCanonicalizer names,
+        byte[] data,
+        int from,
+        int end) {
+      super(context, features, null, null, names, data, from, end, 0, false);
+    }
+
+    /** The text in hand without a copy, if it has no escapes; else null. */
+    UTF8String plainText() {
+      int from = _inputPtr;
+      int at = from;
+      while (at + Long.BYTES <= _inputEnd && !ends((long) EIGHT.get(_inputBuffer, at))) {
+        at += Long.BYTES;
+      }
+      while (at < _inputEnd && !ends(_inputBuffer[at] & 0xff | SPACES << Byte.SIZE)) {
+        at++;
+      }
+      if (!_tokenIncomplete || at == _inputEnd || _inputBuffer[at] != '"') {
+        return null;
+      }
+      // As Jackson leaves it behind a text.
+      _inputPtr = at + 1;
+      _tokenIncomplete = false;
+      return UTF8String.fromBytes(_inputBuffer, from, at - from);
+    }
+
+    /** Whether one of eight bytes is a quote, a backslash or a control character. */
+    private static boolean ends(long eight) {
+      long quotes = eight ^ '"' * ONES;
+      long slashes = eight ^ '\\' * ONES;
+      // A byte below another one borrows from its highest bit, which it did not have.
+      long found = quotes - ONES & ~quotes | slashes - ONES & ~slashes | eight - SPACES & ~eight;
+      return (found & HIGHEST) != 0;
     }
   }
 
@@ -112,10 +176,6 @@ final class Scan {
     if (at == bytes.length || bytes[at] != '{') {
       throw new Misfit("not a JSON object");
     }
-    // By it, Jackson would take the bytes for UTF-16 or UTF-32.
-    if (at + 1 < bytes.length && bytes[at + 1] == 0) {
-      throw new Misfit(NOT_JSON);
-    }
     return at;
   }
 
@@ -145,6 +205,10 @@ final class Scan {
 
   /** The text of a string or a number, which a reader wants. */
   UTF8String text(ValueReader reader) throws IOException, Misfit {
+    UTF8String plain = ((Parser) parser).plainText();
+    if (plain != null) {
+      return plain;
+    }
     char[] chars = parser.getTextCharacters();
     int offset = parser.getTextOffset();
     int length = parser.getTextLength();

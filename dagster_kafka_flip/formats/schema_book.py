@@ -1,27 +1,21 @@
-"""RegisteredFormat: base class of formats whose records are decoded with the schema that they were written with.
-
-And SchemaBook, which has these schemas.
-"""
+"""SchemaBook: the schemas of a registry that a run has met."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from pydantic import PrivateAttr
-
 from dagster_kafka_flip.errors import KafkaFlipError, SchemaNotFoundError
-from dagster_kafka_flip.formats.framed import FramedFormat
-from dagster_kafka_flip.formats.frames import frames_of, schema_id
+from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, context_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from typing_extensions import Self
-
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.registry.schemas import Schemas
+
+UNKNOWN_SCHEMA = "[dagster-kafka-flip: schema not asked for yet]"
+"""Marks Spark's error as ours: a record names a schema that the driver has not asked the registry for."""
 
 # Seconds. A registry of several servers may not have a new schema in all of them yet.
 _WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -75,6 +69,10 @@ class SchemaBook:
         found = self._schemas.latest(subject)
         self._subject = found.subject if context_of(found.subject) else None
         return found
+
+    def add(self, frames: Iterable[str], schema: RegisteredSchema) -> None:
+        """Adds a schema that records name by frames."""
+        self._known.update(dict.fromkeys(frames, schema))
 
     def description(self) -> dict[str, Any]:
         """The known schemas as JSON, by frame."""
@@ -157,71 +155,3 @@ def _registered(digits: str, described: Sequence[Any] | None) -> RegisteredSchem
     return RegisteredSchema(
         number if isinstance(number, int) else UNKNOWN_ID, kind, text, tuple(map(tuple, references))
     )
-
-
-UNKNOWN_SCHEMA = "[dagster-kafka-flip: schema not asked for yet]"
-"""Marks Spark's error as ours: a record names a schema that the driver has not asked the registry for."""
-
-
-class RegisteredFormat(FramedFormat):
-    """A format that needs the schema that a record was written with, which is in a registry.
-
-    A run collects these schemas in its book, by the ids that records have.
-    """
-
-    _book: SchemaBook | None = PrivateAttr(default=None)
-
-    @property
-    def book(self) -> SchemaBook:
-        """The schemas of the run.
-
-        Raises:
-            ConfigurationError: The format has no run: see `bound`.
-        """
-        if self._book is None:
-            raise self.not_bound()
-        return self._book
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether it has a run's book of schemas."""
-        return self._book is not None
-
-    @property
-    def known_schemas(self) -> Mapping[str, RegisteredSchema | None]:
-        """The schemas in the book, by their frames; None for a frame that the registry does not know."""
-        return {} if self._book is None else self._book.known
-
-    def description(self) -> dict[str, Any]:
-        """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
-        return {
-            "has_registry": self.is_framed,
-            "schema_id_in": self.schema_id_in,
-            "is_key": self._is_key,
-            "writers": None if self._book is None else self._book.description(),
-        }
-
-    def with_book_of(self, description: Mapping[str, Any]) -> Self:
-        """The format with the run's schemas of a `description`, which needs no registry."""
-        if not description["has_registry"]:
-            return self
-        made = self.model_copy(update={"schema_id_in": description["schema_id_in"]})
-        made._is_key = description["is_key"]  # noqa: SLF001
-        made._book = SchemaBook.described(description["writers"])  # noqa: SLF001
-        return made
-
-    def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:
-        """The format with the reader schema, and with a book that asks the registry during the run."""
-        self._book = SchemaBook(registry.schemas(), may_lack=self._may_lack)
-        return super().asked(registry, topics)
-
-    def latest(self, registry: SchemaRegistry, subject: str) -> RegisteredSchema:
-        """Asks for the latest schema of a subject, by the book's connection.
-
-        The book learns how records name it, because most of them do: a batch that does is read once.
-        """
-        del registry
-        found = self.book.latest(subject)
-        frames = frames_of(found)
-        self.book.recall(frames[-1:] if self.schema_id_in == "headers" else frames[:1])
-        return found
