@@ -7,11 +7,11 @@ import errno
 import logging
 import os
 import stat
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
-import tenacity
 from filelock import FileLock, Timeout
 
 from dagster_kafka_flip.errors import TableError, UnsafeStoreError
@@ -77,31 +77,27 @@ def _make(file: Path, mode: int) -> None:
 
 
 def _acquire(lock: FileLock, file: Path, location: str) -> None:
-    def log_wait(state: tenacity.RetryCallState) -> None:
+    begin, seconds = time.monotonic(), _FIRST_WORD_SECONDS
+    while True:
+        try:
+            lock.acquire(timeout=seconds)
+        except Timeout:
+            waited, seconds = time.monotonic() - begin, _NEXT_WORD_SECONDS
+        else:
+            return
+        if waited >= _PATIENCE_SECONDS:
+            raise TableError(
+                f"the table {location} has been locked by another process for {_PATIENCE_SECONDS / 60:.0f} min, so "
+                "nothing was written",
+                f"Check whether that run hangs (fuser {file} shows its process), end it, and run again; the lock ends "
+                "with the process",
+            )
         _logger.warning(
             "waiting for another process, which is writing to %s, for %.0f s so far; fuser %s shows it",
             location,
-            state.seconds_since_start,
+            waited,
             file,
         )
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(Timeout),
-        stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
-        before_sleep=log_wait,
-    )
-    try:
-        for attempt in retrying:
-            with attempt:
-                number = attempt.retry_state.attempt_number
-                lock.acquire(timeout=_FIRST_WORD_SECONDS if number == 1 else _NEXT_WORD_SECONDS)
-    except tenacity.RetryError:
-        raise TableError(
-            f"the table {location} has been locked by another process for {_PATIENCE_SECONDS / 60:.0f} min, so "
-            "nothing was written",
-            f"Check whether that run hangs (fuser {file} shows its process), end it, and run again; the lock ends with "
-            "the process",
-        ) from None
 
 
 def _refuse_a_link(file: Path) -> None:

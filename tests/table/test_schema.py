@@ -54,9 +54,6 @@ _DELTA_REFUSES: list[tuple[StructType, dict[str, Any], str]] = [
     (_columns(s=_columns(a=IntegerType(), A=StringType())), {}, "s.a"),
     (_columns(a=MapType(StringType(), DayTimeIntervalType())), {}, "INTERVAL"),
     (_columns(a=ArrayType(IntegerType()), b=IntegerType()), {"partition_by": ("a",)}, "partition column"),
-    (_columns(a=IntegerType(), b=IntegerType()), {"partition_by": ("c",)}, "c"),
-    (_columns(a=IntegerType(), b=IntegerType()), {"cluster_by": ("c",)}, "c"),
-    (_columns(a=IntegerType()), {"partition_by": ("a",)}, "partition columns"),
 ]
 
 
