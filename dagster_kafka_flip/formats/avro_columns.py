@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -9,7 +10,7 @@ from dagster_kafka_flip.formats.avro_schema import ANY_NAME, AvroSchema, kind, m
 from dagster_kafka_flip.formats.column_types import STRING, ColumnType, Field, array_of, map_of, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
 
@@ -149,16 +150,10 @@ def misfit(columns: ColumnType, schema: str) -> str | None:
     """
     given = AvroSchema.of(schema)
     given.check_columns("it")
-    return _misfit(columns, of_avro(given.root, given.named()), "")
+    pairs = zip_longest(_parts(columns), _parts(of_avro(given.root, given.named())), fillvalue="no more")
+    return next((f"it has {other}, but the columns have {one}" for one, other in pairs if one != other), None)
 
 
-def _misfit(wanted: ColumnType, given: ColumnType, path: str) -> str | None:
-    if wanted.name == given.name == "STRUCT":
-        if wanted.names != given.names:
-            names, others = (", ".join(each.names) for each in (wanted, given))
-            return f"{path or 'it'} has the fields {others}, but the columns are {names}"
-    elif (wanted.name, wanted.digits) != (given.name, given.digits):
-        return f"{path or 'it'} is {given}, but the column is {wanted}"
-    pairs = zip(wanted.inside(), given.fields, strict=True)
-    found = (_misfit(one.type, other.type, f"{path}{mark}".removeprefix(".")) for (mark, one), other in pairs)
-    return next(filter(None, found), None)
+def _parts(kind: ColumnType) -> Iterator[str]:
+    for path, field in parts_of(kind):
+        yield f"{path} {field.type if field.type.name == 'DECIMAL' else field.type.name}"

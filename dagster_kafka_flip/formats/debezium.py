@@ -9,7 +9,6 @@ from pydantic import field_validator
 
 from dagster_kafka_flip.formats.changelog import TruncatingFormat
 from dagster_kafka_flip.formats.jvm_decoder import FunctionFormat, LibraryFormat, decoded
-from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +32,9 @@ DebeziumMetadata = Literal[
 ]
 
 _OLD_KEY = "__debezium.oldkey"
+
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What the connector writes by default for a value that it does not have, such as a large one that did not change."""
 
 
 class DebeziumEvents(TruncatingFormat, FunctionFormat):
@@ -62,12 +64,10 @@ class DebeziumEvents(TruncatingFormat, FunctionFormat):
     @property
     def event_options(self) -> dict[str, Any]:
         """The settings that decide what lands of an event."""
-        texts, name = forms_of(self.unavailable_value_placeholder)
         return {
             "metadata": self.metadata,
             "skip_truncate": self.on_truncate == "skip",
-            "placeholder_texts": texts,
-            "placeholder_uuid": name,
+            "placeholder": self.unavailable_value_placeholder,
         }
 
     def key_fields(self, key: Sequence[str]) -> list[Any]:

@@ -162,39 +162,32 @@ class SchemaRegistry(Settings):
 
     def client_config(self) -> dict[str, Any]:
         """Settings of confluent-kafka's SchemaRegistryClient. Contains secrets: pass them to its constructor only."""
-        config: dict[str, Any] = {
+        has_oauth, has_certificate = self.oauth_client_id is not None, self.ssl_certificate_location is not None
+        has_token = self.bearer_token is not None
+        config = {
             "url": self.url,
             "timeout": self.request_timeout,
             # It would also repeat permanent errors, and the time-outs of a silent server.
             "max.retries": 0,
             # It would cache the latest version of a subject forever.
             "cache.latest.ttl.sec": 0,
-        }
-        if self.username is not None:
-            config["basic.auth.user.info"] = f"{self.username}:{_reveal(self.password)}"
-        if self.bearer_token is not None or self.oauth_client_id is not None:
+            "basic.auth.user.info": self.username and f"{self.username}:{_reveal(self.password)}",
             # The client insists on it, and only Confluent Cloud reads it.
-            config["bearer.auth.logical.cluster"] = self.logical_cluster or ""
-            if self.identity_pool_id is not None:
-                config["bearer.auth.identity.pool.id"] = self.identity_pool_id
-        if self.bearer_token is not None:
-            config["bearer.auth.credentials.source"] = "STATIC_TOKEN"
-            config["bearer.auth.token"] = _reveal(self.bearer_token)
-        if self.oauth_client_id is not None:
-            config["bearer.auth.credentials.source"] = "OAUTHBEARER"
-            config["bearer.auth.issuer.endpoint.url"] = self.oauth_token_url
-            config["bearer.auth.client.id"] = self.oauth_client_id
-            config["bearer.auth.client.secret"] = _reveal(self.oauth_client_secret)
-            config["bearer.auth.scope"] = self.oauth_scope or ""
-        if self.ssl_ca_location is not None:
-            config["ssl.ca.location"] = self.ssl_ca_location
-        if self.ssl_certificate_location is not None:
-            config["ssl.certificate.location"] = self.ssl_certificate_location
+            "bearer.auth.logical.cluster": self.logical_cluster or "" if has_token or has_oauth else None,
+            "bearer.auth.identity.pool.id": self.identity_pool_id,
+            "bearer.auth.credentials.source": "STATIC_TOKEN" if has_token else "OAUTHBEARER" if has_oauth else None,
+            "bearer.auth.token": _reveal(self.bearer_token) if has_token else None,
+            "bearer.auth.issuer.endpoint.url": self.oauth_token_url,
+            "bearer.auth.client.id": self.oauth_client_id,
+            "bearer.auth.client.secret": _reveal(self.oauth_client_secret) if has_oauth else None,
+            "bearer.auth.scope": self.oauth_scope or "" if has_oauth else None,
+            "ssl.ca.location": self.ssl_ca_location,
+            "ssl.certificate.location": self.ssl_certificate_location,
+            "ssl.key.location": self.ssl_key_location,
             # Without a password, OpenSSL would ask the terminal for that of an encrypted key.
-            config["ssl.key.password"] = _reveal(self.ssl_key_password)
-            if self.ssl_key_location is not None:
-                config["ssl.key.location"] = self.ssl_key_location
-        return config
+            "ssl.key.password": _reveal(self.ssl_key_password) if has_certificate else None,
+        }
+        return {name: value for name, value in config.items() if value is not None}
 
     def schemas(self) -> Schemas:
         """Returns a reader of this registry's schemas. It connects when it is first asked for one.

@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from dagster_kafka_flip.errors import TableTruncatedError, UnavailableValueError
-from dagster_kafka_flip.formats.debezium import DebeziumFormat
-from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
+from dagster_kafka_flip.formats.debezium import PLACEHOLDER, DebeziumFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits

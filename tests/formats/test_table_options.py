@@ -348,13 +348,13 @@ def test_options_of_avro():
             "avro-confluent",
             {"url": _URL, "schema": _schema(("id", "long"))},
             "schema",
-            "it does not match the columns: it has the fields id, but the columns are id, n",
+            "it does not match the columns: it has no more, but the columns have n INT",
         ),
         (
             "avro-confluent",
             {"url": _URL, "schema": _schema(("id", "string"), ("n", "int"))},
             "schema",
-            "it does not match the columns: id is STRING, but the column is BIGINT",
+            "it does not match the columns: it has id STRING, but the columns have id BIGINT",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import java.util.Map;
  * them.
  */
 final class Book<T> {
-  /** Ends the read: the driver then asks for the schema. The same text as in registered.py. */
+  /** Ends the read: the driver then asks for the schema. The same text as in schema_book.py. */
   private static final String UNKNOWN = "[dagster-kafka-flip: schema not asked for yet] ";
 
   private final Options options;

@@ -47,8 +47,7 @@ final class DebeziumEvents {
   DebeziumEvents(StructType declared, Options options) {
     this.declared = declared;
     this.options = options;
-    placeholder =
-        new Placeholder(options.texts("placeholder_texts"), options.text("placeholder_uuid"));
+    placeholder = new Placeholder(options.text("placeholder"));
   }
 
   /**

@@ -1,10 +1,14 @@
 package io.dagsterkafkaflip;
 
+import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.HashSet;
-import java.util.List;
+import java.util.HexFormat;
 import java.util.Set;
+import java.util.UUID;
+import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.ArrayType;
@@ -24,10 +28,19 @@ final class Placeholder {
   private final byte[] bytes;
   private final UTF8String uuid;
 
-  Placeholder(List<String> texts, String uuid) {
-    texts.forEach(text -> this.texts.add(UTF8String.fromString(text)));
-    this.bytes = texts.get(0).getBytes(StandardCharsets.UTF_8);
-    this.uuid = UTF8String.fromString(uuid);
+  Placeholder(String text) {
+    bytes = text.getBytes(StandardCharsets.UTF_8);
+    uuid = UTF8String.fromString(UUID.nameUUIDFromBytes(bytes).toString());
+    String quoted = '"' + new String(JsonStringEncoder.getInstance().quoteAsString(text)) + '"';
+    String hstore = "{" + quoted + ":" + quoted + "}";
+    // The others by the connector's binary.handling.mode.
+    Stream.of(
+            text,
+            Base64.getEncoder().encodeToString(bytes),
+            Base64.getUrlEncoder().encodeToString(bytes),
+            HexFormat.of().formatHex(bytes),
+            hstore)
+        .forEach(form -> texts.add(UTF8String.fromString(form)));
   }
 
   /** Whether a value is the placeholder. */

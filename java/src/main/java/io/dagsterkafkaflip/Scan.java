@@ -11,9 +11,6 @@ import com.fasterxml.jackson.core.io.IOContext;
 import com.fasterxml.jackson.core.json.UTF8StreamJsonParser;
 import com.fasterxml.jackson.core.sym.ByteQuadsCanonicalizer;
 import java.io.IOException;
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
-import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -88,11 +85,8 @@ final class Scan {
 
   /** A parser of UTF-8, which has been checked. */
   private static final class Parser extends UTF8StreamJsonParser {
-    private static final VarHandle EIGHT =
-        MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
     private static final long ONES = 0x0101010101010101L;
     private static final long SPACES = ' ' * ONES;
-    private static final long HIGHEST = 0x80 * ONES;
 
     Parser(
         IOContext context,
@@ -108,7 +102,7 @@ final class Scan {
     UTF8String plainText() {
       int from = _inputPtr;
       int at = from;
-      while (at + Long.BYTES <= _inputEnd && !ends((long) EIGHT.get(_inputBuffer, at))) {
+      while (at + Long.BYTES <= _inputEnd && !ends((long) Types.EIGHT.get(_inputBuffer, at))) {
         at += Long.BYTES;
       }
       while (at < _inputEnd && !ends(_inputBuffer[at] & 0xff | SPACES << Byte.SIZE)) {
@@ -129,7 +123,7 @@ final class Scan {
       long slashes = eight ^ '\\' * ONES;
       // A byte below another one borrows from its highest bit, which it did not have.
       long found = quotes - ONES & ~quotes | slashes - ONES & ~slashes | eight - SPACES & ~eight;
-      return (found & HIGHEST) != 0;
+      return (found & Types.HIGHEST) != 0;
     }
   }
 

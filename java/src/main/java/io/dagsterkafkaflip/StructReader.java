@@ -2,6 +2,7 @@ package io.dagsterkafkaflip;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.io.SerializedString;
 import java.io.IOException;
 import java.util.HashMap;
 import java.util.Map;
@@ -12,6 +13,7 @@ import org.apache.spark.sql.types.StructType;
 /** Reads a STRUCT from an object. Of a name that occurs twice the last value counts. */
 final class StructReader extends ValueReader {
   private static final int NONE = -1;
+  private static final int END = -2;
 
   /** How many leaves it has if it is a record's. */
   final int leaves;
@@ -26,7 +28,7 @@ final class StructReader extends ValueReader {
    *
    * @param leaf the number of the bit that says that it is there, or NONE
    */
-  private record Field(String name, ValueReader reader, boolean isRequired, int leaf) {}
+  private record Field(SerializedString name, ValueReader reader, boolean isRequired, int leaf) {}
 
   /**
    * Makes a reader.
@@ -52,7 +54,8 @@ final class StructReader extends ValueReader {
       int leaf = isWatched && !isInner ? readers.nextLeaf() : NONE;
       String inside = path.isEmpty() ? field.name() : path + "." + field.name();
       ValueReader reader = readers.of(inside, field.dataType(), isWatched);
-      fields[place] = new Field(field.name(), reader, !field.nullable(), leaf);
+      fields[place] =
+          new Field(new SerializedString(field.name()), reader, !field.nullable(), leaf);
       places.put(field.name(), place);
     }
     leaves = readers.leaves();
@@ -66,13 +69,13 @@ final class StructReader extends ValueReader {
     JsonParser parser = scan.parser;
     Object[] values = new Object[fields.length];
     int expected = 0;
-    String name;
-    while ((name = parser.nextFieldName()) != null) {
-      int place = placeOf(name, expected);
+    int place;
+    while ((place = nextPlace(parser, expected)) != END) {
+      String undeclared = place == NONE && isTop ? parser.currentName() : null;
       JsonToken first = parser.nextToken();
       if (place == NONE) {
         if (isTop) {
-          scan.found.namesUndeclared(name);
+          scan.found.namesUndeclared(undeclared);
         }
         parser.skipChildren();
         continue;
@@ -93,7 +96,7 @@ final class StructReader extends ValueReader {
       }
       expected = place + 1;
     }
-    for (int place = 0; place < values.length; place++) {
+    for (place = 0; place < values.length; place++) {
       if (values[place] == null && fields[place].isRequired) {
         scan.found.lacks(fields[place].reader.path);
       }
@@ -105,10 +108,17 @@ final class StructReader extends ValueReader {
     return first.isScalarValue() ? scan.parser.getText() : scan.ownText().toString();
   }
 
-  /** Where a name is declared, or NONE. Most records have the fields in their order. */
-  private int placeOf(String name, int expected) {
-    return expected < fields.length && fields[expected].name.equals(name)
-        ? expected
-        : places.getOrDefault(name, NONE);
+  /** Where the next name is declared, NONE or END. Most records have the fields in their order. */
+  private int nextPlace(JsonParser parser, int expected) throws IOException {
+    // Compares bytes, which is faster than to look for a name.
+    if (expected < fields.length && parser.nextFieldName(fields[expected].name)) {
+      return expected;
+    }
+    if (expected >= fields.length) {
+      parser.nextToken();
+    }
+    return parser.currentToken() == JsonToken.FIELD_NAME
+        ? places.getOrDefault(parser.currentName(), NONE)
+        : END;
   }
 }
