@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from benchmarks import growth, memory, starts, throughput
 from benchmarks.report import markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ROOT = Path(__file__).resolve().parent.parent
 RESULTS = _ROOT / "benchmarks" / "results"
@@ -42,12 +45,18 @@ def _table(name: str, part: str | None) -> str:
     results = _read(name)
     if name.startswith("throughput"):
         landings = [throughput.Measurement(**each) for each in results["landings"]]
-        return markdown(*throughput.table_of(part or "", landings))
+        return _of_medians(*throughput.table_of(part or "", landings))
     if name == "growth":
         return markdown(*growth.table_of(part or "", [growth.Measurement(**each) for each in results["runs"]]))
     if name == "memory":
         return markdown(*memory.table_of([memory.Measurement(**each) for each in results["runs"]]))
-    return markdown(*starts.table_of([starts.Measurement(**each) for each in results["runs"]]))
+    return _of_medians(*starts.table_of([starts.Measurement(**each) for each in results["runs"]]))
+
+
+def _of_medians(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table without the lowest and the highest measurement, which benchmarks/results and the picture have."""
+    shown = [index for index, head in enumerate(heads) if head != "from to"]
+    return markdown([heads[index] for index in shown], [[row[index] for index in shown] for row in rows])
 
 
 def draw() -> None:

@@ -36,12 +36,14 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field and parameter, with its type and default. What is required says so. The [reference](reference.md) shows how
+Every field and parameter, with its type and default (a default shows its type). The [reference](reference.md) shows how
 they work together, `--help` the options of [commands](reference.md#command-line).
 """
 
 # An option that this many formats or serializers have is listed once.
 _SHARED_BY = 3
+# An option of Dagster's with fewer is as Dagster says.
+_WORDS_OF_OUR_OWN = 5
 _SHARED_BY_FORMATS = "Options of several formats"
 _SHARED_BY_SERIALIZERS = "Options of several serializers"
 _FORMATS = "Formats and columns"
@@ -103,6 +105,14 @@ _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTI
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
 _NO_DEFAULT = {"none", "empty"}
+# Types that a default of this form shows.
+_TYPES_OF_DEFAULTS = {
+    "bool": "`(True|False)`",
+    "str": '`"',
+    "int": r"`\d+`",
+    "float": r"`\d+\.",
+    "timedelta": r"`timedelta\(",
+}
 
 # Classes that have the fields of another one, which lists them.
 _FIELDS_OF = {
@@ -120,6 +130,10 @@ _PAGES = {
     "delta_kafka_asset": "publishing",
     "KafkaDeltaComponent": "reference",
     "DeltaKafkaComponent": "reference",
+    "KafkaResource": "reference",
+    "SparkResource": "reference",
+    "KafkaSource": "reference",
+    "OffsetsInitializer": "architecture",
     "KafkaResourcesComponent": "reference",
     "Upsert": "changelogs",
     "Scd2": "changelogs",
@@ -143,8 +157,14 @@ class _Row:
     def __str__(self) -> str:
         default, text = _once(self.default, self.text)
         kind = self.type.removesuffix(" or none") if self.default == "none" else self.type
-        about = "; ".join(each for each in (kind, "" if default in _NO_DEFAULT else default) if each)
-        return f"- `{self.name}`{f' ({about})' if about else ''}: {text}"
+        choices = re.findall(r'`"([^"`]*)"', kind)
+        if kind.endswith("Attribute`") or (choices and all(choice in text for choice in choices)):
+            # A name of YAML's schemas says nothing, and the text has the choices.
+            kind = ""
+        elif any(kind == f"`{name}`" and re.match(pattern, default) for name, pattern in _TYPES_OF_DEFAULTS.items()):
+            kind = ""
+        said = "; ".join(each for each in (kind, "" if default in _NO_DEFAULT else default) if each)
+        return f"- `{self.name}`{said and f' ({said})'}: {text}"
 
 
 def _once(default: str, text: str) -> tuple[str, str]:
@@ -159,6 +179,7 @@ def _once(default: str, text: str) -> tuple[str, str]:
 def _without_default(text: str, default: str) -> str:
     """A text without the sentence that repeats the column of defaults."""
     plain = {default, default.strip('`"'), {"`True`": "yes", "`False`": "no"}.get(default, default)}
+    text = text.replace(" (default)", "").replace("(default; ", "(")
     if default.startswith("`timedelta("):
         return re.sub(r" Default: (\d+|one) \w+\.", "", text)
     return re.sub(r" Default:? ([^.;]+)\.$", lambda found: "" if found[1].strip("`") in plain else found[0], text)
@@ -226,7 +247,10 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     if name == "OffsetsInitializer":
         yield _list_of_calls(_calls(what))
     elif name == "AssetOptions":
-        yield _list(_dagsters_options())
+        options = _dagsters_options()
+        plain = [row for row in options if len(row.text.split()) < _WORDS_OF_OUR_OWN]
+        yield _list([row for row in options if row not in plain])
+        yield f"Also {_named(plain)}.\n"
     else:
         rows = _rows(what)
         as_in: list[str] = []
@@ -246,9 +270,7 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
         yield from as_in
     if name == "KafkaSource":
         calls = _calls(type(dagster_kafka_flip.KafkaSource.builder()))
-        same = [call for call in calls if call.partition("(")[0].removeprefix("set_") in what.model_fields]
-        yield f"`KafkaSource.builder()` sets these fields: {', '.join(f'`{call}`' for call in same)}. It has also:\n"
-        yield _list_of_calls({call: meaning for call, meaning in calls.items() if call not in same})
+        yield f"`KafkaSource.builder()` sets these fields: {', '.join(f'`{call}`' for call in calls)}.\n"
 
 
 def _dagsters_options() -> list[_Row]:

@@ -57,8 +57,7 @@ class OpOptions(TypedDict, total=False):
     Attributes:
         op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
         retry_policy: Dagster's retries of a failed step. They never duplicate rows.
-        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that a pool limit
-            of 1 keeps a table's runs apart. Only stores without concurrent writers need that.
+        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name).
     """
 
     op_tags: Mapping[str, Any] | None
@@ -77,8 +76,8 @@ class AssetOptions(DescriptionOptions, OpOptions, total=False):
         kinds: Additional kinds, besides `deltalake` and `spark`.
         freshness_policy: Required freshness.
         code_version: Version of the transform.
-        partitions_def: Time partitions, perhaps with a static dimension that selects topics: a run replaces the rows of
-            its partitions. Default: a stream, which continues from its position.
+        partitions_def: Time partitions, perhaps with a static dimension for topics: a run replaces their rows. Default:
+            a stream, which continues from its position.
         backfill_policy: With partitions: how many of them one run writes. Default: all requested partitions.
     """
 

@@ -72,8 +72,6 @@ def kafka_delta_asset(
     also take `context`, and any resource by its key. The position also advances past records that it filters out: use
     `limits` instead of `limit()`.
 
-    `source`, `table` and `value_format` are enough to start.
-
     Args:
         source: What to read.
         table: A path, a catalog name, or a DeltaTarget.
@@ -83,9 +81,8 @@ def kafka_delta_asset(
         dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
             `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
-        tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: it reports them, and an asset
-            check fails. Default: none.
-        on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the same run are
+        tolerate: Errors that don't fail a run: it reports them, and an asset check fails. Default: none.
+        on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the run are
             skipped; `materialize` a materialization with an unchanged data version.
         verify_after: How long an idle run trusts Dagster's record of the position. Default: 24 hours.
         windows: With `partitions_def`: the rules that assign records to partitions. Default: by the record's

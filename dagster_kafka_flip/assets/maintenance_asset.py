@@ -48,8 +48,7 @@ def kafka_delta_maintenance(
     Args:
         asset: The asset that lands the topics.
         key: Key of one of its assets, if there are several. Default: the only one.
-        vacuum_after: How long old versions can be read or restored, at least 7 days; None for no VACUUM. Default: 7
-            days.
+        vacuum_after: How long old versions stay, at least 7 days; None for no VACUUM. Default: 7 days.
         **asset_options: Dagster's options `description`, `group_name`, `owners`, `tags`, `metadata` and
             `automation_condition`.
 

@@ -53,8 +53,7 @@ class KafkaDeltaTable:
     Attributes:
         spec: The asset's spec, or its key.
         table: A path, a catalog name, or a DeltaTarget.
-        transform: Function from the run's records to this table's rows, as of `kafka_delta_asset`. Default: the records
-            as decoded.
+        transform: Function from the run's records to this table's rows. Default: the records as decoded.
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
@@ -104,9 +103,8 @@ def build_kafka_delta_multi_asset(
         source: What to read.
         tables: The tables, at least one.
         limits: Limits of batches and runs; `max_batches` counts for each table. Default: everything new in one commit.
-        tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: it reports them, and an asset
-            check fails. Default: none.
-        on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the same run are
+        tolerate: Errors that don't fail a run: it reports them, and an asset check fails. Default: none.
+        on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the run are
             skipped; `materialize` a materialization with an unchanged data version.
         verify_after: How long an idle run trusts Dagster's record of the position. Default: 24 hours.
         kafka: Key of the KafkaResource.

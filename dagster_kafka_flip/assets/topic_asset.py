@@ -84,7 +84,7 @@ def kafka_topic_asset(
     fail. If there is no other topic, the run fails.
 
     Args:
-        source: The source. `source.only(topics)` makes an asset for each topic of a pattern.
+        source: The source. `source.only(topics)` makes assets of a pattern's topics.
         kafka: Key of the KafkaResource.
         **asset_options: Dagster's options `description`, `group_name`, `owners`, `tags`, `metadata` and
             `automation_condition`.

@@ -144,8 +144,8 @@ class LocalBroker:
         data_dir: The folder for topics, settings and logs; created if it does not exist.
         port: The port for clients. 0, the default, reuses the last port, or takes a free one.
         controller_port: The controller's port; 0 as above.
-        properties: Broker settings that add to or override the development settings.
-        jvm_options: JVM options that override the defaults; `["-Xmx2g"]` sets a heap larger than 512 MiB.
+        properties: Broker settings, besides those for development.
+        jvm_options: JVM options, such as `["-Xmx2g"]` (default: 512 MiB).
         cache_dir: The cache folder for Kafka's jars. Default: `jars.default_cache_dir()`.
         timeout: Seconds to wait for the broker's answer.
 

@@ -55,10 +55,9 @@ def delta_kafka_checks(
 
     Args:
         asset: The asset that publishes the table.
-        equals_table: `published_equals_table`: the topic equals the table. Default: yes.
+        equals_table: `published_equals_table`. Default: yes.
         max_records: Maximum number of the topic's offsets to read. Default: 100,000.
-        blocking: Whether downstream assets in the same run wait for it, and are skipped if it fails with an error.
-            Default: yes.
+        blocking: Whether downstream assets of the run wait for it, and are skipped if it fails as ERROR. Default: yes.
 
     Raises:
         ConfigurationError: The asset does not publish a table, its records can't be compared with rows, no check is

@@ -94,19 +94,18 @@ def kafka_delta_checks(
     Args:
         asset: The asset that lands the topics.
         key: Key of one of its assets, if there are several. Default: the only one.
-        gaps: `no_gap`: the stream's commits have no gaps. Default: yes, for a stream.
-        duplicates: `no_duplicate`: no record is there twice. Default: yes, unless the rows have a key.
+        gaps: `no_gap`. Default: yes, for a stream.
+        duplicates: `no_duplicate`. Default: yes, unless the rows have a key.
         duplicate_commits: Number of latest commits that `no_duplicate` checks; None for all rows. Default: 10.
-        keys: `no_duplicate_key`, `keys_not_null` and with Scd2 `no_overlap`: each key has one row and no null, and its
-            history no overlap. Default: yes, for a table with a key.
-        identity: `same_log`: the position belongs to the current cluster and topics. Default: yes, for a stream.
-        schema: `column_schema_change`: the last two materializations have the same columns. Default: yes, for a stream.
+        keys: `no_duplicate_key`, `keys_not_null` and with Scd2 `no_overlap`. Default: yes, for a table with a key.
+        identity: `same_log`. Default: yes, for a stream.
+        schema: `column_schema_change`. Default: yes, for a stream.
         max_lag: `lag_below`: maximum lag in offsets. Default: not checked.
-        max_delay: `watermark_fresh`: maximum age of the watermark while the lag is above 0. Default: not checked.
-        max_rejected: `no_records_rejected_lately`: maximum number of rejected records. Default: not checked.
+        max_delay: `watermark_fresh`: maximum age of the watermark. Default: not checked.
+        max_rejected: `no_records_rejected_lately`: maximum of rejected records. Default: not checked.
         rejected_within: Period for `max_rejected`. Default: one day.
-        blocking: Whether downstream assets in the same run wait for the checks that need Spark, and are skipped if one
-            fails. Default: yes.
+        blocking: Whether downstream assets of the run wait for the checks with Spark, and are skipped if one fails.
+            Default: yes.
 
     Raises:
         ConfigurationError: The asset is not from this package, a bound is invalid, or a check does not apply to the

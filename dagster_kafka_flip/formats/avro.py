@@ -38,7 +38,7 @@ class AvroFormat(FramedFormat, FunctionFormat):
     UTF-8, or if a decimal has more digits than its type. A schema that the registry lacks ends the run.
 
     Args:
-        schema: The reader schema, as JSON or as a Python object. Required without a registry. Default: the subject's
+        schema: The reader schema, as JSON or a Python object. Required without a registry. Default: the subject's
             latest.
         registry: See FramedFormat.
         subject: See FramedFormat.

@@ -29,8 +29,8 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     column (except of deletes), or if an update lacks a column or its previous values.
 
     Args:
-        schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType. Nested types and
-            BINARY are refused.
+        schema: The columns, as DDL (`id BIGINT NOT NULL, name STRING`) or a StructType. Nested types and BINARY are
+            refused.
         database: The database whose changes land. Default: all.
         table: The database's table whose changes land. Default: all.
         metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `source_database`,

@@ -128,8 +128,8 @@ class TruncatingFormat(ChangelogFormat):
     """A format with changes that delete all rows.
 
     Attributes:
-        on_truncate: Handling of a change that deletes all rows: `fail` (default) ends a run into a table with a key,
-            and appends a row without values to any other; `skip` leaves it out.
+        on_truncate: What a TRUNCATE does: `fail` (default) ends a run into a table with a key, and appends a row
+            without values to any other; `skip` leaves it out.
     """
 
     on_truncate: OnTruncate = "fail"

@@ -34,11 +34,9 @@ class CsvFormat(LibraryFormat):
     fit no type.
 
     Args:
-        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType. Nested types are
-            refused.
+        schema: The fields, as DDL (`carrier STRING NOT NULL, flight INT`) or a StructType, without nested types.
         delimiter: The character between two fields. Default: a comma.
-        quote: The character around a field that holds a delimiter or a line break, doubled inside; None for none.
-            Default: `"`.
+        quote: The character around fields, doubled inside; None for none. Default: `"`.
         escape: A character before a quote or itself inside quotes, instead of a doubled quote. Default: none.
         null_literal: The text that means null, quoted or not. Default: none.
         allow_comments: Whether lines before the row that begin with `#` are left out. Default: no.

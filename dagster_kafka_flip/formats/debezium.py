@@ -107,18 +107,17 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
     columns may be null.
 
     Args:
-        schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
+        schema: The columns, as DDL (`id BIGINT NOT NULL, name STRING`) or a StructType.
         metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `ingestion_timestamp` (when
-            the connector processed it), and of the event's `source` `source_timestamp`, `source_database`,
-            `source_schema`, `source_table`, `source_snapshot`, `source_lsn`, `source_pos`, `source_gtid`,
-            `source_tx_id`, and all of it as `source_properties`, a MAP of STRINGs. Default: nothing.
-        unavailable_value_placeholder: The connector's setting `unavailable.value.placeholder`: what it writes for a
-            value that the database did not send.
-        on_truncate: Handling of a change that deletes all rows: `fail` (default) ends a run into a table with a key,
-            and appends a row without values to any other; `skip` leaves it out.
+            the connector processed it), `source_timestamp`, `source_database`, `source_schema`, `source_table`,
+            `source_snapshot`, `source_lsn`, `source_pos`, `source_gtid`, `source_tx_id`, and all of it as
+            `source_properties`, a MAP of STRINGs. Default: nothing.
+        unavailable_value_placeholder: The connector's setting `unavailable.value.placeholder`.
+        on_truncate: What a TRUNCATE does: `fail` (default) ends a run into a table with a key, and appends a row
+            without values to any other; `skip` leaves it out.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
-            value that does not fit. Default: no.
+        show_values: Whether errors about rejected records, in tables too, quote the first 40 characters of the value.
+            Default: no.
 
     Attributes:
         declared: The schema, as it was given.

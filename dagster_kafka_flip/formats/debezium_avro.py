@@ -31,7 +31,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
     transaction markers and schema changes are recognized by the names of their schemas.
 
     Args:
-        schema: The reader schema of the whole event, as JSON or as a Python object. Default: the subject's latest.
+        schema: The reader schema of the whole event, as JSON or a Python object. Default: the subject's latest.
         registry: See FramedFormat.
         subject: See FramedFormat.
         schema_id_in: See FramedFormat.

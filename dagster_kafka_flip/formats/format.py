@@ -25,9 +25,8 @@ class Format(Settings, ABC):
     is decoded to null and never rejected.
 
     Attributes:
-        on_error: Handling of a record that can't be decoded: `fail` (default) fails the run before it writes; `null`
-            keeps it with nulls, its bytes in `kafka_rejected_value` or `kafka_rejected_key`, and the reason in
-            `kafka_error`.
+        on_error: What a record that can't be decoded does: `fail` (default) fails the run before it writes; `null`
+            keeps it with nulls, its bytes and the reason.
     """
 
     on_error: OnError = "fail"

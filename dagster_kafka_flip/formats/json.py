@@ -34,14 +34,14 @@ class JsonFormat(FramedFormat, LibraryFormat):
     field accepts any JSON value as its text, so nested JSON can be kept unparsed.
 
     Args:
-        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, as a StructType, or as a JSON Schema.
-            Required without a registry. Default: the subject's latest.
+        schema: The fields, as DDL (`carrier STRING NOT NULL, flight INT`), a StructType or a JSON Schema. Required
+            without a registry. Default: the subject's latest.
         registry: See FramedFormat.
         subject: See FramedFormat.
         schema_id_in: See FramedFormat.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
-            value that does not fit. Default: no.
+        show_values: Whether errors about rejected records, in tables too, quote the first 40 characters of the value.
+            Default: no.
 
     Attributes:
         declared: The schema as DDL, that of a JSON Schema too, or as a StructType; None for the subject's latest.

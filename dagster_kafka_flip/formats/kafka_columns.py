@@ -16,8 +16,7 @@ class KafkaColumns(Settings):
 
     Attributes:
         prefix: Prefix of the column names. Default: `kafka_`, as in `kafka_offset`.
-        fields: The fields to keep, in column order. Default: all but `value`, which formats without separate columns
-            always add.
+        fields: The fields to keep, in column order. Default: all but `value`, which formats with one column add.
     """
 
     prefix: str = "kafka_"

@@ -19,13 +19,13 @@ class MaxwellFormat(JsonEnvelope):
     for deletes.
 
     Args:
-        schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
+        schema: The columns, as DDL (`id BIGINT NOT NULL, name STRING`) or a StructType.
         metadata: Parts of a change to land as columns: `before` (the row before an update, a STRUCT),
             `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Default:
             nothing.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
-            value that does not fit. Default: no.
+        show_values: Whether errors about rejected records, in tables too, quote the first 40 characters of the value.
+            Default: no.
 
     Attributes:
         declared: The schema, as it was given.

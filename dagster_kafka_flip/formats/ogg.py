@@ -20,14 +20,14 @@ class OggFormat(TruncatingFormat, JsonEnvelope):
     hold for deletes.
 
     Args:
-        schema: The columns, as DDL such as `ID BIGINT NOT NULL, NAME STRING`, or as a StructType.
+        schema: The columns, as DDL (`ID BIGINT NOT NULL, NAME STRING`) or a StructType.
         metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `source_table`,
             `source_timestamp` (`op_ts`) and `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, and `primary_key`
             (the names of its columns). Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
-        show_values: Whether the error about a rejected record, in tables too, quotes the first 40 characters of the
-            value that does not fit. Default: no.
+        show_values: Whether errors about rejected records, in tables too, quote the first 40 characters of the value.
+            Default: no.
 
     Attributes:
         declared: The schema, as it was given.

@@ -48,9 +48,9 @@ class DeadLetters(Settings):
     Attributes:
         table: Path or catalog name of the dead-letter table. Several streams may share it.
         stream: Id of the stream in it. Default: the stream's own id with the suffix `-dead-letters`.
-        max_records: Maximum number of rejected records in a batch; more fail the run. Default: no limit.
-        max_share: Maximum fraction of rejected records in a batch, such as 0.01. Up to ten are within any fraction.
-            Default: no limit.
+        max_records: Maximum number of rejected records in a batch. Default: no limit.
+        max_share: Maximum fraction of rejected records in a batch, such as 0.01. Ten are always allowed. Default: no
+            limit.
         single_writer: See DeltaTarget.
 
     With a limit, each batch's records are decoded an additional time before the commit, to count them.

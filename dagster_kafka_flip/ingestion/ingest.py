@@ -89,18 +89,18 @@ def ingest(
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
-        transform: Function from the batch's records to the rows to write, both lazy DataFrames.
+        transform: Function from a batch's records to the rows to write.
         dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
             `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
-        starting_offsets: Start that overrides the position for this run: records in between are read again or skipped.
-        known: `known` of the last run's result: lets a run find out without Spark that there is nothing new, and
-            replaces a position that the table's history no longer has.
+        starting_offsets: Start that overrides the position: records in between are read again or skipped.
+        known: `known` of the last run's result: with it an idle run starts no Spark, and a position that the table's
+            history no longer has is not lost.
         verify_after: How long to trust this copy. Default: 24 hours.
         tolerate: Errors that don't fail the run, but are in the result's `incidents`. Default: none.
         run_id: Run id for the commits. Default: none.
-        reported: The table's version up to which commits were reported, -1 for none: the result then has later commits
-            of earlier runs (`unreported`). Default: not checked.
+        reported: The table's version up to which commits were reported, -1 for none: the result has earlier runs' later
+            ones (`unreported`). Default: not checked.
         logger: Logger for each step. Default: this module's.
 
     Returns:

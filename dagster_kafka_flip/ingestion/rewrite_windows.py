@@ -69,14 +69,13 @@ def rewrite_windows(
         windows: The windows; consecutive ones share a commit.
         spark: Returns a Spark session; called after the topics were found.
         rules: The rules that assign records to windows. Default: by the record's timestamp, up to one hour late.
-        definition: The window definition, such as a cron schedule and a time zone. The table stores it and rejects
-            windows of another.
+        definition: The window definition, such as a cron schedule and a time zone. The table rejects windows of
+            another.
         connection: Kafka connection, unless the source has one.
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
-        transform: Function from a batch's records to the rows to write, both lazy DataFrames. Must keep the window
-            column.
+        transform: Function from a batch's records to the rows to write. Must keep the window column.
         topics: The source's topics whose rows are replaced. Default: all.
         limits: Limits of a commit; a window is never split. Default: everything.
         dead_letter: With `Windows(repair=True)`: table for the stream's rejected records. Default: the table in the

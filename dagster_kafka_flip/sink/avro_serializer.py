@@ -51,7 +51,7 @@ class AvroSerializer(RegistrySerializer):
     A schema other than a record takes one column; a null in it becomes a null key or value.
 
     Args:
-        schema: The schema to register, as JSON or as a Python object. Default: derived from the columns.
+        schema: The schema to register, as JSON or a Python object. Default: derived from the columns.
         registry: See RegistrySerializer.
         columns: See RegistrySerializer.
         use_latest: See RegistrySerializer.

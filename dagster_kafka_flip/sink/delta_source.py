@@ -20,14 +20,13 @@ class DeltaSource(Settings):
 
     Attributes:
         table: A path or a catalog name, as of a DeltaTarget.
-        start: Where a sink without progress starts: `"snapshot"`, all rows of the newest version (or of `stop`) and
-            then its changes (default); `"latest"`, changes after the newest version; a number, that version's changes;
-            a time with a UTC offset, those of the first version committed at or after it, or else only later ones.
-        content: `"changes"`, the result of each insert, update and delete (default); `"all_images"`, also the previous
-            values of updated rows; `"appended_rows"`, only rows that commits append, and any other change is an error.
+        start: Where a sink without progress starts: `"snapshot"` (default), all rows of the newest version (or of
+            `stop`), then changes; `"latest"`, later changes only; a number, that version's changes; a time with a UTC
+            offset, those of the first version committed at or after it.
+        content: `"changes"`, the result of each insert, update and delete (default); `"all_images"`, also previous
+            values; `"appended_rows"`, only appended rows: any other change is an error.
         stop: The last version to publish. Default: the newest version when the run plans.
-        skip_change_commits: Whether `"appended_rows"` leaves out commits that update or delete rows. Default: no; they
-            are an error.
+        skip_change_commits: Whether `"appended_rows"` leaves out commits that update or delete rows.
     """
 
     table: str = Field(min_length=1)

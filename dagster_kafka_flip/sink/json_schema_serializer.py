@@ -40,7 +40,7 @@ class JsonSchemaSerializer(RegistrySerializer):
     required fields and nulls are checked; `pattern`, `enum` and the like are not.
 
     Args:
-        schema: The schema to register, as JSON or as a Python object. Default: derived from the columns.
+        schema: The schema to register, as JSON or a Python object. Default: derived from the columns.
         registry: See RegistrySerializer.
         columns: See RegistrySerializer.
         use_latest: See RegistrySerializer.

@@ -73,25 +73,23 @@ class KafkaSink(Settings):
         key: Serializes keys. Default: no keys.
         value: Serializes values. Default: all columns as JSON.
         deletes: A deleted row becomes a `"tombstone"` of its key (default), or a `"row"`, which shows `_change_type`.
-        lanes: Number of producers, each with its own transactional id and progress. A key always has the same lane.
-            Can't be changed under the same prefix. Default: 1.
-        headers: Column with the records' headers, as the source reads them: an array of key and value, or a map.
+        lanes: Number of producers, each with its own transactional id and progress. Can't be changed under the same
+            prefix. Default: 1.
+        headers: Column with the records' headers: an array of key and value, or a map.
         timestamp: Timestamp column with the records' times. Default: the time of publication.
-        topic_column: String column with the topic of each record, instead of `topic`.
-        partition_column: Integer column with the topic partition of each record, instead of a partitioner.
+        topic_column: String column with each record's topic, instead of `topic`.
+        partition_column: Integer column with each record's topic partition, instead of a partitioner.
         partitioner: `"default"`: Kafka's, by the key's hash (default); `"fixed"`: each lane writes to one topic
-            partition; `"round_robin"`; or a function of topic, key, value and the number of topic partitions.
+            partition; `"round_robin"`; or a function of topic, key, value and number of topic partitions.
         transaction_timeout: How long a transaction may stay open, at most the brokers' `transaction.max.timeout.ms`; a
-            batch ends after half of it. After a crash, readers of committed records wait that long, or until the next
-            run. Default: 5 minutes.
-        progress_topic: The compacted topic with the progress of this sink alone. Created if it is missing. Default:
+            batch ends after half of it. After a crash readers wait that long, or until the next run. Default: 5
+            minutes.
+        progress_topic: The compacted topic with this sink's progress. Created if it is missing. Default:
             `<prefix>-progress`.
-        properties: More settings of the producer, by librdkafka's names, such as `compression.type`.
-        tolerate: Error classes of rows to leave out and count: UnpublishableRowError for all, or some of
-            RowTooLargeError, RowWithoutKeyError, RowMisplacedError and RowNotSerializableError. Default: none; all of
-            them with a `dead_letter_topic`.
-        dead_letter_topic: A topic for the rows that are left out, with the reason in their headers. It must exist, and
-            not be compacted. Default: none.
+        properties: More settings of the producer, by librdkafka's names.
+        tolerate: Error classes of rows to leave out and count: UnpublishableRowError for all, or some of its
+            subclasses. Default: none; all of them with a `dead_letter_topic`.
+        dead_letter_topic: A topic for the rows that are left out. It must exist, and not be compacted. Default: none.
     """
 
     topic: str

@@ -52,8 +52,7 @@ class ProtobufSerializer(RegistrySerializer):
     RowNotSerializableError, because Protobuf would write an empty one.
 
     Args:
-        schema: The schema to register: the text of a .proto file, or its Path. It may import the files that come with
-            Protobuf. Default: derived from the columns.
+        schema: The schema to register: the text of a .proto file, or its Path. Default: derived from the columns.
         message: The full name of the message, such as `shop.Order`. Default: the schema's only message.
         registry: See RegistrySerializer.
         columns: See RegistrySerializer.

@@ -63,8 +63,7 @@ def publish(
             transaction_timeout limits a transaction.
         known: `known` of the last run's result: if the sink's progress is behind it, the run fails instead of
             publishing again. Default: the progress topic alone is trusted.
-        transform: Function from the table's changes to the rows to publish, each from one row alone. Default: all rows
-            as they are.
+        transform: Function from changes to the rows to publish, each from one row alone. Default: all rows as they are.
         logger: Logger for each step. Default: this module's.
 
     Returns:

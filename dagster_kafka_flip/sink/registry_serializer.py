@@ -48,8 +48,8 @@ class RegistrySerializer(Serializer):
             or previous values.
         declared: The schema to register, as text; None to derive it from the columns.
         use_latest: Whether to serialize with the latest schema of the subject, and to register nothing.
-        subject: The subject to register the schema in, or to take the latest of. `{topic}` in it is the sink's topic.
-            Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy.
+        subject: The schema's subject. `{topic}` in it is the sink's topic. Default: `{topic}-value` or `{topic}-key`,
+            Confluent's TopicNameStrategy.
     """
 
     kind: ClassVar[SchemaKind]

@@ -130,7 +130,7 @@ class JsonSerializer(Serializer):
 
     Attributes:
         columns: The columns. Default: all columns of the table, for a value also `_change_type` if it has deleted rows
-            or previous values. `_change_type`, `_commit_version` and `_commit_timestamp` can be named.
+            or previous values. `_commit_version` and `_commit_timestamp` can be named, too.
     """
 
     columns: tuple[str, ...] = ()

@@ -52,24 +52,22 @@ class KafkaSource(Settings):
 
     Attributes:
         topics: Names of topics. Set exactly one of `topics`, `topic_pattern` and `partitions`.
-        topic_pattern: A regular expression (Python syntax) that must match the whole topic name. Excludes Kafka's
-            internal topics.
-        partitions: Topic partitions to read. Those that are added to the topics later are not read.
+        topic_pattern: A regular expression (Python's) for the whole topic name. Excludes Kafka's internal topics.
+        partitions: Topic partitions to read, and no others.
         starting_offsets: Start of a stream without a position. Default: earliest.
         stopping_offsets: Stop of each run. Default: latest.
         group_id: Consumer group whose committed offsets are used. It is never joined.
-        commit_offsets: Whether to commit the position to the consumer group after each table commit, too, for tools
-            that monitor groups. It is never read back. Default: no.
-        isolation_level: `read_committed` (default; skips aborted and open transactions) or `read_uncommitted`.
-        max_drift: Maximum event time by which a run may read a topic partition ahead of the slowest one (FLIP-182).
-            Default: no alignment.
-        client_id_prefix: Prefix of the client ids, `<prefix>-enumerator` and `<prefix>-reader`, instead of the
-            connection's client id.
+        commit_offsets: Whether to commit the position to the consumer group, too, for tools that monitor groups. It is
+            never read back. Default: no.
+        isolation_level: `read_committed` (default) or `read_uncommitted`.
+        max_drift: How far ahead of the slowest topic partition, in event time, a run may read (FLIP-182). Default: no
+            alignment.
+        client_id_prefix: Prefix of the client ids, instead of the connection's client id.
         client_rack: Rack of the readers, to read from the nearest replica (KIP-392).
         properties: Additional settings of both clients, by the Java consumer's names.
         librdkafka_properties: Settings of only the planning client, by librdkafka's names.
         java_properties: Settings of only Spark's Kafka client, by the Java consumer's names.
-        overrides_position: Whether one run starts at `starting_offsets` whatever the position; see `with_overrides`.
+        overrides_position: See `with_overrides`.
         cluster: Name of one of the KafkaResource's clusters. Default: the resource's own.
         connection: Connection for use without Dagster.
     """

@@ -81,7 +81,7 @@ class OffsetsInitializer(Settings):
         """The first record at or after a timestamp; if there is none, the end offset.
 
         Args:
-            timestamp: Milliseconds since the epoch, an aware datetime, or an ISO 8601 string with a UTC offset.
+            timestamp: Epoch milliseconds, an aware datetime, or ISO 8601 with a UTC offset.
 
         Raises:
             ConfigurationError: The timestamp is negative, malformed, has no UTC offset, or is in seconds.
@@ -115,9 +115,9 @@ class OffsetsInitializer(Settings):
         """An offset for each topic partition.
 
         Args:
-            offsets: Offsets by topic partition. Unlisted ones start at the group's committed offset, or else at
-                `reset`; as a stop, they are not read.
-            reset: For a start that is neither listed nor committed. Default: earliest, as in Flink.
+            offsets: Unlisted ones start at the group's committed offset, or else at `reset`; as a stop, they are not
+                read.
+            reset: Default: earliest.
 
         Raises:
             ConfigurationError: The map is empty, an offset is out of range, or the reset strategy is unknown.

@@ -35,8 +35,7 @@ class Limits(Settings):
 
     Attributes:
         max_records_per_batch: Maximum number of offsets in one commit; None for no limit.
-        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit, by the average of
-            earlier batches or of a sample; None for no limit.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit; None for no limit.
         max_batches: Maximum number of commits in one run; None for no limit.
         spread: How a batch is distributed over the topic partitions. Default: in proportion to their backlog.
     """

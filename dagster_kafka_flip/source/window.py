@@ -128,11 +128,10 @@ class Windows(Settings):
         max_lateness: How late a record may arrive after records with later timestamps: the log is read this much
             further. Default: one hour. None reads to the log's end, and treats records deleted by retention as not
             late. Ignored for topics with LogAppendTime.
-        event_time: A timestamp column of the decoded value to use instead of the record's timestamp.
+        event_time: A timestamp column of the decoded value, instead of the record's timestamp.
         column: The column with each row's window key. Default: `kafka_window`.
         repair: Replaces windows of a stream's table: only the stream's rows, and its position does not change.
-        time_column: In a repair, the table's timestamp column that selects the rows. Default: the column of the
-            record's timestamp.
+        time_column: In a repair, the table's timestamp column. Default: the column of the record's timestamp.
     """
 
     max_lateness: timedelta | None = timedelta(hours=1)

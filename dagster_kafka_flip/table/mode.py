@@ -41,8 +41,8 @@ class Upsert(_Keyed):
     Attributes:
         key: The columns that identify a row, never null. A tombstone's are filled from a key format's STRUCT with
             fields of these names.
-        order_by: The column that says which change of a key is newer: the one with the higher value. Then a key may be
-            in several topic partitions. Needs `soft_delete`. Default: the offset, within one topic partition.
+        order_by: The column whose higher value is the newer change of a key, for keys in several topic partitions.
+            Needs `soft_delete`. Default: the offset, within one topic partition.
         soft_delete: Whether deleted rows stay, with the column `kafka_deleted`. Default: no.
     """
 

@@ -46,19 +46,18 @@ class DeltaTarget(Settings):
     """A Delta table, by path or catalog name, and the stream that writes to it.
 
     Attributes:
-        table: A path (with a slash, or with a scheme such as `s3a:`) or a catalog name such as `lake.flights`, however
-            spelled. Relative paths start at the working directory.
-        stream: Id of the stream from one source to one table: keep it when you rename asset or topics. With an asset
-            for each topic, `{topic}` and `{name}` are replaced in it. Default: `main`.
-        mode: How a batch's rows are written: `Append()` adds them (default), `Upsert(key=["id"])` keeps the current row
-            of each key, `Scd2(key=["id"])` the history of each key.
+        table: A path (with a slash, or a scheme such as `s3a:`) or a catalog name such as `lake.flights`. Relative
+            paths start at the working directory.
+        stream: Id of the stream: keep it when you rename asset or topics. With an asset for each topic, `{topic}` and
+            `{name}` are replaced in it. Default: `main`.
+        mode: `Append()` (default), `Upsert(key=["id"])` or `Scd2(key=["id"])`.
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
         schema_evolution: Whether to add missing columns to the table, and to widen types if its property
-            `delta.enableTypeWidening` is `true`. Default: no; they are an error.
-        single_writer: Confirms that only one process at a time writes to this table. Required on stores that may not
-            support concurrent writers (`oss://`; `s3://`, `s3a://` without a commit coordinator).
+            `delta.enableTypeWidening` is `true`.
+        single_writer: Confirms that only one process at a time writes here. Required on stores without concurrent
+            writers (`oss://`; `s3://`, `s3a://` without a commit coordinator).
     """
 
     table: str = Field(min_length=1)
