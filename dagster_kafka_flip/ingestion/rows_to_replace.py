@@ -45,8 +45,8 @@ _MAY_LOSE = {error.__name__ for error in (*OTHER_OFFSETS, WindowBeyondRetentionE
 _BEFORE = "_dagster_kafka_flip_before_"
 _ALL_INSIDE, _SOME_INSIDE = f"{_BEFORE}all", f"{_BEFORE}some"
 
-# Types that Spark compares with a timestamp.
-_TIMES = frozenset({"timestamp", "timestamp_ntz", "date", "string"})
+# Types that Delta compares with a timestamp where it replaces rows.
+_TIMES = frozenset({"timestamp", "timestamp_ntz"})
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ _FITTING = {
     "double": ("DOUBLE", "FLOAT", "INT", "SMALLINT", "TINYINT"),
     "bytes": ("BINARY",),
 }
+_UUID = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,12 +239,14 @@ def _time_conversion(begin: str, logical: str | None, at: _AvroPath) -> Conversi
 
 
 def _text_conversion(of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
-    # A text may be a uuid; of other types a logical type is another type.
     if of == "enum":
         symbols = [*given["symbols"]]
         return without(
             lambda value: ~value.isin(symbols), f"{at.path} is none of the {len(symbols)} symbols of its enum"
         )
+    if of == "string" and given.get("logicalType") == "uuid":
+        # Spark writes any text as one, and readers that know the type fail on the record.
+        return without(lambda value: ~value.rlike(_UUID), f"{at.path} is not a UUID, as its schema says")
     return of_text(at.path) if of == "string" else None
 
 

@@ -10,6 +10,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from dagster import materialize
+from pyspark.sql import functions as f
 
 from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
@@ -21,6 +22,7 @@ from dagster_kafka_flip.errors import (
     UnpublishableRowError,
 )
 from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.avro_schema import AvroSchema
 from dagster_kafka_flip.formats.column_types import of_spark
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -28,7 +30,7 @@ from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_schema import schema_of
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
+from dagster_kafka_flip.sink.avro_serializer import AvroSerializer, conversion_of
 from dagster_kafka_flip.sink.comparison import TopicComparison
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
 from dagster_kafka_flip.sink.protobuf_serializer import MESSAGE, ProtobufSerializer, plan_of, proto_of
@@ -134,7 +136,6 @@ def test_json_schema_there_and_back(published, landed, registry, topic):
 
 @pytest.mark.nightly
 def test_protobuf_there_and_back(published, landed, registry):
-    from pyspark.sql import functions as f
 
     filled(published, lists=([], {}, {}))
     published.run(
@@ -174,6 +175,24 @@ def test_a_time_without_a_zone_is_written_as_its_clock_shows_it_whatever_the_zon
         None,
         ["0001-01-01T00:00:00.000001", "9999-12-31T23:59:59.999999"],
     )
+
+
+def test_a_text_that_is_not_the_uuid_of_its_schema_is_an_error_of_its_row(spark):
+    uuid = "0123ABCD-0123-4567-89ab-0123456789ab"
+    texts = [uuid, None, "", "x", f"{uuid}\n", f" {uuid}", uuid.replace("-", ""), f"{{{uuid}}}", uuid.replace("A", "g")]
+    rows = spark.createDataFrame([(text, [text]) for text in texts], "u STRING, list ARRAY<STRING>")
+    typed = ["null", {"type": "string", "logicalType": "uuid"}]
+    fields = [{"name": "u", "type": typed}, {"name": "list", "type": {"type": "array", "items": typed}}]
+    schema = AvroSchema.of(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    wrong = conversion_of(of_spark(rows.schema), schema, "the schema").wrong
+    assert wrong is not None
+    for columns, why in (
+        (("u", "list"), "u is not a UUID, as its schema says"),
+        (("list",), "list[] is not a UUID, as its schema says"),
+    ):
+        some = rows.withColumns({name: rows[name] if name in columns else f.lit(None) for name in rows.columns})
+        found = [reason for (reason,) in some.select(wrong(struct_of(("u", "list")))).collect()]
+        assert found == [None, None, *[why] * 7]
 
 
 def ids_of(published):

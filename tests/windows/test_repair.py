@@ -141,6 +141,7 @@ def test_rows_that_others_changed_are_rewritten_and_nothing_else_is_touched(
     [
         ("nope", "has no column nope, .*Set time_column to the table's column with the record's timestamp"),
         ("kafka_offset", "the column kafka_offset of the table .* has the type long, .*Set time_column"),
+        ("kafka_topic", "the column kafka_topic of the table .* has the type string, .*Set time_column"),
     ],
 )
 def test_a_time_column_that_the_table_has_not_is_refused(write, append, rewrite, offsets, column, message):
