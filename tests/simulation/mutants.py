@@ -13,8 +13,12 @@ import pytest
 from dagster_kafka_flip.ingestion import open_stream, stream_run
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
+from dagster_kafka_flip.ingestion.run_spec import RunSource
+from dagster_kafka_flip.ingestion.several_tables import SharedRead, TablesInStep
+from dagster_kafka_flip.ingestion.stream_run import StreamRun
 from dagster_kafka_flip.source import enumerator, window_checks, window_enumerator
 from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
 from dagster_kafka_flip.source.window_checks import WindowLogs
 from dagster_kafka_flip.table import anchor, delta_table, history, table_port, table_writer
@@ -27,6 +31,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 MUTANTS: dict[str, Patch] = {}
 WINDOW_MUTANTS: dict[str, Patch] = {}
+TABLES_MUTANTS: dict[str, Patch] = {}
 
 
 def _mutant(name: str, mutants: dict[str, Patch] = MUTANTS) -> Callable[[Patch], Patch]:
@@ -284,3 +289,38 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @_mutant("windows are read up to the high watermark", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
     MUTANTS["open transactions are read over"](patch)
+
+
+# What several tables of one read rely on.
+
+
+@_mutant("each table is read to an end of its own", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StreamRun, "stop_at", _nothing)
+
+
+@_mutant("what one table has read is what all read", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = SharedRead.__call__
+
+    def call(self: Any, *args: Any) -> Any:
+        return next(iter(self._kept.values())) if self._kept else original(self, *args)
+
+    patch.setattr(SharedRead, "__call__", call)
+
+
+@_mutant("the common stop has to be after the start that a user wrote", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    def stop_at(self: Any, stop: Any) -> None:
+        self.source = self.source.with_overrides(stopping_offsets=OffsetsInitializer.specific_offsets(stop))
+
+    patch.setattr(RunSource, "stop_at", stop_at)
+
+
+@_mutant("a table that fails ends the others", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    def step(_: Any, __: str, step: Callable[[], object]) -> bool:
+        step()
+        return True
+
+    patch.setattr(TablesInStep, "_step", step)

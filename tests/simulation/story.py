@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
@@ -25,6 +26,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.result import IngestResult
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
@@ -35,6 +37,8 @@ from tests.simulation.scheduler import Actor, Chances, Killed, StuckError
 from tests.simulation.sim_log import ABORTED, OPEN, RECORD, Partition
 from tests.simulation.sim_table import SimTable, Version
 from tests.simulation.world import CONNECTION, SILENT, SimSession, SimSource, World
+
+Ended: TypeAlias = IngestResult | KafkaFlipError
 
 MOST_TURNS = 30
 # What a user reads in a message, and does.
@@ -191,19 +195,47 @@ class Story:
     def _one_run(
         self, stream: Stream, start: OffsetsInitializer | None = None, stop: OffsetsInitializer | None = None
     ) -> IngestResult:
+        (ended,) = self._run((stream,), start, stop)
+        if isinstance(ended, Exception):
+            raise ended
+        return ended
+
+    def _run(
+        self, streams: Sequence[Stream], start: OffsetsInitializer | None = None, stop: OffsetsInitializer | None = None
+    ) -> list[Ended]:
+        """One run of one stream, or of several in step."""
         self._runs += 1
-        note = self.world.scheduler.note
-        note(f"run {self._runs} begins" + (f" at {start}" if start else "") + (f", to {stop}" if stop else ""))
-        source = stream.source
+        note, number = self.world.scheduler.note, self._runs
+        note(f"run {number} begins" + (f" at {start}" if start else "") + (f", to {stop}" if stop else ""))
+        source = streams[0].source
         if stop is not None:
-            try:
+            with contextlib.suppress(KafkaFlipError):
                 source = source.with_overrides(stopping_offsets=stop)
-            except KafkaFlipError:
-                source = stream.source
-        session: Any = self.session
         self._open += 1
-        before, stream.is_in_doubt = stream.is_in_doubt, True
-        mixed = self._mixed(stream, None) if stream.target.table in self.world.tables else None
+        doubts = [stream.is_in_doubt for stream in streams]
+        mixed = [self._mixed(stream, None) if stream.target.table in self.world.tables else None for stream in streams]
+        for stream in streams:
+            stream.is_in_doubt = True
+        try:
+            found = self._launch(streams, source, start)
+        finally:
+            self._open -= 1
+        for stream, ended, was_in_doubt, had_mixed in zip(streams, found, doubts, mixed, strict=True):
+            if isinstance(ended, Exception):
+                # This one stopped before it wrote.
+                stream.is_in_doubt = was_in_doubt or _FIRST_CHECK not in str(ended)
+                continue
+            note(f"run {number} ends with {len(ended.batches)} batches")
+            stream.may_double = stream.may_double or (
+                had_mixed is not None and any(_MAY_BE_DOUBLED in incident.message for incident in ended.incidents)
+            )
+            stream.is_in_doubt = self._has_faults
+            stream.known = ended.known
+            stream.reports += [incident.error for incident in ended.incidents]
+        return found
+
+    def _launch(self, streams: Sequence[Stream], source: KafkaSource, start: OffsetsInitializer | None) -> list[Ended]:
+        stream, session = streams[0], cast("Any", self.session)
         try:
             result = ingest(
                 source,
@@ -218,19 +250,8 @@ class Story:
                 logger=SILENT,
             )
         except KafkaFlipError as error:
-            # This one stopped before it wrote.
-            stream.is_in_doubt = before or _FIRST_CHECK not in str(error)
-            raise
-        finally:
-            self._open -= 1
-        note(f"run {self._runs} ends with {len(result.batches)} batches")
-        stream.may_double = stream.may_double or (
-            mixed is not None and any(_MAY_BE_DOUBLED in incident.message for incident in result.incidents)
-        )
-        stream.is_in_doubt = self._has_faults
-        stream.known = result.known
-        stream.reports += [incident.error for incident in result.incidents]
-        return result
+            return [error]
+        return [result]
 
     def _met(self, stream: Stream, error: KafkaFlipError) -> None:
         self.world.scheduler.note(f"{type(error).__name__}: {str(error)[:200]}")

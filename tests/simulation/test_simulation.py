@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import story
-from tests.simulation.mutants import MUTANTS, WINDOW_MUTANTS
+from tests.simulation.mutants import MUTANTS, TABLES_MUTANTS, WINDOW_MUTANTS
 from tests.simulation.story import Story, play
+from tests.simulation.tables_story import TablesStory
 from tests.simulation.window_story import WindowStory
 
-# More of them at night.
-_SEEDS, _SEEDS_AT_NIGHT = 3000, 9000
+_AT_ONCE = 500
+
+# Of each kind, and three times as many at night.
+_SEEDS = {Story: 3000, WindowStory: 3000, TablesStory: 1000}
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
 # They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid.
@@ -18,21 +21,21 @@ _RARE, _RARE_OF_WINDOWS = (21798, 389, 648, 800), (391, 780)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Story, WindowStory])
 @pytest.mark.parametrize(
-    "first",
+    ("kind", "first"),
     [
-        *range(0, _SEEDS, 500),
-        *(pytest.param(first, marks=pytest.mark.nightly) for first in range(_SEEDS, _SEEDS_AT_NIGHT, 500)),
+        pytest.param(kind, first, marks=[pytest.mark.nightly] if first >= seeds else [])
+        for kind, seeds in _SEEDS.items()
+        for first in range(0, 3 * seeds, _AT_ONCE)
     ],
 )
-def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first, kind):
-    for seed in range(first, first + 500):
+def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(kind, first):
+    for seed in range(first, first + _AT_ONCE):
         found = play(seed, kind=kind)
         assert found is None, "\n".join((*found[1], f"make simulate SEED={seed}: {found[0]}"))
 
 
-@pytest.mark.parametrize("kind", [Story, WindowStory])
+@pytest.mark.parametrize("kind", _SEEDS)
 def test_a_seed_tells_the_same_story_each_time(kind):
     stories = [kind(seed) for seed in (7, 7)]
     for each in stories:
@@ -51,8 +54,11 @@ def test_each_mutant_of_the_product_is_found(name, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WINDOW_MUTANTS)
-def test_each_mutant_of_windows_is_found(name, monkeypatch):
-    WINDOW_MUTANTS[name](monkeypatch)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, WindowStory) for name in WINDOW_MUTANTS] + [(name, TablesStory) for name in TABLES_MUTANTS],
+)
+def test_each_mutant_of_windows_and_of_several_tables_is_found(name, kind, monkeypatch):
+    {**WINDOW_MUTANTS, **TABLES_MUTANTS}[name](monkeypatch)
     seeds = (*_RARE_OF_WINDOWS, *range(_MOST_SEEDS_OF_A_MUTANT))
-    assert any(play(seed, kind=WindowStory) is not None for seed in seeds)
+    assert any(play(seed, kind=kind) is not None for seed in seeds)

@@ -12,10 +12,12 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.types import StructType
 
+from dagster_kafka_flip.ingestion import several_tables
 from dagster_kafka_flip.ingestion.batch_rows import BatchRows, WindowRows, batch_rows, window_rows
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.several_tables import SharedRead
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -30,6 +32,9 @@ from tests.simulation.sim_log import SimCluster, SimLog
 from tests.simulation.sim_table import SCHEMA, NoRows, SimPort, SimTable, SparkError
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+# How often rows that are kept are still there: an executor may be lost.
+_KEPT = 0.8
 
 CONNECTION = KafkaConnection(bootstrap_servers="simulated:9092")
 
@@ -81,6 +86,7 @@ class World:
             patch.setattr(instants, "now", lambda: self.now)
             patch.setattr(instants, "now_ms", self.now_ms)
             patch.setattr(instants, "sleep", self._sleep)
+            patch.setattr(several_tables, "read", lambda _, spark, assignment: SimRead(spark.world, assignment))
             before = logging.root.manager.disable
             logging.disable(logging.CRITICAL)
             try:
@@ -116,24 +122,27 @@ def _(session: SimSession, target: DeltaTarget) -> TablePort:
 
 @batch_rows.register
 def _(session: SimSession, spec: RunSpec, *, leave_out_rejected: bool) -> BatchRows:
-    del spec, leave_out_rejected
-    return cast("BatchRows", _SimRows(session.world))
+    del leave_out_rejected
+    return cast("BatchRows", _SimRows(session, spec))
 
 
 class _SimRows:
     """The records of a batch are its rows."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, session: SimSession, spec: RunSpec) -> None:
+        self._session, self._spec = session, spec
+        self._world = session.world
 
     def schema(self) -> Any:
         return SCHEMA
 
     def records(self, assignment: SplitAssignment) -> Any:
-        return _Read(self._world, assignment)
+        if isinstance(self._spec.read, SharedRead):
+            return self._spec.read(self._spec.source, cast("Any", self._session), assignment)
+        return SimRead(self._world, assignment)
 
     def rows(self, assignment: SplitAssignment) -> Any:
-        read = _Read(self._world, assignment)
+        read = self.records(assignment)
         return (read if assignment.plan.splits else NoRows()), read
 
     @contextlib.contextmanager
@@ -142,7 +151,7 @@ class _SimRows:
         yield
 
 
-class _Read:
+class SimRead:
     """A lazy read: the logs are asked when the rows are written."""
 
     schema = SCHEMA
@@ -152,8 +161,19 @@ class _Read:
         self._world = world
         self._assignment = assignment
         self._records = 0
+        self._is_kept = False
+        self._kept: list[int] | None = None
+
+    def persist(self) -> SimRead:
+        self._is_kept = True
+        return self
+
+    def unpersist(self) -> None:
+        self._is_kept, self._kept = False, None
 
     def evaluate(self) -> list[int]:
+        if self._kept is not None and self._world.scheduler.random.random() < _KEPT:
+            return self._kept
         numbers: list[int] = []
         for split in self._assignment.plan.splits:
             ask = functools.partial(self._world.log.read, split)
@@ -162,6 +182,7 @@ class _Read:
             except LookupError as error:
                 raise SparkError(str(error)) from None
         self._records = len(numbers)
+        self._kept = numbers if self._is_kept else None
         return numbers
 
     def get(self, patience: float) -> Observed:
@@ -175,14 +196,14 @@ class _Read:
 @window_rows.register
 def _(session: SimSession, spec: RunSpec, rules: Windows) -> WindowRows:
     del rules
-    return cast("WindowRows", _SimWindowRows(session.world, session.world.table(spec.target).windows_schema))
+    return cast("WindowRows", _SimWindowRows(session, spec, session.world.table(spec.target).windows_schema))
 
 
 class _SimWindowRows(_SimRows):
     """The records of windows are their rows, each with its window's key."""
 
-    def __init__(self, world: World, schema: StructType) -> None:
-        super().__init__(world)
+    def __init__(self, session: SimSession, spec: RunSpec, schema: StructType) -> None:
+        super().__init__(session, spec)
         self._schema = schema
 
     def schema(self) -> Any:
@@ -206,7 +227,7 @@ class _SimWindowRows(_SimRows):
 class _InWindows:
     """A lazy read of windows: a record is in the window of its time, between the window's offsets."""
 
-    def __init__(self, world: World, read: _Read, plan: WindowPlan, schema: StructType) -> None:
+    def __init__(self, world: World, read: SimRead, plan: WindowPlan, schema: StructType) -> None:
         self.schema, self.columns = schema, schema.names
         self._world = world
         self._read = read
