@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import open_stream, stream_run
+from dagster_kafka_flip.ingestion import dead_letter_table, move_position, open_stream, stream_run
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
+from dagster_kafka_flip.ingestion.dead_letter_settlement import PendingDeadLetters
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
 from dagster_kafka_flip.ingestion.run_spec import RunSource
 from dagster_kafka_flip.ingestion.several_tables import SharedRead, TablesInStep
@@ -23,15 +26,18 @@ from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, T
 from dagster_kafka_flip.source.window_checks import WindowLogs
 from dagster_kafka_flip.table import anchor, delta_table, history, table_port, table_writer
 from dagster_kafka_flip.table.anchor import Anchor
+from dagster_kafka_flip.table.document import RoutedBatch
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import Scope
 from dagster_kafka_flip.table.windowed_table import WindowedTable
+from tests.simulation import story
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 MUTANTS: dict[str, Patch] = {}
 WINDOW_MUTANTS: dict[str, Patch] = {}
 TABLES_MUTANTS: dict[str, Patch] = {}
+LETTERS_MUTANTS: dict[str, Patch] = {}
 
 
 def _mutant(name: str, mutants: dict[str, Patch] = MUTANTS) -> Callable[[Patch], Patch]:
@@ -324,3 +330,72 @@ def _(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(TablesInStep, "_step", step)
+
+
+# What dead letters rely on.
+
+
+@_mutant("dead letters are written and settled before the commit", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = open_stream.OpenStream._attempt
+
+    def attempt(self: Any, assignment: Any) -> Any:
+        write, plan, letters = original(self, assignment), assignment.plan, self._letters
+        version = self._planned.anchor.table_version + 1
+
+        def both() -> Any:
+            letters._settle(RoutedBatch(version, "", "", plan.splits, plan.state, letters.route()), reads=True)
+            return write()
+
+        return both
+
+    patch.setattr(open_stream.OpenStream, "_attempt", attempt)
+
+
+@_mutant("dead letters of a run that died are not looked for", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeadLetterTable, "settle_pending", _nothing)
+
+
+@_mutant("an unknown number of rejected records is none", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = DeadLetterTable.settle
+    patch.setattr(DeadLetterTable, "settle", lambda self, batch, seen: original(self, batch, seen or Observed(0, 0, 0)))
+
+
+@_mutant("nobody looks whether the table has the dead letters", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dead_letter_table, "maybe_landed", lambda *_: ())
+
+
+@_mutant("how far dead letters are settled goes back with the stream", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dead_letter_table, "furthest", lambda _, now: now)
+
+
+@_mutant("a dead-letter table that was set back is not noticed", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dead_letter_table, "is_set_back", lambda *_: False)
+
+
+@_mutant("dead letters settle the next batch, too", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = dead_letter_table._Letters
+    patch.setattr(dead_letter_table, "_Letters", lambda splits, settles: original(splits, settles + 1))
+
+
+@_mutant("dead letters that can't be read are none", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PendingDeadLetters, "readable", lambda _, splits, *__, moved: () if moved else splits)
+
+
+@_mutant("a moved position keeps what a RESTORE of the dead letters has undone", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = move_position.plan_move
+
+    def plan_move(source: Any, target: Any, session: Any, to: Any) -> Any:
+        move, table = original(source, target, session, to), delta_table.DeltaTable(session, target)
+        last = table.last_document(table.history() or ())
+        return replace(move, settles=None if last is None else last[1].settles)
+
+    patch.setattr(story, "plan_move", plan_move)

@@ -94,7 +94,8 @@ class SimTable:
         windows_schema: The columns of a table of windows.
     """
 
-    def __init__(self, now_ms: Callable[[], int], log: SimLog, *, has_lock: bool) -> None:
+    def __init__(self, name: str, now_ms: Callable[[], int], log: SimLog, *, has_lock: bool) -> None:
+        self.name = name
         self.versions: list[Version] = []
         self.oldest = 0
         self.has_lock = has_lock
@@ -216,7 +217,7 @@ class SimTable:
         if not self.versions:
             msg = "the table can't be described: it is not there"
             raise TableError(msg)
-        return TableDetails(f"table-{self._tables}", (), self.newest.properties)
+        return TableDetails(f"{self.name}-id-{self._tables}", (), self.newest.properties)
 
 
 class SimPort:

@@ -23,6 +23,7 @@ from dagster_kafka_flip.errors import (
     StreamOverlapError,
     TopicRecreatedError,
 )
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.result import IngestResult
@@ -69,6 +70,7 @@ class Stream:
     target: DeltaTarget
     limits: Limits
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
+    letters: DeadLetters | None = None
     known: KnownPosition | None = None
     reports: list[str] = field(default_factory=list[str])
     may_double: bool = False
@@ -241,6 +243,7 @@ class Story:
                 source,
                 stream.target,
                 spark=lambda: session,
+                dead_letter=stream.letters,
                 limits=stream.limits,
                 starting_offsets=start,
                 known=stream.known,
@@ -534,7 +537,7 @@ class Story:
         versions = self.world.table(stream.target).versions
         number = len(versions) - 1
         while number > 0:
-            document = _document(versions[number].commit.user_metadata, stream)
+            document = document_of(versions[number], stream)
             if document is not None:
                 added = (Counter(versions[number].rows) - Counter(versions[number - 1].rows)).keys() & versions[-1].rows
                 ids = set(document.state.topic_ids.values())
@@ -557,14 +560,15 @@ class Story:
 
     def _check(self) -> None:
         for name, table in self.world.tables.items():
-            streams = [stream for stream in self.streams if stream.target.table == name]
+            streams = [stream for stream in self.streams if name in _tables(stream)]
             rows = Counter(row for row in table.rows if row > 0)
             doubled = sorted(row for row, count in rows.items() if count > 1)
             if doubled and not any(stream.may_double for stream in streams):
                 msg = f"{name} has {doubled} more than once"
                 raise WrongError(msg)
             for stream in streams:
-                self._check_complete(stream, table, rows)
+                if stream.target.table == name:
+                    self._check_complete(stream, table, rows)
 
     def _check_complete(self, stream: Stream, table: SimTable, rows: Counter[int]) -> None:
         if stream.has_given_up or (
@@ -593,7 +597,7 @@ class Story:
             and (excused := gone_before.get(self.world.log.homes[number])) is not None
             and number not in self.world.log.gone[:excused]
         }
-        documents = (_document(version.commit.user_metadata, stream) for version in table.versions)
+        documents = (document_of(version, stream) for version in table.versions)
         is_told = stream.reports or any(document.incidents for document in documents if document is not None)
         if lost and not is_told and stream.source.starting_offsets.kind is OffsetsKind.EARLIEST:
             msg = f"{stream.target.table} lacks {sorted(lost)}, which the logs have lost, and nobody was told"
@@ -606,7 +610,7 @@ class Story:
         starts: dict[tuple[tuple[str, int], TopicPartition], int] = {}
         gone: dict[tuple[str, int], int] = {}
         for version in table.versions:
-            document = _document(version.commit.user_metadata, stream)
+            document = document_of(version, stream)
             if document is None:
                 continue
             splits = {split.topic_partition: split.starting_offset for split in document.splits}
@@ -621,12 +625,17 @@ class Story:
         return starts, gone
 
 
+def _tables(stream: Stream) -> tuple[str, ...]:
+    return (stream.target.table, *(() if stream.letters is None else (stream.letters.table,)))
+
+
 def _restored(version: Version) -> int:
     return int(version.commit.parameters.get("version") or 0)
 
 
-def _document(text: str | None, stream: Stream) -> CommitDocument | None:
-    document = CommitDocument.from_text(text)
+def document_of(version: Version, stream: Stream) -> CommitDocument | None:
+    """The document of a stream's commit; None of another one's."""
+    document = CommitDocument.from_text(version.commit.user_metadata)
     return document if document is not None and document.stream == stream.target.stream else None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import story
-from tests.simulation.mutants import MUTANTS, TABLES_MUTANTS, WINDOW_MUTANTS
+from tests.simulation.letters_story import LettersStory
+from tests.simulation.mutants import LETTERS_MUTANTS, MUTANTS, TABLES_MUTANTS, WINDOW_MUTANTS
 from tests.simulation.story import Story, play
 from tests.simulation.tables_story import TablesStory
 from tests.simulation.window_story import WindowStory
@@ -13,7 +14,7 @@ from tests.simulation.window_story import WindowStory
 _AT_ONCE = 500
 
 # Of each kind, and three times as many at night.
-_SEEDS = {Story: 3000, WindowStory: 3000, TablesStory: 1000}
+_SEEDS = {Story: 3000, WindowStory: 3000, TablesStory: 1000, LettersStory: 1500}
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
 # They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid.
@@ -53,12 +54,12 @@ def test_each_mutant_of_the_product_is_found(name, monkeypatch):
     assert any(play(seed) is not None for seed in (*_RARE, *range(_MOST_SEEDS_OF_A_MUTANT)))
 
 
+_OTHER_MUTANTS = {WindowStory: WINDOW_MUTANTS, TablesStory: TABLES_MUTANTS, LettersStory: LETTERS_MUTANTS}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [(name, WindowStory) for name in WINDOW_MUTANTS] + [(name, TablesStory) for name in TABLES_MUTANTS],
-)
-def test_each_mutant_of_windows_and_of_several_tables_is_found(name, kind, monkeypatch):
-    {**WINDOW_MUTANTS, **TABLES_MUTANTS}[name](monkeypatch)
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in _OTHER_MUTANTS.items() for name in names])
+def test_each_mutant_of_other_stories_is_found(kind, name, monkeypatch):
+    _OTHER_MUTANTS[kind][name](monkeypatch)
     seeds = (*_RARE_OF_WINDOWS, *range(_MOST_SEEDS_OF_A_MUTANT))
     assert any(play(seed, kind=kind) is not None for seed in seeds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from dagster_kafka_flip.ingestion import several_tables
 from dagster_kafka_flip.ingestion.batch_rows import BatchRows, WindowRows, batch_rows, window_rows
+from dagster_kafka_flip.ingestion.dead_letter_rows import DeadLetterRows, dead_letter_rows
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
@@ -33,6 +34,9 @@ from tests.simulation.sim_table import SCHEMA, NoRows, SimPort, SimTable, SparkE
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
+# How often nobody knows what a write has read.
+_UNKNOWN = 0.3
+
 # How often rows that are kept are still there: an executor may be lost.
 _KEPT = 0.8
 
@@ -47,6 +51,7 @@ class World:
         log: The cluster.
         tables: The tables, by their identity.
         now: The time.
+        rejects: Of so many records one can't be decoded; 0 if all can.
     """
 
     def __init__(self, seed: int, *, has_lock: bool, left_out: frozenset[int] = frozenset()) -> None:
@@ -55,12 +60,17 @@ class World:
         self.log = SimLog(lambda: int(self.now.timestamp() * 1000))
         self.tables: dict[str, SimTable] = {}
         self.now = _EPOCH
+        self.rejects = 0
         self._has_lock = has_lock
 
     def table(self, target: DeltaTarget) -> SimTable:
         if target.table not in self.tables:
-            self.tables[target.table] = SimTable(self.now_ms, self.log, has_lock=self._has_lock)
+            self.tables[target.table] = SimTable(target.table, self.now_ms, self.log, has_lock=self._has_lock)
         return self.tables[target.table]
+
+    def is_rejected(self, number: int) -> bool:
+        """Whether a record can't be decoded."""
+        return self.rejects > 0 and number % self.rejects == 0
 
     def now_ms(self) -> int:
         """The time, which goes on a little whenever somebody looks."""
@@ -122,8 +132,14 @@ def _(session: SimSession, target: DeltaTarget) -> TablePort:
 
 @batch_rows.register
 def _(session: SimSession, spec: RunSpec, *, leave_out_rejected: bool) -> BatchRows:
-    del leave_out_rejected
+    assert leave_out_rejected == (session.world.rejects > 0)
     return cast("BatchRows", _SimRows(session, spec))
+
+
+@dead_letter_rows.register
+def _(session: SimSession, spec: RunSpec) -> DeadLetterRows:
+    del spec
+    return cast("DeadLetterRows", _SimLetters(session.world))
 
 
 class _SimRows:
@@ -160,9 +176,11 @@ class SimRead:
     def __init__(self, world: World, assignment: SplitAssignment) -> None:
         self._world = world
         self._assignment = assignment
-        self._records = 0
+        self._records = self.rejected = 0
         self._is_kept = False
         self._kept: list[int] | None = None
+        # Which records are rows.
+        self.is_wanted: Callable[[int], bool] = lambda number: not world.is_rejected(number)
 
     def persist(self) -> SimRead:
         self._is_kept = True
@@ -173,7 +191,7 @@ class SimRead:
 
     def evaluate(self) -> list[int]:
         if self._kept is not None and self._world.scheduler.random.random() < _KEPT:
-            return self._kept
+            return [number for number in self._kept if self.is_wanted(number)]
         numbers: list[int] = []
         for split in self._assignment.plan.splits:
             ask = functools.partial(self._world.log.read, split)
@@ -183,14 +201,64 @@ class SimRead:
                 raise SparkError(str(error)) from None
         self._records = len(numbers)
         self._kept = numbers if self._is_kept else None
-        return numbers
+        self.rejected = sum(map(self._world.is_rejected, numbers))
+        return [number for number in numbers if self.is_wanted(number)]
 
     def get(self, patience: float) -> Observed:
         del patience
-        return Observed(records=self._records, bytes=self._records * 100, rejected=0)
+        if self._world.rejects and self._world.scheduler.random.random() < _UNKNOWN:
+            return Observed.nothing("Spark has lost it")
+        return Observed(records=self._records, bytes=self._records * 100, rejected=self.rejected)
 
     def isEmpty(self) -> bool:  # noqa: N802 - as Spark has it
         return not self.evaluate()
+
+
+class _SimLetters:
+    """The rejected records are the dead letters."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def schema(self) -> Any:
+        return SCHEMA
+
+    def rejected(self, assignment: SplitAssignment, *_: Any) -> Any:
+        read = SimRead(self._world, assignment)
+        read.is_wanted = self._world.is_rejected
+        return read, _Rejected(read)
+
+    def missing(self, rows: Any, there: Any, splits: Any, table_id: str) -> Any:
+        del splits, table_id
+        return _Missing(self._world, rows, there)
+
+
+class _Rejected:
+    """The observation of rejected records."""
+
+    def __init__(self, read: SimRead) -> None:
+        self._read = read
+
+    @property
+    def get(self) -> dict[str, int]:
+        return {"rejected": self._read.rejected}
+
+
+class _Missing:
+    """Rows that a table does not have: an offset and a time of a topic, known by its id, are one record."""
+
+    schema = SCHEMA
+    columns = SCHEMA.names
+
+    def __init__(self, world: World, rows: SimRead, there: Any) -> None:
+        self._world, self._rows, self._there = world, rows, there
+
+    def _place(self, number: int) -> tuple[Any, ...]:
+        return self._world.log.homes[number], self._world.log.places[number][2:]
+
+    def evaluate(self) -> list[int]:
+        there = {self._place(number) for number in self._there.evaluate() if number > 0}
+        return [number for number in self._rows.evaluate() if self._place(number) not in there]
 
 
 @window_rows.register
