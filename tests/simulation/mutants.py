@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +25,7 @@ from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
 from dagster_kafka_flip.source.window_checks import WindowLogs
-from dagster_kafka_flip.table import anchor, delta_table, history, table_port, table_writer
+from dagster_kafka_flip.table import anchor, delta_table, history, merge, table_port, table_writer
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.document import RoutedBatch
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -38,6 +39,7 @@ MUTANTS: dict[str, Patch] = {}
 WINDOW_MUTANTS: dict[str, Patch] = {}
 TABLES_MUTANTS: dict[str, Patch] = {}
 LETTERS_MUTANTS: dict[str, Patch] = {}
+KEYED_MUTANTS: dict[str, Patch] = {}
 
 
 def _mutant(name: str, mutants: dict[str, Patch] = MUTANTS) -> Callable[[Patch], Patch]:
@@ -399,3 +401,43 @@ def _(patch: pytest.MonkeyPatch) -> None:
         return replace(move, settles=None if last is None else last[1].settles)
 
     patch.setattr(story, "plan_move", plan_move)
+
+
+# What tables with a key rely on.
+
+
+@_mutant("nobody looks again before a MERGE or behind it", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    MUTANTS["no precheck"](patch)
+    MUTANTS["no look at what came between"](patch)
+
+
+@_mutant("offsets are not compared", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(merge, "_is_newer", lambda *_: "true")
+
+
+@_mutant("a change that is read again is newer than itself", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._is_newer
+    patch.setattr(merge, "_is_newer", lambda *args: original(*args).replace(" > ", " >= "))
+
+
+@_mutant("a row without an offset is newer than each record", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._is_newer
+    patch.setattr(merge, "_is_newer", lambda *args: original(*args).replace("IS NULL THEN true", "IS NULL THEN false"))
+
+
+@_mutant("files are left out by a bound that is one off", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._bound
+    patch.setattr(merge, "_bound", lambda name, kind, end, value: original(name, kind, end.strip("="), value))
+
+
+@_mutant("a tombstone is a row", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._replacing
+    patch.setattr(
+        merge, "_replacing", lambda *args: [re.sub(r"(NOT MATCHED) AND .*", r"\1", part) for part in original(*args)]
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from dagster_kafka_flip.ingestion import several_tables
 from dagster_kafka_flip.ingestion.batch_rows import BatchRows, WindowRows, batch_rows, window_rows
 from dagster_kafka_flip.ingestion.dead_letter_rows import DeadLetterRows, dead_letter_rows
+from dagster_kafka_flip.ingestion.keyed_stream import change_columns
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
@@ -26,10 +27,14 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import WindowPlan, Windows
+from dagster_kafka_flip.table import table_writer
+from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.table_port import TablePort, table_port
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests.simulation import sim_merge
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_log import SimCluster, SimLog
+from tests.simulation.sim_merge import KEYED_SCHEMA, ChangeRows, SimChanges
 from tests.simulation.sim_table import SCHEMA, NoRows, SimPort, SimTable, SparkError
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -66,11 +71,22 @@ class World:
     def table(self, target: DeltaTarget) -> SimTable:
         if target.table not in self.tables:
             self.tables[target.table] = SimTable(target.table, self.now_ms, self.log, has_lock=self._has_lock)
+            if target.key:
+                self.tables[target.table].schema = KEYED_SCHEMA
         return self.tables[target.table]
 
     def is_rejected(self, number: int) -> bool:
         """Whether a record can't be decoded."""
         return self.rejects > 0 and number % self.rejects == 0
+
+    def key(self, number: int) -> int:
+        """The key of a record; those of a topic partition are its own."""
+        topic, partition, _, _ = self.log.places[number]
+        return int(topic[1:]) * 1000 + partition * 10 + number % 3
+
+    def is_deleted(self, number: int) -> bool:
+        """Whether a record deletes its key."""
+        return number > 0 and number % 5 == 0
 
     def now_ms(self) -> int:
         """The time, which goes on a little whenever somebody looks."""
@@ -96,6 +112,9 @@ class World:
             patch.setattr(instants, "now", lambda: self.now)
             patch.setattr(instants, "now_ms", self.now_ms)
             patch.setattr(instants, "sleep", self._sleep)
+            patch.setattr(table_writer, "read", sim_merge.read)
+            patch.setattr(table_writer, "merge", sim_merge.merge_into)
+            patch.setattr(table_writer, "isolated_session", sim_merge.isolated_session)
             patch.setattr(several_tables, "read", lambda _, spark, assignment: SimRead(spark.world, assignment))
             before = logging.root.manager.disable
             logging.disable(logging.CRITICAL)
@@ -119,9 +138,9 @@ class SimSession:
 
     sparkContext = None  # noqa: N815 - as Spark has it
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, conf: Mapping[str, str] | None = None) -> None:
         self.world = world
-        self.conf = {"spark.default.parallelism": "2"}
+        self.conf = {"spark.default.parallelism": "2", **(conf or {})}
 
 
 @table_port.register
@@ -150,7 +169,7 @@ class _SimRows:
         self._world = session.world
 
     def schema(self) -> Any:
-        return SCHEMA
+        return KEYED_SCHEMA if self._spec.target.key else SCHEMA
 
     def records(self, assignment: SplitAssignment) -> Any:
         if isinstance(self._spec.read, SharedRead):
@@ -159,7 +178,12 @@ class _SimRows:
 
     def rows(self, assignment: SplitAssignment) -> Any:
         read = self.records(assignment)
-        return (read if assignment.plan.splits else NoRows()), read
+        rows = read if assignment.plan.splits else NoRows()
+        mode = self._spec.target.mode
+        if not isinstance(mode, Append):
+            changed: Any = ChangeRows(self._world, rows)
+            rows = SimChanges(changed, mode, change_columns(self._spec.decoder.columns), mode.key)
+        return rows, read
 
     @contextlib.contextmanager
     def watched(self, attempt: str, progress: ReadProgress) -> Generator[None]:
