@@ -33,7 +33,8 @@ from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion.dead_letter_table import SAME_LETTER, DeadLetterTable
+from dagster_kafka_flip.ingestion.dead_letter_rows import SAME_LETTER
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, DeadLetters, decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
@@ -710,20 +711,22 @@ def test_dead_letters_of_an_earlier_topic_hide_none_of_the_new_one(kafka, land, 
     assert land(source=source, starting_offsets=OffsetsInitializer.earliest()).dead_letters == 0
 
 
-_RECORD = "t STRING, p INT, o BIGINT, cluster STRING, topic STRING, value STRING"
+_RECORD = "t STRING, p INT, o BIGINT, cluster STRING, topic STRING, value STRING, second INT"
 
 
-def test_a_dead_letter_is_known_by_its_ids_and_where_they_are_not_known_by_the_record(spark):
+def test_a_dead_letter_is_known_by_its_ids_and_time_and_where_they_are_not_known_by_the_record(spark):
     # Each beside the first record, and in a topic of its own, so that one query compares them all.
     there = {
-        ("t", 0, 7, "c1", "id1", "first"): True,
-        ("t", 0, 7, "c1", "id1", "taken out by hand"): True,
-        ("t", 0, 7, "c1", "id2", "first"): False,
-        ("t", 0, 7, "c2", "id1", "first"): False,
-        ("t", 0, 7, None, None, "first"): True,
-        ("t", 0, 7, None, None, "another"): False,
-        ("t", 0, 7, "c2", None, "first"): False,
-        ("t", 0, 8, "c1", "id1", "first"): False,
+        ("t", 0, 7, "c1", "id1", "first", 0): True,
+        ("t", 0, 7, "c1", "id1", "taken out by hand", 0): True,
+        # After an unclean election.
+        ("t", 0, 7, "c1", "id1", "first", 1): False,
+        ("t", 0, 7, "c1", "id2", "first", 0): False,
+        ("t", 0, 7, "c2", "id1", "first", 0): False,
+        ("t", 0, 7, None, None, "first", 0): True,
+        ("t", 0, 7, None, None, "another", 0): False,
+        ("t", 0, 7, "c2", None, "first", 0): False,
+        ("t", 0, 8, "c1", "id1", "first", 0): False,
     }
 
     def letters(records):
@@ -735,12 +738,12 @@ def test_a_dead_letter_is_known_by_its_ids_and_where_they_are_not_known_by_the_r
             "o AS kafka_offset",
             "cluster AS kafka_cluster_id",
             "topic AS kafka_topic_id",
-            "TIMESTAMP '2026-01-01T00:00:00Z' AS kafka_timestamp",
+            "timestamp_seconds(second) AS kafka_timestamp",
             "CAST(NULL AS BINARY) AS kafka_key",
             "CAST(value AS BINARY) AS kafka_value",
         )
 
-    new = letters([("t", 0, 7, "c1", "id1", "first")] * len(there)).alias("new")
+    new = letters([("t", 0, 7, "c1", "id1", "first", 0)] * len(there)).alias("new")
     found = new.join(letters(there).alias("there"), f.expr(SAME_LETTER), "left_anti").collect()
     others = {row["kafka_topic"] for row in found}
     assert [f"t{number}" not in others for number in range(len(there))] == [*there.values()]
@@ -776,7 +779,7 @@ def test_a_dead_letter_table_that_was_set_back_is_noticed(kafka, land, whole, to
             land(**options)
     found = re.search(
         r"was rolled back: it had the rejected records of .* up to version 2, and now \(version \d+\) it has those up "
-        r"to version 1\. Nothing was written\. RESTORE it to version (\d+), the last one written by a run",
+        r"to version 1\. Nothing was written\. RESTORE it to version (\d+), which had them",
         str(error.value),
     )
     assert found is not None, error.value

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from dagster_kafka_flip.ingestion.dead_letter_table import without_existing
+from dagster_kafka_flip.ingestion.dead_letter_rows import DeadLetterRows
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.table.target import DeltaTarget
 
 _COLUMNS = """
     kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, kafka_key BINARY,
@@ -22,7 +26,8 @@ def test_dead_letters_of_thousands_of_topic_partitions_are_compared(spark, capsy
     splits = [KafkaPartitionSplit(TopicPartition("t", number), 5, 10) for number in range(5_000)]
     there = spark.createDataFrame([_letter(7, 5), _letter(7, 6), _letter(8, 1)], _COLUMNS)
     rows = spark.createDataFrame([_letter(7, 5), _letter(7, 7), _letter(4_999, 5)], _COLUMNS)
-    new = without_existing(rows, there, splits, "table", "main")
+    spec: Any = SimpleNamespace(target=DeltaTarget(table="lake/t"))
+    new = DeadLetterRows(spark, spec).missing(rows, there, splits, "table")
     assert sorted((row.kafka_partition, row.kafka_offset) for row in new.collect()) == [(7, 7), (4_999, 5)]
     new.explain(True)
     assert capsys.readouterr().out.count(">= 5") < 10, "not a condition for each"

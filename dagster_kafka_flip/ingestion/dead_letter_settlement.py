@@ -26,6 +26,7 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import Incident, tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -109,8 +110,13 @@ def set_back(
     """The error for a dead-letter table that was rolled back."""
     settles = settlement(anchor)
     now = "none" if settles is None else f"those up to version {settles.version}"
-    last = table.last_document(table.history() or ())
-    version = "" if last is None else f" to version {last[0].version}, the last one written by a run"
+    # The last one may have been written while the table was restored.
+    having = (
+        commit.version
+        for commit, document in documented(table.history() or (), target.stream)
+        if document.settles is not None and document.settles.version == batch.route.settled
+    )
+    version = next((f" to version {found}, which had them" for found in having), "")
     return TableReplacedError(
         f"the dead-letter table {target} was rolled back: it had the rejected records of {main_target} up to version "
         f"{batch.route.settled}, and now (version {anchor.table_version}) it has {now}",

@@ -24,6 +24,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
+from dagster_kafka_flip.ingestion.dead_letter_rows import dead_letter_rows
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
     UNREADABLE,
@@ -40,22 +41,19 @@ from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     settlement,
     write_off,
 )
-from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
 from dagster_kafka_flip.ingestion.observation import observed_metrics
-from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.incident import Tolerance, total
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
-from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.uniqueness import RecordColumns, covering_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
+    from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
@@ -98,6 +96,7 @@ class DeadLetterTable:
         self._letters = letters
         self._table = DeltaTable(session, self.target, context.tolerated)
         self._writer = BatchWriter(spec, context, self.target, self._table)
+        self._rows = dead_letter_rows(session, spec)
         self._main_id = ""
         # The expected table ids; empty until a commit of the stream has one.
         self._table_id = ""
@@ -294,7 +293,7 @@ class DeadLetterTable:
         anchor = self._table.anchor()
         if anchor is None:
             self._tolerate_missing(batch, None)
-            anchor = self._table.made(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            anchor = self._table.made(self._rows.schema())
         if not self._is_open:
             self._main_id = self._main.table_id()
         # With a commit of the stream, it is certainly the same table as before.
@@ -322,10 +321,10 @@ class DeadLetterTable:
             )
         if table_id != self._table_id:
             self._tolerate_missing(batch, table_id)
-            self._table.check_schema(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            self._table.check_schema(self._rows.schema())
             self._table_id = table_id
         elif not self._is_open:
-            self._table.check_schema(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            self._table.check_schema(self._rows.schema())
 
     def _tolerate_missing(self, batch: RoutedBatch | None, there: str | None) -> None:
         if not self._table_id:
@@ -348,7 +347,8 @@ class DeadLetterTable:
             assignment = self._pending.replay(batch, letters.splits)
             plan = assignment.plan
             state = _identified(assignment.plan.state, batch.state)
-            rows, self._counted = self._rejected_rows(assignment, batch, state)
+            decoder = self._decoder_of(batch)
+            rows, self._counted = self._rows.rejected(assignment, batch, decoder, state, self._main_id)
             if letters.splits != batch.splits:
                 # A partial count would look like a full one.
                 self._counted = None
@@ -356,8 +356,7 @@ class DeadLetterTable:
                 rows = letters.select(rows)
             compared = letters.splits if not letters.moves_on else maybe_landed(anchor, state, letters.splits)
             if compared:
-                there = self._table.rows()
-                rows = without_existing(rows, there, compared, self._main_id, self._spec.target.stream)
+                rows = self._rows.missing(rows, self._table.rows(), compared, self._main_id)
         before = settlement(anchor)
         # After a RESTORE of the stream's table, an older commit is the last; later ones are settled too.
         settles = letters.settles if before is None else max(before.version, letters.settles)
@@ -387,13 +386,7 @@ class DeadLetterTable:
             )
         return document, committed, plan
 
-    def _rejected_rows(
-        self, assignment: SplitAssignment, batch: RoutedBatch, state: EnumeratorState
-    ) -> tuple[DataFrame, Observation]:
-        """The rejected records of a batch as rows, and an observation with their number (`rejected`)."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
+    def _decoder_of(self, batch: RoutedBatch) -> Decoder:
         decoder = decoder_of(batch.route.decoder, self._spec.decoder)
         if decoder is None:
             raise DeadLetterDecoderError(
@@ -402,28 +395,7 @@ class DeadLetterTable:
                 f"{dict(batch.route.decoder)}",
                 f"Run once with that decoder. {write_off(self.target, batch.splits, 'latest')}",
             )
-        number = Observation()
-        staged = decoder.stage(read(self._spec.source, self._session, assignment))
-        fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
-        rows = (
-            staged.select(*fields, decoder.problem().alias("error"), *decoder.written_with())
-            # The observation also prevents Spark from moving filters past it, so each record is parsed once.
-            .observe(number, f.count("error").alias("rejected"))
-            .where("error IS NOT NULL")
-            .withColumns(
-                {
-                    "stream": f.lit(self._spec.target.stream),
-                    "target_table": f.lit(str(self._spec.target)),
-                    "run_id": f.lit(batch.run_id),
-                    "attempt": f.lit(batch.attempt),
-                    "landed_at": f.current_timestamp(),
-                    "kafka_cluster_id": f.lit(state.cluster_id).cast("string"),
-                    "kafka_topic_id": _by_topic(state, assignment),
-                    "target_table_id": f.lit(self._main_id),
-                }
-            )
-        )
-        return rows, number
+        return decoder
 
 
 def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:
@@ -433,41 +405,3 @@ def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorSt
         cluster_id=read.cluster_id or planned.cluster_id,
         topic_ids={**planned.topic_ids, **read.topic_ids},
     )
-
-
-def without_existing(
-    rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str, stream: str
-) -> DataFrame:
-    """Returns the dead letters that the table does not have yet; only compares rows of about these splits."""
-    from pyspark.sql import functions as f
-
-    columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
-    ranges = covering_predicate(splits, columns)
-    known = there.where(f"target_table_id = {literal(table_id)} AND stream = {literal(stream)} AND ({ranges})").alias(
-        "there"
-    )
-    return rows.alias("new").join(known, f.expr(SAME_LETTER), "left_anti")
-
-
-# An offset identifies a record only within one topic of one cluster. If ids are unknown, the record's content
-# identifies it, because it never changes.
-SAME_LETTER = """
-new.kafka_topic = there.kafka_topic AND new.kafka_partition = there.kafka_partition
-AND new.kafka_offset = there.kafka_offset
-AND coalesce(new.kafka_cluster_id = there.kafka_cluster_id, true)
-AND coalesce(
-    new.kafka_topic_id = there.kafka_topic_id,
-    new.kafka_timestamp <=> there.kafka_timestamp AND new.kafka_key <=> there.kafka_key
-    AND new.kafka_value <=> there.kafka_value
-)
-"""
-
-
-def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
-    from pyspark.sql import functions as f
-
-    topics = {split.topic_partition.topic for split in assignment.plan.splits}
-    column = f.lit(None).cast("string")
-    for topic in sorted(topics & state.topic_ids.keys()):
-        column = f.when(f.col("kafka_topic") == topic, f.lit(state.topic_ids[topic])).otherwise(column)
-    return column

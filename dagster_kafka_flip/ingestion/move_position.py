@@ -116,7 +116,8 @@ def plan_move(
     problem: KafkaFlipError | None = None
     newest = history[0].version
     last = table.last_document(history)
-    fence, before = newest, None if last is None else last[1].state
+    own = None if last is None else last[1]
+    fence, before = newest, None if own is None else own.state
     try:
         anchor = find_anchor(history, target.stream, str(target))
     except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
@@ -126,7 +127,8 @@ def plan_move(
             _check_names_all(last[1], target, to)
             before = None
     else:
-        fence, before = anchor.version, anchor.state
+        # Not of a commit that a RESTORE has undone: what that one settled is pending again.
+        fence, before, own = anchor.version, anchor.state, anchor.document
     moved = source if to is None else source.with_overrides(starting_offsets=to)
     is_same_cluster = True
     try:
@@ -163,7 +165,7 @@ def plan_move(
         base_version=newest,
         fence=fence,
         routed=None if last is None else last[1].routed(last[0].version),
-        settles=None if last is None else last[1].settles,
+        settles=None if own is None else own.settles,
         given_up=given_up,
         mode=mode,
     )

@@ -9,11 +9,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
+from tests.simulation.keyed_story import KeyedStory
+from tests.simulation.letters_story import LettersStory
 from tests.simulation.story import Story, first_failure, play, shrunk
+from tests.simulation.tables_story import TablesStory
 from tests.simulation.window_story import WindowStory
 
-# A stream's and a windows' story has each seed.
-_KINDS = (Story, WindowStory)
+# Each seed has a story of each kind.
+_KINDS = (Story, WindowStory, TablesStory, LettersStory, KeyedStory)
 
 _AT_ONCE = 20
 

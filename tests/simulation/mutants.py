@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,23 +11,35 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import open_stream, stream_run
+from dagster_kafka_flip.ingestion import dead_letter_table, move_position, open_stream, stream_run
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
+from dagster_kafka_flip.ingestion.dead_letter_settlement import PendingDeadLetters
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
+from dagster_kafka_flip.ingestion.run_spec import RunSource
+from dagster_kafka_flip.ingestion.several_tables import SharedRead, TablesInStep
+from dagster_kafka_flip.ingestion.stream_run import StreamRun
 from dagster_kafka_flip.source import enumerator, window_checks, window_enumerator
 from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
 from dagster_kafka_flip.source.window_checks import WindowLogs
-from dagster_kafka_flip.table import anchor, delta_table, history, table_port, table_writer
+from dagster_kafka_flip.table import anchor, delta_table, history, merge, table_port, table_writer
 from dagster_kafka_flip.table.anchor import Anchor
+from dagster_kafka_flip.table.document import RoutedBatch
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import Scope
 from dagster_kafka_flip.table.windowed_table import WindowedTable
+from tests.simulation import story
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 MUTANTS: dict[str, Patch] = {}
 WINDOW_MUTANTS: dict[str, Patch] = {}
+TABLES_MUTANTS: dict[str, Patch] = {}
+LETTERS_MUTANTS: dict[str, Patch] = {}
+KEYED_MUTANTS: dict[str, Patch] = {}
 
 
 def _mutant(name: str, mutants: dict[str, Patch] = MUTANTS) -> Callable[[Patch], Patch]:
@@ -289,3 +302,147 @@ def _(patch: pytest.MonkeyPatch) -> None:
 @_mutant("windows are read up to the high watermark", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
     MUTANTS["open transactions are read over"](patch)
+
+
+# What several tables of one read rely on.
+
+
+@_mutant("each table is read to an end of its own", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StreamRun, "stop_at", _nothing)
+
+
+@_mutant("what one table has read is what all read", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = SharedRead.__call__
+
+    def call(self: Any, *args: Any) -> Any:
+        return next(iter(self._kept.values())) if self._kept else original(self, *args)
+
+    patch.setattr(SharedRead, "__call__", call)
+
+
+@_mutant("the common stop has to be after the start that a user wrote", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    def stop_at(self: Any, stop: Any) -> None:
+        self.source = self.source.with_overrides(stopping_offsets=OffsetsInitializer.specific_offsets(stop))
+
+    patch.setattr(RunSource, "stop_at", stop_at)
+
+
+@_mutant("a table that fails ends the others", TABLES_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    def step(_: Any, __: str, step: Callable[[], object]) -> bool:
+        step()
+        return True
+
+    patch.setattr(TablesInStep, "_step", step)
+
+
+# What dead letters rely on.
+
+
+@_mutant("dead letters are written and settled before the commit", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = open_stream.OpenStream._attempt
+
+    def attempt(self: Any, assignment: Any) -> Any:
+        write, plan, letters = original(self, assignment), assignment.plan, self._letters
+        version = self._planned.anchor.table_version + 1
+
+        def both() -> Any:
+            letters._settle(RoutedBatch(version, "", "", plan.splits, plan.state, letters.route()), reads=True)
+            return write()
+
+        return both
+
+    patch.setattr(open_stream.OpenStream, "_attempt", attempt)
+
+
+@_mutant("dead letters of a run that died are not looked for", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeadLetterTable, "settle_pending", _nothing)
+
+
+@_mutant("an unknown number of rejected records is none", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = DeadLetterTable.settle
+    patch.setattr(DeadLetterTable, "settle", lambda self, batch, seen: original(self, batch, seen or Observed(0, 0, 0)))
+
+
+@_mutant("nobody looks whether the table has the dead letters", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dead_letter_table, "maybe_landed", lambda *_: ())
+
+
+@_mutant("how far dead letters are settled goes back with the stream", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dead_letter_table, "furthest", lambda _, now: now)
+
+
+@_mutant("a dead-letter table that was set back is not noticed", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dead_letter_table, "is_set_back", lambda *_: False)
+
+
+@_mutant("dead letters settle the next batch, too", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = dead_letter_table._Letters
+    patch.setattr(dead_letter_table, "_Letters", lambda splits, settles: original(splits, settles + 1))
+
+
+@_mutant("dead letters that can't be read are none", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PendingDeadLetters, "readable", lambda _, splits, *__, moved: () if moved else splits)
+
+
+@_mutant("a moved position keeps what a RESTORE of the dead letters has undone", LETTERS_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original: Any = move_position.plan_move
+
+    def plan_move(source: Any, target: Any, session: Any, to: Any) -> Any:
+        move, table = original(source, target, session, to), delta_table.DeltaTable(session, target)
+        last = table.last_document(table.history() or ())
+        return replace(move, settles=None if last is None else last[1].settles)
+
+    patch.setattr(story, "plan_move", plan_move)
+
+
+# What tables with a key rely on.
+
+
+@_mutant("nobody looks again before a MERGE or behind it", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    MUTANTS["no precheck"](patch)
+    MUTANTS["no look at what came between"](patch)
+
+
+@_mutant("offsets are not compared", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(merge, "_is_newer", lambda *_: "true")
+
+
+@_mutant("a change that is read again is newer than itself", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._is_newer
+    patch.setattr(merge, "_is_newer", lambda *args: original(*args).replace(" > ", " >= "))
+
+
+@_mutant("a row without an offset is newer than each record", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._is_newer
+    patch.setattr(merge, "_is_newer", lambda *args: original(*args).replace("IS NULL THEN true", "IS NULL THEN false"))
+
+
+@_mutant("files are left out by a bound that is one off", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._bound
+    patch.setattr(merge, "_bound", lambda name, kind, end, value: original(name, kind, end.strip("="), value))
+
+
+@_mutant("a tombstone is a row", KEYED_MUTANTS)
+def _(patch: pytest.MonkeyPatch) -> None:
+    original = merge._replacing
+    patch.setattr(
+        merge, "_replacing", lambda *args: [re.sub(r"(NOT MATCHED) AND .*", r"\1", part) for part in original(*args)]
+    )

@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
+from dagster_kafka_flip.table.layout import mode_properties
 from dagster_kafka_flip.table.local_log import TableDetails
 
 if TYPE_CHECKING:
@@ -92,9 +93,11 @@ class SimTable:
         deleted: Rows that others have deleted.
         is_partitioned: Whether a table of windows is partitioned by them.
         windows_schema: The columns of a table of windows.
+        schema: The columns of another one.
     """
 
-    def __init__(self, now_ms: Callable[[], int], log: SimLog, *, has_lock: bool) -> None:
+    def __init__(self, name: str, now_ms: Callable[[], int], log: SimLog, *, has_lock: bool) -> None:
+        self.name = name
         self.versions: list[Version] = []
         self.oldest = 0
         self.has_lock = has_lock
@@ -103,6 +106,7 @@ class SimTable:
         self.deleted: set[Any] = set()
         self.is_partitioned = False
         self.windows_schema = WINDOWS_SCHEMA
+        self.schema = SCHEMA
         self._now_ms = now_ms
         self._log = log
         self._tables = 0
@@ -161,17 +165,49 @@ class SimTable:
         self, rows: Sequence[int], read_version: int, application: str, version: int, user_metadata: str
     ) -> None:
         """Commits a blind append, which conflicts with changed properties and with its own transaction alone."""
+        self._check_transaction(read_version, application)
+        self.commit(
+            "WRITE",
+            {"mode": "Append"},
+            (*self.rows, *rows),
+            metrics={"numOutputRows": str(len(rows)), "numOutputBytes": "1"},
+            user_metadata=user_metadata,
+            transactions={**self.newest.transactions, application: version},
+        )
+
+    def _check_transaction(self, read_version: int, application: str) -> None:
         for later in self.versions[read_version + 1 :]:
             if later.transactions.get(application) != self.versions[read_version].transactions.get(application):
                 raise ConcurrentTransactionException(application)
             if later.commit.operation == "SET TBLPROPERTIES":
                 msg = "[DELTA_METADATA_CHANGED] The metadata of the Delta table has been changed"
                 raise MetadataChangedException(msg)
+
+    def merge(
+        self,
+        changed: Any,
+        may_conflict: Callable[[Any], bool],
+        read_version: int,
+        application: str,
+        version: int,
+        user_metadata: str,
+    ) -> None:
+        """Merges; conflicts with whatever else has changed files that have the keys, OPTIMIZE included."""
+        self._check_transaction(read_version, application)
+        read = self.versions[read_version].rows
+        for later in self.versions[read_version + 1 :]:
+            others = set(self.versions[later.commit.version - 1].rows).symmetric_difference(later.rows)
+            if later.commit.operation == "OPTIMIZE" or may_conflict(others):
+                raise ConcurrentAppendException(later.commit.operation)
+        removed, added = changed(read)
+        updated = {row[0] for row in removed} & {row[0] for row in added}
+        counts = {"Inserted": len(added) - len(updated), "Updated": len(updated)}
+        counts["Deleted"] = len(removed) - len(updated)
         self.commit(
-            "WRITE",
-            {"mode": "Append"},
-            (*self.rows, *rows),
-            metrics={"numOutputRows": str(len(rows)), "numOutputBytes": "1"},
+            "MERGE",
+            {"predicate": '["a condition"]'},
+            (*(row for row in self.rows if row not in removed), *added),
+            metrics={f"numTargetRows{what}": str(count) for what, count in counts.items()},
             user_metadata=user_metadata,
             transactions={**self.newest.transactions, application: version},
         )
@@ -216,7 +252,7 @@ class SimTable:
         if not self.versions:
             msg = "the table can't be described: it is not there"
             raise TableError(msg)
-        return TableDetails(f"table-{self._tables}", (), self.newest.properties)
+        return TableDetails(f"{self.name}-id-{self._tables}", (), self.newest.properties)
 
 
 class SimPort:
@@ -226,7 +262,7 @@ class SimPort:
         self.target = target
         self._table = table
         self._scheduler = scheduler
-        self._columns = table.windows_schema if WINDOWS_PROPERTY in target.properties else SCHEMA
+        self._columns = table.windows_schema if WINDOWS_PROPERTY in target.properties else table.schema
 
     def _ask(self, what: str, answer: Callable[[], T]) -> T:
         return self._scheduler.call(f"asks the table for {what}", answer, _no_answer)
@@ -296,7 +332,7 @@ class SimPort:
 
     def creation(self, schema: StructType) -> Callable[[], None]:
         del schema
-        properties = {**self.target.properties}
+        properties = {**self.target.properties, **mode_properties(self.target.mode)}
         if WINDOWS_PROPERTY not in properties:
             properties[STREAMS_PROPERTY] = "true"
         return lambda: self._scheduler.call("creates the table", lambda: self._table.create(properties), _write_failed)
@@ -310,20 +346,33 @@ class SimPort:
 
     def append(self, rows: Any, options: Mapping[str, str | int]) -> None:
         table, application, version = self._table, str(options["txnAppId"]), int(options["txnVersion"])
+        if (read_version := self._begin(application, version)) is not None:
+            self._commit(
+                rows,
+                lambda numbers: table.append(numbers, read_version, application, version, str(options["userMetadata"])),
+            )
 
+    def merge(self, changed: Any, may_conflict: Callable[[Any], bool], settings: Mapping[str, str]) -> None:
+        delta = "spark.databricks.delta."
+        application, version = settings[f"{delta}write.txnAppId"], int(settings[f"{delta}write.txnVersion"])
+        if (read_version := self._begin(application, version)) is not None:
+            document = settings[f"{delta}commitInfo.userMetadata"]
+            self._commit(
+                NoRows(),
+                lambda _: self._table.merge(changed, may_conflict, read_version, application, version, document),
+                " merged",
+            )
+
+    def _begin(self, application: str, version: int) -> int | None:
         def begin() -> int | None:
             self._table.details()
-            is_done = table.newest.transactions.get(application, -1) >= version
-            return None if is_done else len(table.versions) - 1
+            is_done = self._table.newest.transactions.get(application, -1) >= version
+            return None if is_done else len(self._table.versions) - 1
 
         read_version = self._scheduler.call("begins to write", begin, _write_failed)
         if read_version is None:
             self._scheduler.note("Delta skips the write")
-            return
-        self._commit(
-            rows,
-            lambda numbers: table.append(numbers, read_version, application, version, str(options["userMetadata"])),
-        )
+        return read_version
 
     def replace(self, rows: Any, predicate: str | None, options: Mapping[str, str | int]) -> None:
         table = self._table

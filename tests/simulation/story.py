@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
@@ -22,9 +23,11 @@ from dagster_kafka_flip.errors import (
     StreamOverlapError,
     TopicRecreatedError,
 )
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.result import IngestResult
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
@@ -35,6 +38,8 @@ from tests.simulation.scheduler import Actor, Chances, Killed, StuckError
 from tests.simulation.sim_log import ABORTED, OPEN, RECORD, Partition
 from tests.simulation.sim_table import SimTable, Version
 from tests.simulation.world import CONNECTION, SILENT, SimSession, SimSource, World
+
+Ended: TypeAlias = IngestResult | KafkaFlipError
 
 MOST_TURNS = 30
 # What a user reads in a message, and does.
@@ -65,6 +70,7 @@ class Stream:
     target: DeltaTarget
     limits: Limits
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
+    letters: DeadLetters | None = None
     known: KnownPosition | None = None
     reports: list[str] = field(default_factory=list[str])
     may_double: bool = False
@@ -191,24 +197,53 @@ class Story:
     def _one_run(
         self, stream: Stream, start: OffsetsInitializer | None = None, stop: OffsetsInitializer | None = None
     ) -> IngestResult:
+        (ended,) = self._run((stream,), start, stop)
+        if isinstance(ended, Exception):
+            raise ended
+        return ended
+
+    def _run(
+        self, streams: Sequence[Stream], start: OffsetsInitializer | None = None, stop: OffsetsInitializer | None = None
+    ) -> list[Ended]:
+        """One run of one stream, or of several in step."""
         self._runs += 1
-        note = self.world.scheduler.note
-        note(f"run {self._runs} begins" + (f" at {start}" if start else "") + (f", to {stop}" if stop else ""))
-        source = stream.source
+        note, number = self.world.scheduler.note, self._runs
+        note(f"run {number} begins" + (f" at {start}" if start else "") + (f", to {stop}" if stop else ""))
+        source = streams[0].source
         if stop is not None:
-            try:
+            with contextlib.suppress(KafkaFlipError):
                 source = source.with_overrides(stopping_offsets=stop)
-            except KafkaFlipError:
-                source = stream.source
-        session: Any = self.session
         self._open += 1
-        before, stream.is_in_doubt = stream.is_in_doubt, True
-        mixed = self._mixed(stream, None) if stream.target.table in self.world.tables else None
+        doubts = [stream.is_in_doubt for stream in streams]
+        mixed = [self._mixed(stream, None) if stream.target.table in self.world.tables else None for stream in streams]
+        for stream in streams:
+            stream.is_in_doubt = True
+        try:
+            found = self._launch(streams, source, start)
+        finally:
+            self._open -= 1
+        for stream, ended, was_in_doubt, had_mixed in zip(streams, found, doubts, mixed, strict=True):
+            if isinstance(ended, Exception):
+                # This one stopped before it wrote.
+                stream.is_in_doubt = was_in_doubt or _FIRST_CHECK not in str(ended)
+                continue
+            note(f"run {number} ends with {len(ended.batches)} batches")
+            stream.may_double = stream.may_double or (
+                had_mixed is not None and any(_MAY_BE_DOUBLED in incident.message for incident in ended.incidents)
+            )
+            stream.is_in_doubt = self._has_faults
+            stream.known = ended.known
+            stream.reports += [incident.error for incident in ended.incidents]
+        return found
+
+    def _launch(self, streams: Sequence[Stream], source: KafkaSource, start: OffsetsInitializer | None) -> list[Ended]:
+        stream, session = streams[0], cast("Any", self.session)
         try:
             result = ingest(
                 source,
                 stream.target,
                 spark=lambda: session,
+                dead_letter=stream.letters,
                 limits=stream.limits,
                 starting_offsets=start,
                 known=stream.known,
@@ -218,19 +253,8 @@ class Story:
                 logger=SILENT,
             )
         except KafkaFlipError as error:
-            # This one stopped before it wrote.
-            stream.is_in_doubt = before or _FIRST_CHECK not in str(error)
-            raise
-        finally:
-            self._open -= 1
-        note(f"run {self._runs} ends with {len(result.batches)} batches")
-        stream.may_double = stream.may_double or (
-            mixed is not None and any(_MAY_BE_DOUBLED in incident.message for incident in result.incidents)
-        )
-        stream.is_in_doubt = self._has_faults
-        stream.known = result.known
-        stream.reports += [incident.error for incident in result.incidents]
-        return result
+            return [error]
+        return [result]
 
     def _met(self, stream: Stream, error: KafkaFlipError) -> None:
         self.world.scheduler.note(f"{type(error).__name__}: {str(error)[:200]}")
@@ -513,7 +537,7 @@ class Story:
         versions = self.world.table(stream.target).versions
         number = len(versions) - 1
         while number > 0:
-            document = _document(versions[number].commit.user_metadata, stream)
+            document = document_of(versions[number], stream)
             if document is not None:
                 added = (Counter(versions[number].rows) - Counter(versions[number - 1].rows)).keys() & versions[-1].rows
                 ids = set(document.state.topic_ids.values())
@@ -536,14 +560,15 @@ class Story:
 
     def _check(self) -> None:
         for name, table in self.world.tables.items():
-            streams = [stream for stream in self.streams if stream.target.table == name]
+            streams = [stream for stream in self.streams if name in _tables(stream)]
             rows = Counter(row for row in table.rows if row > 0)
             doubled = sorted(row for row, count in rows.items() if count > 1)
             if doubled and not any(stream.may_double for stream in streams):
                 msg = f"{name} has {doubled} more than once"
                 raise WrongError(msg)
             for stream in streams:
-                self._check_complete(stream, table, rows)
+                if stream.target.table == name:
+                    self._check_complete(stream, table, rows)
 
     def _check_complete(self, stream: Stream, table: SimTable, rows: Counter[int]) -> None:
         if stream.has_given_up or (
@@ -572,7 +597,7 @@ class Story:
             and (excused := gone_before.get(self.world.log.homes[number])) is not None
             and number not in self.world.log.gone[:excused]
         }
-        documents = (_document(version.commit.user_metadata, stream) for version in table.versions)
+        documents = (document_of(version, stream) for version in table.versions)
         is_told = stream.reports or any(document.incidents for document in documents if document is not None)
         if lost and not is_told and stream.source.starting_offsets.kind is OffsetsKind.EARLIEST:
             msg = f"{stream.target.table} lacks {sorted(lost)}, which the logs have lost, and nobody was told"
@@ -585,7 +610,7 @@ class Story:
         starts: dict[tuple[tuple[str, int], TopicPartition], int] = {}
         gone: dict[tuple[str, int], int] = {}
         for version in table.versions:
-            document = _document(version.commit.user_metadata, stream)
+            document = document_of(version, stream)
             if document is None:
                 continue
             splits = {split.topic_partition: split.starting_offset for split in document.splits}
@@ -600,12 +625,17 @@ class Story:
         return starts, gone
 
 
+def _tables(stream: Stream) -> tuple[str, ...]:
+    return (stream.target.table, *(() if stream.letters is None else (stream.letters.table,)))
+
+
 def _restored(version: Version) -> int:
     return int(version.commit.parameters.get("version") or 0)
 
 
-def _document(text: str | None, stream: Stream) -> CommitDocument | None:
-    document = CommitDocument.from_text(text)
+def document_of(version: Version, stream: Stream) -> CommitDocument | None:
+    """The document of a stream's commit; None of another one's."""
+    document = CommitDocument.from_text(version.commit.user_metadata)
     return document if document is not None and document.stream == stream.target.stream else None
 
 

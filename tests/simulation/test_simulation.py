@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import story
-from tests.simulation.mutants import MUTANTS, WINDOW_MUTANTS
+from tests.simulation.keyed_story import KeyedStory
+from tests.simulation.letters_story import LettersStory
+from tests.simulation.mutants import KEYED_MUTANTS, LETTERS_MUTANTS, MUTANTS, TABLES_MUTANTS, WINDOW_MUTANTS
 from tests.simulation.story import Story, play
+from tests.simulation.tables_story import TablesStory
 from tests.simulation.window_story import WindowStory
 
-# More of them at night.
-_SEEDS, _SEEDS_AT_NIGHT = 3000, 9000
+_AT_ONCE = 500
+
+# Of each kind, and three times as many at night.
+_SEEDS = {Story: 3000, WindowStory: 3000, TablesStory: 1000, LettersStory: 1500, KeyedStory: 1500}
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
 # They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid, or
@@ -19,21 +24,21 @@ _RARE, _RARE_OF_WINDOWS = (21798, 389, 648, 800), (391, 780, 7128)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Story, WindowStory])
 @pytest.mark.parametrize(
-    "first",
+    ("kind", "first"),
     [
-        *range(0, _SEEDS, 500),
-        *(pytest.param(first, marks=pytest.mark.nightly) for first in range(_SEEDS, _SEEDS_AT_NIGHT, 500)),
+        pytest.param(kind, first, marks=[pytest.mark.nightly] if first >= seeds else [])
+        for kind, seeds in _SEEDS.items()
+        for first in range(0, 3 * seeds, _AT_ONCE)
     ],
 )
-def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(first, kind):
-    for seed in range(first, first + 500):
+def test_no_record_is_lost_doubled_or_misplaced_and_nothing_is_stuck(kind, first):
+    for seed in range(first, first + _AT_ONCE):
         found = play(seed, kind=kind)
         assert found is None, "\n".join((*found[1], f"make simulate SEED={seed}: {found[0]}"))
 
 
-@pytest.mark.parametrize("kind", [Story, WindowStory])
+@pytest.mark.parametrize("kind", _SEEDS)
 def test_a_seed_tells_the_same_story_each_time(kind):
     stories = [kind(seed) for seed in (7, 7)]
     for each in stories:
@@ -51,9 +56,17 @@ def test_each_mutant_of_the_product_is_found(name, monkeypatch):
     assert any(play(seed) is not None for seed in (*_RARE, *range(_MOST_SEEDS_OF_A_MUTANT)))
 
 
+_OTHER_MUTANTS = {
+    WindowStory: WINDOW_MUTANTS,
+    TablesStory: TABLES_MUTANTS,
+    LettersStory: LETTERS_MUTANTS,
+    KeyedStory: KEYED_MUTANTS,
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WINDOW_MUTANTS)
-def test_each_mutant_of_windows_is_found(name, monkeypatch):
-    WINDOW_MUTANTS[name](monkeypatch)
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in _OTHER_MUTANTS.items() for name in names])
+def test_each_mutant_of_other_stories_is_found(kind, name, monkeypatch):
+    _OTHER_MUTANTS[kind][name](monkeypatch)
     seeds = (*_RARE_OF_WINDOWS, *range(_MOST_SEEDS_OF_A_MUTANT))
-    assert any(play(seed, kind=WindowStory) is not None for seed in seeds)
+    assert any(play(seed, kind=kind) is not None for seed in seeds)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
 from pyspark.sql.types import StructType
 
+from dagster_kafka_flip.ingestion import several_tables
 from dagster_kafka_flip.ingestion.batch_rows import BatchRows, WindowRows, batch_rows, window_rows
+from dagster_kafka_flip.ingestion.dead_letter_rows import DeadLetterRows, dead_letter_rows
+from dagster_kafka_flip.ingestion.keyed_stream import change_columns
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.several_tables import SharedRead
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -23,13 +27,23 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import WindowPlan, Windows
+from dagster_kafka_flip.table import table_writer
+from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.table_port import TablePort, table_port
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests.simulation import sim_merge
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_log import SimCluster, SimLog
+from tests.simulation.sim_merge import KEYED_SCHEMA, ChangeRows, SimChanges
 from tests.simulation.sim_table import SCHEMA, NoRows, SimPort, SimTable, SparkError
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+# How often nobody knows what a write has read.
+_UNKNOWN = 0.3
+
+# How often rows that are kept are still there: an executor may be lost.
+_KEPT = 0.8
 
 CONNECTION = KafkaConnection(bootstrap_servers="simulated:9092")
 
@@ -42,6 +56,7 @@ class World:
         log: The cluster.
         tables: The tables, by their identity.
         now: The time.
+        rejects: Of so many records one can't be decoded; 0 if all can.
     """
 
     def __init__(self, seed: int, *, has_lock: bool, left_out: frozenset[int] = frozenset()) -> None:
@@ -50,12 +65,28 @@ class World:
         self.log = SimLog(lambda: int(self.now.timestamp() * 1000))
         self.tables: dict[str, SimTable] = {}
         self.now = _EPOCH
+        self.rejects = 0
         self._has_lock = has_lock
 
     def table(self, target: DeltaTarget) -> SimTable:
         if target.table not in self.tables:
-            self.tables[target.table] = SimTable(self.now_ms, self.log, has_lock=self._has_lock)
+            self.tables[target.table] = SimTable(target.table, self.now_ms, self.log, has_lock=self._has_lock)
+            if target.key:
+                self.tables[target.table].schema = KEYED_SCHEMA
         return self.tables[target.table]
+
+    def is_rejected(self, number: int) -> bool:
+        """Whether a record can't be decoded."""
+        return self.rejects > 0 and number % self.rejects == 0
+
+    def key(self, number: int) -> int:
+        """The key of a record; those of a topic partition are its own."""
+        topic, partition, _, _ = self.log.places[number]
+        return int(topic[1:]) * 1000 + partition * 10 + number % 3
+
+    def is_deleted(self, number: int) -> bool:
+        """Whether a record deletes its key."""
+        return number > 0 and number % 5 == 0
 
     def now_ms(self) -> int:
         """The time, which goes on a little whenever somebody looks."""
@@ -81,6 +112,10 @@ class World:
             patch.setattr(instants, "now", lambda: self.now)
             patch.setattr(instants, "now_ms", self.now_ms)
             patch.setattr(instants, "sleep", self._sleep)
+            patch.setattr(table_writer, "read", sim_merge.read)
+            patch.setattr(table_writer, "merge", sim_merge.merge_into)
+            patch.setattr(table_writer, "isolated_session", sim_merge.isolated_session)
+            patch.setattr(several_tables, "read", lambda _, spark, assignment: SimRead(spark.world, assignment))
             before = logging.root.manager.disable
             logging.disable(logging.CRITICAL)
             try:
@@ -103,9 +138,9 @@ class SimSession:
 
     sparkContext = None  # noqa: N815 - as Spark has it
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, conf: Mapping[str, str] | None = None) -> None:
         self.world = world
-        self.conf = {"spark.default.parallelism": "2"}
+        self.conf = {"spark.default.parallelism": "2", **(conf or {})}
 
 
 @table_port.register
@@ -116,25 +151,39 @@ def _(session: SimSession, target: DeltaTarget) -> TablePort:
 
 @batch_rows.register
 def _(session: SimSession, spec: RunSpec, *, leave_out_rejected: bool) -> BatchRows:
-    del spec, leave_out_rejected
-    return cast("BatchRows", _SimRows(session.world))
+    assert leave_out_rejected == (session.world.rejects > 0)
+    return cast("BatchRows", _SimRows(session, spec))
+
+
+@dead_letter_rows.register
+def _(session: SimSession, spec: RunSpec) -> DeadLetterRows:
+    del spec
+    return cast("DeadLetterRows", _SimLetters(session.world))
 
 
 class _SimRows:
     """The records of a batch are its rows."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, session: SimSession, spec: RunSpec) -> None:
+        self._session, self._spec = session, spec
+        self._world = session.world
 
     def schema(self) -> Any:
-        return SCHEMA
+        return KEYED_SCHEMA if self._spec.target.key else SCHEMA
 
     def records(self, assignment: SplitAssignment) -> Any:
-        return _Read(self._world, assignment)
+        if isinstance(self._spec.read, SharedRead):
+            return self._spec.read(self._spec.source, cast("Any", self._session), assignment)
+        return SimRead(self._world, assignment)
 
     def rows(self, assignment: SplitAssignment) -> Any:
-        read = _Read(self._world, assignment)
-        return (read if assignment.plan.splits else NoRows()), read
+        read = self.records(assignment)
+        rows = read if assignment.plan.splits else NoRows()
+        mode = self._spec.target.mode
+        if not isinstance(mode, Append):
+            changed: Any = ChangeRows(self._world, rows)
+            rows = SimChanges(changed, mode, change_columns(self._spec.decoder.columns), mode.key)
+        return rows, read
 
     @contextlib.contextmanager
     def watched(self, attempt: str, progress: ReadProgress) -> Generator[None]:
@@ -142,7 +191,7 @@ class _SimRows:
         yield
 
 
-class _Read:
+class SimRead:
     """A lazy read: the logs are asked when the rows are written."""
 
     schema = SCHEMA
@@ -151,9 +200,22 @@ class _Read:
     def __init__(self, world: World, assignment: SplitAssignment) -> None:
         self._world = world
         self._assignment = assignment
-        self._records = 0
+        self._records = self.rejected = 0
+        self._is_kept = False
+        self._kept: list[int] | None = None
+        # Which records are rows.
+        self.is_wanted: Callable[[int], bool] = lambda number: not world.is_rejected(number)
+
+    def persist(self) -> SimRead:
+        self._is_kept = True
+        return self
+
+    def unpersist(self) -> None:
+        self._is_kept, self._kept = False, None
 
     def evaluate(self) -> list[int]:
+        if self._kept is not None and self._world.scheduler.random.random() < _KEPT:
+            return [number for number in self._kept if self.is_wanted(number)]
         numbers: list[int] = []
         for split in self._assignment.plan.splits:
             ask = functools.partial(self._world.log.read, split)
@@ -162,27 +224,78 @@ class _Read:
             except LookupError as error:
                 raise SparkError(str(error)) from None
         self._records = len(numbers)
-        return numbers
+        self._kept = numbers if self._is_kept else None
+        self.rejected = sum(map(self._world.is_rejected, numbers))
+        return [number for number in numbers if self.is_wanted(number)]
 
     def get(self, patience: float) -> Observed:
         del patience
-        return Observed(records=self._records, bytes=self._records * 100, rejected=0)
+        if self._world.rejects and self._world.scheduler.random.random() < _UNKNOWN:
+            return Observed.nothing("Spark has lost it")
+        return Observed(records=self._records, bytes=self._records * 100, rejected=self.rejected)
 
     def isEmpty(self) -> bool:  # noqa: N802 - as Spark has it
         return not self.evaluate()
 
 
+class _SimLetters:
+    """The rejected records are the dead letters."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def schema(self) -> Any:
+        return SCHEMA
+
+    def rejected(self, assignment: SplitAssignment, *_: Any) -> Any:
+        read = SimRead(self._world, assignment)
+        read.is_wanted = self._world.is_rejected
+        return read, _Rejected(read)
+
+    def missing(self, rows: Any, there: Any, splits: Any, table_id: str) -> Any:
+        del splits, table_id
+        return _Missing(self._world, rows, there)
+
+
+class _Rejected:
+    """The observation of rejected records."""
+
+    def __init__(self, read: SimRead) -> None:
+        self._read = read
+
+    @property
+    def get(self) -> dict[str, int]:
+        return {"rejected": self._read.rejected}
+
+
+class _Missing:
+    """Rows that a table does not have: an offset and a time of a topic, known by its id, are one record."""
+
+    schema = SCHEMA
+    columns = SCHEMA.names
+
+    def __init__(self, world: World, rows: SimRead, there: Any) -> None:
+        self._world, self._rows, self._there = world, rows, there
+
+    def _place(self, number: int) -> tuple[Any, ...]:
+        return self._world.log.homes[number], self._world.log.places[number][2:]
+
+    def evaluate(self) -> list[int]:
+        there = {self._place(number) for number in self._there.evaluate() if number > 0}
+        return [number for number in self._rows.evaluate() if self._place(number) not in there]
+
+
 @window_rows.register
 def _(session: SimSession, spec: RunSpec, rules: Windows) -> WindowRows:
     del rules
-    return cast("WindowRows", _SimWindowRows(session.world, session.world.table(spec.target).windows_schema))
+    return cast("WindowRows", _SimWindowRows(session, spec, session.world.table(spec.target).windows_schema))
 
 
 class _SimWindowRows(_SimRows):
     """The records of windows are their rows, each with its window's key."""
 
-    def __init__(self, world: World, schema: StructType) -> None:
-        super().__init__(world)
+    def __init__(self, session: SimSession, spec: RunSpec, schema: StructType) -> None:
+        super().__init__(session, spec)
         self._schema = schema
 
     def schema(self) -> Any:
@@ -206,7 +319,7 @@ class _SimWindowRows(_SimRows):
 class _InWindows:
     """A lazy read of windows: a record is in the window of its time, between the window's offsets."""
 
-    def __init__(self, world: World, read: _Read, plan: WindowPlan, schema: StructType) -> None:
+    def __init__(self, world: World, read: SimRead, plan: WindowPlan, schema: StructType) -> None:
         self.schema, self.columns = schema, schema.names
         self._world = world
         self._read = read
