@@ -251,7 +251,7 @@ def main(rounds: int, warm_up: int, json_path: Path | None) -> None:
                 )
             server = SparkServer(folder / "spark")
             try:
-                remote = server.start().remote
+                remote = server.start().address
                 with busy(console, "Landing with a server"):
                     # What starts first on a server also loads its classes.
                     measure("cold", servers, folder / "cold", warm_up, remote)

@@ -30,7 +30,7 @@ from rich.table import Table
 
 from dagster_kafka_flip import KafkaFlipError, LocalBroker
 from dagster_kafka_flip.errors import BrokerError
-from dagster_kafka_flip.runtime.server_folder import Process, guard, process_start
+from dagster_kafka_flip.runtime.local_server import guard
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 from examples.progress import busy, progress
 
@@ -190,7 +190,7 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
             server = starting.result()
 
     port = _free_port(port)
-    environment = {**_environment(folder, broker), "SPARK_REMOTE": server.remote}
+    environment = {**_environment(folder, broker), "SPARK_REMOTE": server.address}
     children: list[_Child] = []
     started.callback(_end, children)
     with busy(console, "Starting Dagster"):
@@ -203,7 +203,7 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
     table = Table.grid(padding=(0, 2))
     table.add_row("Dagster", f"http://{_HOST}:{port}")
     table.add_row("Kafka", f"{broker.bootstrap_servers}, {records:,} records in the topic flights")
-    table.add_row("Spark", f"{server.remote}, as SPARK_REMOTE")
+    table.add_row("Spark", f"{server.address}, as SPARK_REMOTE")
     table.add_row("Tables", str(folder / "warehouse"))
     table.add_row("Logs", f"{logs}, {broker.log_path}, {server.data_dir}")
     console.print(table, soft_wrap=True)
@@ -286,7 +286,7 @@ def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs
             start_new_session=True,
         )
     # Ends it where this process can't, because it is killed.
-    watched = guard(Process(process.pid, process_start(process.pid)))
+    watched = guard(process.pid)
     return _Child(name, process, watched, logs / f"{name}.log")
 
 

@@ -8,10 +8,10 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -20,19 +20,16 @@ from confluent_kafka.cimpl import NewTopic
 from dagster_kafka_flip.broker import local_broker as broker_module
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
-from dagster_kafka_flip.runtime import server_folder
-from dagster_kafka_flip.runtime.jars import default_cache_dir
-from dagster_kafka_flip.runtime.server_folder import Process, choose_ports, guard, process_start
+from dagster_kafka_flip.runtime import local_server
+from dagster_kafka_flip.runtime.local_server import choose_ports, guard
 from tests.kafka_topic import QUIET
-
-if TYPE_CHECKING:
-    pass
+from tests.processes import wait_until
 
 DEAD_PROXY = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
 
 
 def exists(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() if Path("/proc").exists() else process_start(pid) is not None
+    return psutil.pid_exists(pid)
 
 
 def processes_on(data_dir: Path) -> list[str]:
@@ -43,6 +40,11 @@ def processes_on(data_dir: Path) -> list[str]:
 def create_topic(address: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": address, **QUIET})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
+
+
+def cluster_id(address: str) -> str:
+    admin: Any = AdminClient({"bootstrap.servers": address, **QUIET})
+    return admin.describe_cluster().result(10).cluster_id
 
 
 def read_first(address: str, topic: str) -> Any:
@@ -65,11 +67,11 @@ def test_records_topics_and_cluster_outlive_a_restart(tmp_path: Path, monkeypatc
     with LocalBroker(tmp_path) as broker:
         first = broker.status()
         assert first is not None
-        assert (tmp_path / "broker.pid").read_text() == f"{first.pid}\n"
+        id_before = cluster_id(first.address)
         create_topic(broker.bootstrap_servers, "flights")
         producer = Producer(
             {
-                "bootstrap.servers": first.bootstrap_servers,
+                "bootstrap.servers": first.address,
                 "transactional.id": "t",
                 "message.max.bytes": 16_000_000,
                 **QUIET,
@@ -79,14 +81,13 @@ def test_records_topics_and_cluster_outlive_a_restart(tmp_path: Path, monkeypatc
         producer.begin_transaction()
         producer.produce("flights", value, partition=0)
         producer.commit_transaction(15)
-        assert read_first(first.bootstrap_servers, "flights").value() == value
+        assert read_first(first.address, "flights").value() == value
         # A producer may make topics by asking for them, if the broker lets it.
         assert producer.list_topics("not-there", 10).topics["not-there"].error is not None
         assert set(producer.list_topics(timeout=10).topics) >= {"flights"}
         assert "not-there" not in producer.list_topics(timeout=10).topics
 
     assert not exists(first.pid)
-    assert not (tmp_path / "broker.pid").exists()
     assert processes_on(tmp_path) == []
     assert broker.status() is None
     with pytest.raises(BrokerError, match=f"No broker is running on {tmp_path}"):
@@ -96,43 +97,9 @@ def test_records_topics_and_cluster_outlive_a_restart(tmp_path: Path, monkeypatc
     with LocalBroker(tmp_path) as again:
         second = again.status()
         assert second is not None
-        assert (second.cluster_id, second.bootstrap_servers) == (first.cluster_id, first.bootstrap_servers)
+        assert (cluster_id(second.address), second.address) == (id_before, first.address)
         assert second.pid != first.pid
-        assert read_first(second.bootstrap_servers, "flights").value() == value
-
-
-@pytest.mark.kafka
-def test_kafkas_own_tool_formats_the_first_folder_and_the_next_ones_are_the_same_but_for_their_ids(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    for shared in default_cache_dir().glob("jars*"):
-        (cache / shared.name).symlink_to(shared)
-
-    def formatted(name: str) -> tuple[bytes, dict[str, str]]:
-        with LocalBroker(tmp_path / name, cache_dir=cache) as broker:
-            create_topic(broker.bootstrap_servers, "flights")
-        checkpoint, properties = (
-            (tmp_path / name / "data" / file).read_bytes() for file in ("bootstrap.checkpoint", "meta.properties")
-        )
-        lines = [line for line in properties.decode().splitlines() if not line.startswith("#")]
-        return checkpoint, dict(line.split("=", 1) for line in lines)
-
-    features, identity = formatted("first")
-
-    run = subprocess.run
-
-    def run_but_do_not_format(command: list[str], **options: Any) -> Any:
-        assert "kafka.tools.StorageTool" not in command
-        return run(command, **options)
-
-    monkeypatch.setattr(subprocess, "run", run_but_do_not_format)
-    same_features, other_identity = formatted("second")
-    assert same_features == features
-    assert other_identity.keys() == identity.keys() == {"version", "cluster.id", "node.id", "directory.id"}
-    alike = {name for name, value in identity.items() if other_identity[name] == value}
-    assert alike == {"version", "node.id"}
+        assert read_first(second.address, "flights").value() == value
 
 
 @pytest.mark.kafka
@@ -140,11 +107,11 @@ def test_a_running_broker_is_shared_and_stopped_by_anyone_who_asks(tmp_path: Pat
     request.addfinalizer(LocalBroker(tmp_path).stop)
     started = LocalBroker(tmp_path).start(daemon=True)
     with LocalBroker(tmp_path) as user:
-        assert user.bootstrap_servers == started.bootstrap_servers
+        assert user.bootstrap_servers == started.address
         with pytest.raises(BrokerError, match="was not started by this process"):
             user.wait()
     assert LocalBroker(tmp_path).status() == started
-    with pytest.raises(BrokerError, match=rf"already running on .*, at {started.bootstrap_servers} and not on port 1:"):
+    with pytest.raises(BrokerError, match=rf"already running on .*, at {started.address} and not on port 1:"):
         LocalBroker(tmp_path, port=1).start()
 
     # A process that can't react to SIGTERM is killed after the deadline.
@@ -152,12 +119,11 @@ def test_a_running_broker_is_shared_and_stopped_by_anyone_who_asks(tmp_path: Pat
     assert LocalBroker(tmp_path).stop(timeout=0.3)
     assert LocalBroker(tmp_path).status() is None
     assert not LocalBroker(tmp_path).stop()
-    assert not (tmp_path / "broker.pid").exists()
 
 
 @pytest.mark.kafka
 def test_a_port_that_is_lost_to_another_program_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    choose = server_folder.choose_ports
+    choose = local_server.choose_ports
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -168,7 +134,7 @@ def test_a_port_that_is_lost_to_another_program_is_replaced(tmp_path: Path, monk
             ports = choose(*asked)
             return {**ports, "port": answers.pop() if answers else ports["port"]}
 
-        monkeypatch.setattr(server_folder, "choose_ports", choose_badly)
+        monkeypatch.setattr(local_server, "choose_ports", choose_badly)
         with LocalBroker(tmp_path) as broker:
             assert broker.bootstrap_servers != f"127.0.0.1:{lost}"
         assert "Address already in use" in (tmp_path / "logs" / "broker.previous.log").read_text()
@@ -184,7 +150,6 @@ def test_a_broker_that_does_not_start_shows_its_log(tmp_path: Path):
     assert str(broker.log_path) in str(raised.value)
     assert "no.such.Reporter" in str(raised.value)
     assert processes_on(tmp_path) == []
-    assert not (tmp_path / "broker.pid").exists()
 
     # Nothing of it stays in the way, not even of a broker that is given no time.
     with pytest.raises(BrokerError, match=r"did not answer at 127\.0\.0\.1:\d+ within 0.1 s"):
@@ -203,10 +168,7 @@ def test_a_broker_ends_with_a_parent_that_is_killed(tmp_path: Path):
         pid = int(parent.stdout.readline())
         assert exists(pid)
         parent.kill()
-    deadline = time.monotonic() + 15
-    while process_start(pid) is not None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert process_start(pid) is None
+    wait_until(lambda: not exists(pid), seconds=15)
     assert LocalBroker(tmp_path).status() is None
 
 
@@ -239,15 +201,10 @@ def test_a_port_that_is_asked_for_is_no_second_one_of_the_last_start():
     assert ports["controller_port"] not in {0, port}
 
 
-def recorded(data_dir: Path, pid: int, process_start: str) -> LocalBroker:
-    (data_dir / "data").mkdir(parents=True)
-    (data_dir / "data" / "meta.properties").write_text("version=1\ncluster.id=KKKK\nnode.id=1\n")
-    (data_dir / "broker.pid").write_text(f"{pid}\n")
+def recorded(data_dir: Path, pid: int) -> LocalBroker:
     state = {
-        "port": 9,
-        "controller_port": 10,
+        "ports": {"port": 9, "controller_port": 10},
         "pid": pid,
-        "process_start": process_start,
         "started_at": "2026-01-01T00:00:00+00:00",
     }
     (data_dir / "broker.json").write_text(json.dumps(state))
@@ -257,36 +214,33 @@ def recorded(data_dir: Path, pid: int, process_start: str) -> LocalBroker:
 def test_a_process_that_got_the_id_of_a_broker_is_not_touched(tmp_path: Path):
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
-            broker = recorded(tmp_path, other.pid, "the start of a process before it")
+            broker = recorded(tmp_path, other.pid)
             assert broker.status() is None
             assert not broker.stop()
             assert other.poll() is None
-            assert not (tmp_path / "broker.pid").exists()
         finally:
             other.kill()
 
 
-@pytest.mark.parametrize("is_the_broker", [True, False])
-def test_the_guard_ends_the_broker_and_no_process_that_got_its_id(is_the_broker: bool):
+def test_the_guard_ends_the_broker():
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
-            start = process_start(other.pid) if is_the_broker else "the start of a process before it"
-            watcher = guard(Process(other.pid, start))
             # As when the process that started the broker is gone: the pipe reaches its end.
-            watcher.communicate(timeout=15)
-            assert watcher.returncode == 0
-            if is_the_broker:
-                assert other.wait(timeout=15) == -signal.SIGTERM
-            else:
-                assert other.poll() is None
+            guard(other.pid).communicate(timeout=15)
+            assert other.wait(timeout=15) == -signal.SIGTERM
         finally:
             other.kill()
 
 
-def test_a_guard_that_does_not_know_the_start_of_its_broker_ends_nothing():
+def test_the_guard_ends_no_process_that_got_the_brokers_id(monkeypatch: pytest.MonkeyPatch):
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
-            guard(Process(other.pid, None)).communicate(timeout=15)
+            # psutil knows a process by its id and its start.
+            later = "server._ident = (server.pid, 0.0); sys.stdin.read()"
+            monkeypatch.setattr(local_server, "_GUARD", local_server._GUARD.replace("sys.stdin.read()", later))
+            watcher = guard(other.pid)
+            watcher.communicate(timeout=15)
+            assert watcher.returncode == 1
             assert other.poll() is None
         finally:
             other.kill()
@@ -316,17 +270,14 @@ def test_other_users_can_not_read_the_files(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_record_of_a_process_that_is_gone_is_cleared_up(tmp_path: Path):
-    with subprocess.Popen(["sleep", "60"]) as other:
-        start = process_start(other.pid)
-        assert start is not None
-        running = recorded(tmp_path, other.pid, start).status()
+    with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as other:
+        running = recorded(tmp_path, other.pid).status()
         assert running is not None
-        assert (running.pid, running.cluster_id, running.bootstrap_servers) == (other.pid, "KKKK", "127.0.0.1:9")
+        assert (running.pid, running.address) == (other.pid, "127.0.0.1:9")
         other.kill()
     broker = LocalBroker(tmp_path)
     assert broker.status() is None
     assert not broker.stop()
-    assert not (tmp_path / "broker.pid").exists()
 
 
 def test_an_unreadable_record_is_never_guessed(tmp_path: Path):

@@ -29,7 +29,7 @@ def test_a_daemon_is_started_shown_and_stopped(tmp_path: Path):
     shown = json.loads(run("start", "--daemon", "--port", "0", "--json", *here).stdout)
     try:
         assert shown["data_dir"] == str(tmp_path)
-        assert run("status", *here).stdout.splitlines()[1].split() == ["address", shown["bootstrap_servers"]]
+        assert run("status", *here).stdout.splitlines()[0].split() == ["bootstrap_servers", shown["bootstrap_servers"]]
         status = json.loads(run("status", "--json", *here).stdout)
         assert {**status, "uptime_seconds": 0} == {**shown, "uptime_seconds": 0}
         # Another start, even one in the foreground, finds it and has nothing to wait for.
@@ -57,7 +57,6 @@ def test_a_signal_ends_the_foreground_and_the_broker(tmp_path: Path, number: sig
     assert process.returncode == 0
     assert errors.endswith("Stopped the broker.\n")
     assert not Path(f"/proc/{shown['pid']}").exists()
-    assert not (tmp_path / "broker.pid").exists()
 
 
 @pytest.mark.kafka
@@ -91,7 +90,7 @@ def test_help_and_version_load_nothing_heavy():
         "import sys, dagster_kafka_flip; before = set(sys.modules)\n"
         "import dagster_kafka_flip.cli.app\n"
         "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
-        "print(sorted(loaded & {'confluent_kafka', 'dagster', 'filelock', 'pyspark', 'rich', 'tenacity'}))"
+        "print(sorted(loaded & {'confluent_kafka', 'dagster', 'filelock', 'psutil', 'pyspark', 'rich', 'tenacity'}))"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
     version = subprocess.run([COMMAND[0], "--version"], capture_output=True, text=True, check=True).stdout

@@ -95,11 +95,10 @@ def test_a_stream_with_its_anchor_its_commits_and_its_lag(kafka, broker, land, t
     assert len(with_lag["commits"]) == 1
 
     text = run("--table", table, "--bootstrap-servers", broker, "--limit-rows", "1").stdout
-    assert re.search(r"^anchor +version 2, the stream's last commit, 20\d\d-", text, flags=re.MULTILINE)
-    assert re.search(r"^lag +3 offsets$", text, flags=re.MULTILINE)
-    assert re.search(rf"^  {topic}-1 +0 +3 *$", text, flags=re.MULTILINE)
-    assert "... and 1 more" in text
-    assert re.search(r"^  1 +20\S+ \S+ +2 +2 +first *$", text, flags=re.MULTILINE)
+    assert re.search(r"^  anchor\n    kind +commit\n    version +2\n    timestamp +20\d\d-", text, flags=re.MULTILINE)
+    assert re.search(r"^  lag +3$", text, flags=re.MULTILINE)
+    assert re.search(rf"^  lag_by_partition\n    {topic}-1 +3\n    {topic}-0 +0$", text, flags=re.MULTILINE)
+    assert re.search(r"^    2 +20\S+ +2 +2 +second *\n    \.\.\. and 1 more$", text, flags=re.MULTILINE)
 
 
 @pytest.mark.kafka
@@ -123,8 +122,9 @@ def test_an_asset_names_table_stream_and_connection(kafka, broker, land, table, 
     dead = shown(*where, TEST_BROKER="127.0.0.1:1", code=1)["streams"][0]
     assert dead["position"] == {topic: [2, 0]}
     assert dead["lag_error"]["type"] == "ClusterUnreachableError"
-    assert (
-        "lag       unknown. ClusterUnreachableError: Kafka at" in run(*where, TEST_BROKER="127.0.0.1:1", code=1).stdout
+    text = run(*where, TEST_BROKER="127.0.0.1:1", code=1).stdout
+    assert re.search(
+        r"^  lag_error\n    type +ClusterUnreachableError\n    message +Kafka at", text, flags=re.MULTILINE
     )
 
 
@@ -159,10 +159,9 @@ def test_one_streams_error_does_not_hide_the_others(kafka, broker, spark, land, 
 def test_a_table_that_no_stream_has_written_to(spark, table):
     spark.sql(f"CREATE TABLE delta.`{table}` (n INT) USING delta")
     assert shown("--table", table) == {"table": table, "version": 0, "streams": []}
-    assert "No stream has written to this table" in run("--table", table).stdout
     fresh = shown("--table", table, "--stream", "main")["streams"][0]
     assert (fresh["position"], fresh["anchor"]["kind"], fresh["commits"]) == (None, "creation", [])
-    assert "none; a run begins at the source's starting_offsets" in run("--table", table, "--stream", "main").stdout
+    assert "begins_at  the source's starting_offsets" in run("--table", table, "--stream", "main").stdout
 
     spark.sql(f"INSERT INTO delta.`{table}` VALUES (1)")
     assert shown("--table", table)["streams"] == []

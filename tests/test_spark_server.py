@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.runtime.server_folder import process_start
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 from tests.connect_server import ConnectServer
 from tests.processes import Process, descendants, wait_until
@@ -265,12 +264,11 @@ def test_a_setting_that_spark_does_not_have_is_refused_before_anything_starts(tm
 
 def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path):
     # As it is left by a process that was killed while its server started: the server runs, and listens on no port.
-    with socket.socket() as silent, subprocess.Popen(["sleep", "600"]) as starting:
+    with socket.socket() as silent, subprocess.Popen(["sleep", "600"], cwd=tmp_path) as starting:
         silent.bind(("127.0.0.1", 0))
         state = {
-            "port": silent.getsockname()[1],
+            "ports": {"port": silent.getsockname()[1]},
             "pid": starting.pid,
-            "process_start": process_start(starting.pid),
             "started_at": "2026-01-01T00:00:00+00:00",
         }
         (tmp_path / "spark-server.json").write_text(json.dumps(state))

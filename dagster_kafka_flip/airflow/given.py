@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
@@ -69,11 +69,17 @@ def source_from_json(kept: Mapping[str, Any]) -> KafkaSource:
     return KafkaSource(**values)
 
 
+_Settings = TypeVar("_Settings", DeltaTarget, DeadLetters, DeltaSource)
+
+
+def _rendered(task: BaseOperator, given: _Settings, context: Context) -> _Settings:
+    """Renders the table of settings. Airflow renders a string, but not one inside of them."""
+    return given.changed(table=task.render_template(given.table, context)) if is_template(given.table) else given
+
+
 def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Context) -> DeltaTarget:
-    """Returns the table of a run. Airflow renders a string, but not one inside a DeltaTarget."""
-    target = DeltaTarget.of(table)
-    if is_template(target.table):
-        target = target.changed(table=task.render_template(target.table, context))
+    """Returns the table of a run."""
+    target = _rendered(task, DeltaTarget.of(table), context)
     check_absolute(target)
     return target
 
@@ -81,14 +87,20 @@ def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Conte
 def rendered_letters(
     task: BaseOperator, dead_letter: DeadLetters | str | None, target: DeltaTarget, context: Context
 ) -> DeadLetters | None:
-    """Returns where a run's dead letters go. Airflow renders a string, but not one inside of DeadLetters."""
+    """Returns where a run's dead letters go."""
     if dead_letter is None:
         return None
-    letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
-    if is_template(letters.table):
-        letters = letters.changed(table=task.render_template(letters.table, context))
+    given = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
+    letters = _rendered(task, given, context)
     check_absolute(letters.target(target))
     return letters
+
+
+def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Context) -> DeltaSource:
+    """Returns what a run publishes."""
+    described = _rendered(task, delta_source_of(source), context)
+    check_absolute(described.target)
+    return described
 
 
 def delta_source_of(source: DeltaSource | str) -> DeltaSource:
@@ -97,15 +109,6 @@ def delta_source_of(source: DeltaSource | str) -> DeltaSource:
         return source
     expect("source", source, str, 'DeltaSource(table="/data/lake/orders"), or "/data/lake/orders"')
     return DeltaSource(table=source)
-
-
-def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Context) -> DeltaSource:
-    """Returns what a run publishes. Airflow renders a string, but not one inside a DeltaSource."""
-    described = delta_source_of(source)
-    if is_template(described.table):
-        described = described.changed(table=task.render_template(described.table, context))
-    check_absolute(described.target)
-    return described
 
 
 def is_template(text: str) -> bool:

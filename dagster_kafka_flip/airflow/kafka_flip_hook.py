@@ -29,40 +29,13 @@ OWN_TYPE = "kafka_flip"
 PROVIDER_TYPE = "kafka"
 
 # Settings of the provider's consumers and producers, which say nothing about the connection: ours have their own.
-_OF_OTHER_CLIENTS = frozenset(
-    {
-        "acks",
-        "auto.commit.enable",
-        "auto.commit.interval.ms",
-        "auto.offset.reset",
-        "batch.size",
-        "compression.type",
-        "delivery.timeout.ms",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.idempotence",
-        "enable.partition.eof",
-        "error_cb",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "linger.ms",
-        "log_cb",
-        "max.poll.interval.ms",
-        "message.timeout.ms",
-        "on_commit",
-        "on_delivery",
-        "partition.assignment.strategy",
-        "retries",
-        "session.timeout.ms",
-        "stats_cb",
-        "throttle_cb",
-        "transactional.id",
-    }
-)
+_OF_OTHER_CLIENTS = """
+    acks auto.commit.enable auto.commit.interval.ms auto.offset.reset batch.size compression.type delivery.timeout.ms
+    enable.auto.commit enable.auto.offset.store enable.idempotence enable.partition.eof error_cb group.id
+    group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms isolation.level linger.ms log_cb
+    max.poll.interval.ms message.timeout.ms on_commit on_delivery partition.assignment.strategy retries
+    session.timeout.ms stats_cb throttle_cb transactional.id
+"""
 
 _LOGIN_PREFIXES = ("sasl.", "ssl.", "https.", "enable.sasl.", "enable.ssl.")
 _JSON_FIELDS = ("properties", "librdkafka_properties", "java_properties")
@@ -167,7 +140,7 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
                 raise ConfigurationError(msg) from None
         elif name in CONNECTION_FIELDS:
             values[CONNECTION_FIELDS[name]] = text.upper() if name == "security.protocol" else text
-        elif name in _OF_OTHER_CLIENTS:
+        elif name in _OF_OTHER_CLIENTS.split():
             left.append(name)
         elif is_shared(name):
             shared[name] = text

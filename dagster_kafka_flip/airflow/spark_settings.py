@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -72,32 +73,19 @@ class SparkSettings(Settings):
         Args:
             started: Called with the session once it is there.
         """
-        from dagster_kafka_flip.runtime.session import active_session, build_session, end_session
+        from dagster_kafka_flip.runtime.session import temporary_session
 
-        sessions: list[SparkSession] = []
-        own: list[SparkSession] = []
+        with contextlib.ExitStack() as stack:
 
-        def get() -> SparkSession:
-            if not sessions:
-                found = None if self.remote is not None else active_session()
-                session = build_session(
-                    master=self.master,
-                    remote=self.remote,
-                    config=self.config,
-                    packages=self.packages,
-                    app_name=self.app_name,
+            @functools.cache
+            def get() -> SparkSession:
+                session = stack.enter_context(
+                    temporary_session(self.master, self.remote, self.config, self.packages, self.app_name)
                 )
-                sessions.append(session)
-                if found is None:
-                    own.append(session)
                 started(session)
-            return sessions[0]
+                return session
 
-        try:
             yield get
-        finally:
-            for session in own:
-                end_session(session)
 
 
 # Names in the provider's extra that are not Spark's.

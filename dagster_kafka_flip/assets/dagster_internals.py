@@ -17,12 +17,14 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 # What `@asset(key=...)` takes.
 from dagster._core.definitions.events import CoercibleToAssetKey
 
-# Loads a code location as `dagster dev -f` and `-m` do.
+# Loads a code location as `dagster dev -f` and `dg` do.
 from dagster._core.definitions.reconstruct import repository_def_from_target_def
 
 # The status in a stored check result; the public types have only whether it passed.
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.workspace.load_target import get_origins_from_toml
+from dagster._grpc.utils import get_loadable_targets
 
 __all__ = [
     "AssetCheckExecutionRecordStatus",
@@ -31,7 +33,8 @@ __all__ = [
     "DefinitionsLoadContext",
     "DefinitionsLoadType",
     "IntEnvVar",
-    "loadable_targets_from_python_file",
-    "loadable_targets_from_python_module",
+    "LoadableTargetOrigin",
+    "get_loadable_targets",
+    "get_origins_from_toml",
     "repository_def_from_target_def",
 ]

@@ -6,38 +6,21 @@ One process in KRaft mode is both broker and controller. It only listens on 127.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
-import shutil
-import signal
 import subprocess
-import tempfile
 import uuid
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
-from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve
+from dagster_kafka_flip.runtime.jars import retrieve
 from dagster_kafka_flip.runtime.java import find_java, run_to_its_end
-from dagster_kafka_flip.runtime.server_folder import (
-    LOCALHOST,
-    PRIVATE_UMASK,
-    ServerFolder,
-    check_port,
-    error_lines,
-    write_private,
-)
+from dagster_kafka_flip.runtime.local_server import LOCALHOST, LocalServer, error_lines, write_private
 from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from types import TracebackType
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 KAFKA_VERSION = "4.2.1"
 """The version of Apache Kafka."""
@@ -49,9 +32,8 @@ KAFKA_JARS = (
 )
 """Maven coordinates of Kafka; `retrieve(KAFKA_JARS)` downloads them ahead of time (44 MB)."""
 
-_PORTS = ("port", "controller_port")
 _NODE_ID = 1
-_FORMAT_TIMEOUT_SECONDS = 60.0
+_FORMAT_TIMEOUT_SECONDS = 300.0
 
 # For a short-lived broker, start-up time matters more than peak throughput. The serial collector and the first compiler
 # halve it, and a JVM out of memory should exit.
@@ -89,9 +71,6 @@ _DEFAULT_PROPERTIES = {
     "num.io.threads": "4",
 }
 
-# The file that formatting creates besides `meta.properties`.
-_CHECKPOINT = "bootstrap.checkpoint"
-
 _LOGGING = """\
 status = error
 appender.console.type = Console
@@ -105,36 +84,7 @@ logger.configs.level = warn
 """
 
 
-@dataclass(frozen=True)
-class BrokerStatus:
-    """A running broker.
-
-    Attributes:
-        bootstrap_servers: The address for clients, as `host:port`.
-        pid: The process id of the broker.
-        cluster_id: The id of the cluster, which stays the same for a data folder.
-        data_dir: The folder with topics, settings and logs.
-        started_at: When the broker was started, in UTC.
-    """
-
-    bootstrap_servers: str
-    pid: int
-    cluster_id: str
-    data_dir: Path
-    started_at: datetime
-
-    @property
-    def port(self) -> int:
-        """The port for clients."""
-        return int(self.bootstrap_servers.rpartition(":")[2])
-
-    @property
-    def uptime(self) -> timedelta:
-        """The time since the start."""
-        return datetime.now(timezone.utc) - self.started_at
-
-
-class LocalBroker:
+class LocalBroker(LocalServer):
     """A single-node Apache Kafka broker with its own data folder.
 
     A context manager; a broker that was running before is used and keeps running. After a restart on the same folder,
@@ -153,6 +103,9 @@ class LocalBroker:
         ConfigurationError: A setting in `properties` is determined by other arguments, or a port is out of range.
     """
 
+    name = what = "broker"
+    error = BrokerError
+
     def __init__(
         self,
         data_dir: str | Path,
@@ -164,39 +117,18 @@ class LocalBroker:
         cache_dir: Path | None = None,
         timeout: float = 60.0,
     ) -> None:
-        expect("data_dir", data_dir, (str, Path), '".kafka"')
-        expect("timeout", timeout, (int, float), "60.0")
-        if not timeout > 0:
-            raise ConfigurationError(f"timeout: invalid value {timeout!r}; use a number of seconds above 0.")
-        check_port("port", port)
-        check_port("controller_port", controller_port)
+        super().__init__(data_dir, {"port": port, "controller_port": controller_port}, timeout)
         for name, value in (properties or {}).items():
             expect(f"properties[{name!r}]", value, str, '"1000"')
-        taken = sorted(set(properties or {}) & set(self._addressing(port, controller_port)))
+        taken = sorted(set(properties or {}) & set(_addressing(port, controller_port)))
         if taken:
             raise ConfigurationError(
                 f"{', '.join(taken)} can't be set as broker properties: data_dir, port and controller_port determine "
                 "them."
             )
-        self._folder = ServerFolder(Path(data_dir).expanduser().absolute(), "broker", "broker", _PORTS, BrokerError)
-        self._port = port
-        self._controller_port = controller_port
         self._properties = dict(properties or {})
         self._jvm_options = tuple(jvm_options)
         self._cache_dir = cache_dir
-        self._timeout = timeout
-
-    # --- what is used from outside ----------------------------------------------------------------------------------
-
-    @property
-    def data_dir(self) -> Path:
-        """The folder with topics, settings and logs."""
-        return self._folder.path
-
-    @property
-    def log_path(self) -> Path:
-        """The broker's log of this run; the previous run's is `broker.previous.log`."""
-        return self._folder.log_path
 
     @property
     def bootstrap_servers(self) -> str:
@@ -205,204 +137,51 @@ class LocalBroker:
         Raises:
             BrokerError: The broker is not running.
         """
-        return self._running().bootstrap_servers
+        return self.running().address
 
-    def start(self, *, daemon: bool = False) -> BrokerStatus:
-        """Starts the broker and waits until it answers; returns a running one unchanged.
-
-        The very first start downloads Kafka (44 MB); the first start on a data folder formats it.
-
-        Args:
-            daemon: Whether the broker keeps running when this process ends. Otherwise it ends with this object at the
-                latest, even if this process is killed.
-
-        Returns:
-            The running broker.
-
-        Raises:
-            BrokerError: The port is in use, the folder can't be written, the broker ended or did not answer in time, or
-            it already runs on another port.
-            JavaNotFoundError: Java was not found, or is too old.
-            JarDownloadError: Kafka could not be downloaded.
-        """
+    def _program(self) -> list[str]:
         java, jars = find_java(), retrieve(KAFKA_JARS, cache_dir=self._cache_dir)
-        with self._lock():
-            running = self.status()
-            if running is None:
-                self._folder.forget()
-                return self._launch(self._command(java, jars), daemon=daemon)
-            if self._port not in (0, running.port):
-                raise BrokerError(
-                    f"A broker is already running on {self._folder.path}, at {running.bootstrap_servers} and not on "
-                    f"port {self._port}: stop it first, or use that address."
-                )
-            self._wait_until_ready(running.port)
-            return running
-
-    def stop(self, *, timeout: float = 30.0) -> bool:
-        """Stops the broker, started by any process; keeps topics and settings.
-
-        Args:
-            timeout: Seconds for the shutdown before the broker is killed.
-
-        Returns:
-            Whether a broker was running.
-
-        Raises:
-            BrokerError: The process did not end, or another process is still starting the broker.
-        """
-        # If the folder was deleted, no lock is needed, and it must not be created again.
-        with self._lock() if self._folder.path.is_dir() else contextlib.nullcontext():
-            return self._folder.stop(timeout)
-
-    def status(self) -> BrokerStatus | None:
-        """Returns the running broker, started by any process, or None.
-
-        Only checks the process: a broker that was just started may not answer yet.
-
-        Raises:
-            BrokerError: The state of the last start can't be read.
-        """
-        state = self._folder.running()
-        cluster_id = self._cluster_id()
-        if state is None or cluster_id is None:
-            return None
-        return BrokerStatus(
-            bootstrap_servers=f"{LOCALHOST}:{state.ports['port']}",
-            pid=state.process.pid,
-            cluster_id=cluster_id,
-            data_dir=self._folder.path,
-            started_at=state.started_at,
-        )
-
-    def wait(self) -> None:
-        """Waits until the broker that this object started has ended.
-
-        Raises:
-            BrokerError: This object did not start it, or it ended without being stopped.
-        """
-        code = self._folder.wait()
-        with self._lock():
-            self._folder.forget()
-        # A JVM that ends by SIGTERM exits with 128 + 15.
-        if code not in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
-            raise BrokerError(f"The broker on {self._folder.path} ended with {code}. {self._folder.last_words()}")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._folder.is_child:
-            self.stop()
-
-    def _running(self) -> BrokerStatus:
-        status = self.status()
-        if status is None:
-            raise BrokerError(f"No broker is running on {self._folder.path}: start it first.")
-        return status
-
-    # --- starting ---------------------------------------------------------------------------------------------------
-
-    def _command(self, java: Path, jars: Sequence[Path]) -> list[str]:
-        classpath = os.pathsep.join(str(jar) for jar in jars)
         logging = "-Dlog4j2.configurationFile=log4j2.properties"
-        return [str(java), *_JVM_OPTIONS, *self._jvm_options, logging, "-cp", classpath]
+        return [str(java), *_JVM_OPTIONS, *self._jvm_options, logging, "-cp", os.pathsep.join(map(str, jars))]
 
-    def _launch(self, command: Sequence[str], *, daemon: bool) -> BrokerStatus:
-        write_private(self._folder.path / "log4j2.properties", _LOGGING)
-
-        def prepared(ports: Mapping[str, int]) -> list[str]:
-            self._write_properties(**ports)
-            self._format(command)
-            return [*command, "kafka.Kafka", "server.properties"]
-
-        self._folder.start(
-            {"port": self._port, "controller_port": self._controller_port},
-            prepared,
-            lambda ports: self._wait_until_ready(ports["port"]),
-            daemon=daemon,
-            umask=PRIVATE_UMASK,
-        )
-        return self._running()
-
-    def _addressing(self, port: int, controller_port: int) -> dict[str, str]:
-        return {
-            "process.roles": "broker,controller",
-            "node.id": str(_NODE_ID),
-            "listeners": f"PLAINTEXT://{LOCALHOST}:{port},CONTROLLER://{LOCALHOST}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{LOCALHOST}:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"{_NODE_ID}@{LOCALHOST}:{controller_port}",
-            # Relative to the working directory, because a comma in a path would separate two paths.
-            "log.dirs": "data",
-        }
-
-    def _write_properties(self, port: int, controller_port: int) -> None:
-        settings = {**_DEFAULT_PROPERTIES, **self._properties, **self._addressing(port, controller_port)}
+    def _command(self, program: Sequence[str], ports: Mapping[str, int]) -> list[str]:
+        write_private(self.data_dir / "log4j2.properties", _LOGGING)
+        settings = {**_DEFAULT_PROPERTIES, **self._properties, **_addressing(**ports)}
         # JSON escapes are valid in Java properties.
         lines = [f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items()]
-        write_private(self._folder.path / "server.properties", "".join(lines))
+        write_private(self.data_dir / "server.properties", "".join(lines))
+        if self._cluster_id() is None:
+            self._format(program)
+        return [*program, "kafka.Kafka", "server.properties"]
+
+    def _format(self, program: Sequence[str]) -> None:
+        cluster_id = "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        command = [*program, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties"]
+        try:
+            finished = run_to_its_end(command, _FORMAT_TIMEOUT_SECONDS, cwd=self.data_dir, umask=self.umask)
+        except subprocess.TimeoutExpired as error:
+            raise BrokerError(
+                f"Formatting {self.data_dir} took more than {_FORMAT_TIMEOUT_SECONDS:.0f} s: try again when the "
+                "machine is less busy."
+            ) from error
+        if finished.returncode != 0:
+            last_output = error_lines(finished.stdout)
+            raise BrokerError(f"Kafka could not format {self.data_dir}. Last output:\n{last_output}")
 
     def _cluster_id(self) -> str | None:
         """Reads the cluster id; formatting writes this file last, so without it formatting is incomplete."""
         try:
-            text = (self._folder.path / "data" / "meta.properties").read_text(encoding="utf-8")
+            text = (self.data_dir / "data" / "meta.properties").read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         values = [line.partition("=")[2] for line in text.splitlines() if line.startswith("cluster.id=")]
         return values[0] if values else None
 
-    def _format(self, command: Sequence[str]) -> None:
-        if self._cluster_id() is not None:
-            return
-        kept = self._kept_checkpoint()
-        with contextlib.suppress(OSError):
-            self._format_with(kept.read_bytes())
-            return
-        try:
-            finished = run_to_its_end(
-                [*command, "kafka.tools.StorageTool", "format", "-t", _random_id(), "-c", "server.properties"],
-                _FORMAT_TIMEOUT_SECONDS,
-                cwd=self._folder.path,
-                umask=PRIVATE_UMASK,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BrokerError(
-                f"Formatting {self._folder.path} took more than {_FORMAT_TIMEOUT_SECONDS:.0f} s: try again when the "
-                "machine is less busy."
-            ) from error
-        if finished.returncode != 0:
-            last_output = error_lines(finished.stdout)
-            raise BrokerError(f"Kafka could not format {self._folder.path}. Last output:\n{last_output}")
-        _keep(self._folder.path / "data" / _CHECKPOINT, kept)
-
-    def _kept_checkpoint(self) -> Path:
-        """The cached file with a new broker's features, which only depend on Kafka's version."""
-        return (self._cache_dir or default_cache_dir()) / "formatted" / f"kafka-{KAFKA_VERSION}.checkpoint"
-
-    def _format_with(self, features: bytes) -> None:
-        """Formats like Kafka's own tool, which takes a second, from the cached result of another folder."""
-        data = self._folder.path / "data"
-        data.mkdir(mode=0o700, exist_ok=True)
-        checkpoint = data / _CHECKPOINT
-        checkpoint.touch(0o600)
-        checkpoint.write_bytes(features)
-        identity = f"version=1\ncluster.id={_random_id()}\nnode.id={_NODE_ID}\ndirectory.id={_random_id()}\n"
-        # Written last and atomically: it marks a complete format.
-        partial = data / "meta.properties.partial"
-        write_private(partial, identity)
-        partial.replace(data / "meta.properties")
-
-    def _wait_until_ready(self, port: int) -> None:
+    def _answers(self, port: int) -> Callable[[], bool]:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        address = f"{LOCALHOST}:{port}"
+        address = self._address(port)
         admin = AdminClient(
             {
                 "bootstrap.servers": address,
@@ -415,29 +194,26 @@ class LocalBroker:
 
         def answers() -> bool:
             try:
-                cluster: Any = admin.describe_cluster(request_timeout=min(2.0, self._timeout)).result()
+                cluster: Any = admin.describe_cluster(request_timeout=min(2.0, self.timeout)).result()
             except KafkaException:
                 return False
             addresses = {(node.id, f"{node.host}:{node.port}") for node in cluster.nodes}
             # Compares both, because another program's broker may be on the same port.
             return cluster.cluster_id == self._cluster_id() and (_NODE_ID, address) in addresses
 
-        self._folder.wait_until_ready(answers, address, self._timeout)
-
-    def _lock(self) -> AbstractContextManager[None]:
-        # The lock's holder may wait for a broker as long as this process would, and then must end it.
-        return self._folder.lock(self._timeout + 30.0)
+        return answers
 
 
-def _random_id() -> str:
-    """A random Kafka id; its first letter keeps Kafka's command line from parsing it as an option."""
-    return "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-
-
-def _keep(made: Path, kept: Path) -> None:
-    """Copies a file to the cache, if possible."""
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may look for it meanwhile.
-        with tempfile.TemporaryDirectory(dir=kept.parent, prefix="partial-") as folder:
-            shutil.copyfile(made, Path(folder) / kept.name).replace(kept)
+def _addressing(port: int, controller_port: int) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(_NODE_ID),
+        "listeners": f"PLAINTEXT://{LOCALHOST}:{port},CONTROLLER://{LOCALHOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{LOCALHOST}:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"{_NODE_ID}@{LOCALHOST}:{controller_port}",
+        # Relative to the working directory, because a comma in a path would separate two paths.
+        "log.dirs": "data",
+    }

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import BrokerError
 from dagster_kafka_flip.runtime.jars import retrieve_unpacked
 from dagster_kafka_flip.runtime.java import find_java
-from dagster_kafka_flip.runtime.server_folder import LOCALHOST, PRIVATE_UMASK, ServerFolder, check_port
-from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.runtime.local_server import LOCALHOST, LocalServer
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 APICURIO_VERSION = "2.5.11.Final"
 """The version of Apicurio Registry."""
@@ -30,7 +27,6 @@ APICURIO_ARCHIVE = f"io.apicurio:apicurio-registry-app:{APICURIO_VERSION}:all"
 
 _PATH = "/apis/ccompat/v7"
 _ANSWER_SECONDS = 2.0
-_STOP_SECONDS = 10.0
 
 # As for the broker: it lives for a short time, so it has to start fast.
 _JVM_OPTIONS = (
@@ -42,10 +38,10 @@ _JVM_OPTIONS = (
 )
 
 
-class LocalRegistry:
+class LocalRegistry(LocalServer):
     """A schema registry that starts empty, and ends with this process at the latest.
 
-    As a context manager, it starts the registry on entry and stops it on exit.
+    A context manager; a registry that was running before is used and keeps running.
 
     Args:
         data_dir: The folder for its log; created if it does not exist.
@@ -57,96 +53,48 @@ class LocalRegistry:
         ConfigurationError: A port is out of range, or an option has another type.
     """
 
+    name = "registry"
+    what = "schema registry"
+    error = BrokerError
+
     def __init__(
         self, data_dir: str | Path, *, port: int = 0, cache_dir: Path | None = None, timeout: float = 120.0
     ) -> None:
-        expect("data_dir", data_dir, (str, Path), '".registry"')
-        check_port("port", port)
-        expect("timeout", timeout, (int, float), "120.0")
-        path = Path(data_dir).expanduser().absolute()
-        self._folder = ServerFolder(path, "registry", "schema registry", ("port",), BrokerError)
-        self._port = port
+        super().__init__(data_dir, {"port": port}, timeout)
         self._cache_dir = cache_dir
-        self._timeout = timeout
-
-    @property
-    def log_path(self) -> Path:
-        """The registry's log."""
-        return self._folder.log_path
 
     @property
     def url(self) -> str:
         """The URL of its Confluent API."""
-        state = self._folder.running()
-        if state is None:
-            raise BrokerError(f"No schema registry is running on {self._folder.path}: start it first.")
-        return _url(state.ports["port"])
+        return self.running().address
 
-    def start(self) -> str:
-        """Starts the registry, waits until it answers, and returns its URL. The very first start downloads it (140 MB).
-
-        Raises:
-            BrokerError: The port is in use, the folder can't be written, a registry already runs on the folder, or it
-                ended or did not answer in time.
-            JavaNotFoundError: Java was not found, or is too old.
-            JarDownloadError: Apicurio could not be downloaded.
-        """
+    def _program(self) -> list[str]:
         java, content = find_java(), retrieve_unpacked(APICURIO_ARCHIVE, cache_dir=self._cache_dir)
         (jar,) = content.glob("*-runner.jar")
-        with self._folder.lock(self._timeout + 30.0):
-            if self._folder.running() is not None:
-                raise BrokerError(
-                    f"A schema registry is already running on {self._folder.path}: choose another folder."
-                )
-            self._folder.forget()
-            self._folder.start(
-                {"port": self._port},
-                lambda ports: self._command(java, jar, ports["port"]),
-                lambda ports: self._wait(ports["port"]),
-                daemon=False,
-                umask=PRIVATE_UMASK,
-            )
-        return self.url
+        return [str(java), *_JVM_OPTIONS, "-jar", str(jar)]
 
-    def stop(self) -> bool:
-        """Stops the registry, which forgets its schemas; returns whether it was running.
-
-        Raises:
-            BrokerError: The process did not end.
-        """
-        return self._folder.stop(_STOP_SECONDS)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _command(self, java: Path, jar: Path, port: int) -> list[str]:
+    def _command(self, program: Sequence[str], ports: Mapping[str, int]) -> list[str]:
         settings = {
             "quarkus.http.host": LOCALHOST,
-            "quarkus.http.port": str(port),
+            "quarkus.http.port": str(ports["port"]),
             # Where its web server keeps files while it runs.
-            "java.io.tmpdir": str(self._folder.path),
+            "java.io.tmpdir": str(self.data_dir),
         }
-        return [str(java), *_JVM_OPTIONS, *(f"-D{name}={value}" for name, value in settings.items()), "-jar", str(jar)]
+        java, *options = program
+        return [java, *(f"-D{name}={value}" for name, value in settings.items()), *options]
 
-    def _wait(self, port: int) -> None:
-        self._folder.wait_until_ready(lambda: _answers(port), _url(port), self._timeout)
+    def _address(self, port: int) -> str:
+        return f"http://{LOCALHOST}:{port}{_PATH}"
 
+    def _answers(self, port: int) -> Callable[[], bool]:
+        # Without the proxies of the environment, which know nothing of this machine's ports.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-def _url(port: int) -> str:
-    return f"http://{LOCALHOST}:{port}{_PATH}"
+        def answers() -> bool:
+            try:
+                with opener.open(f"{self._address(port)}/subjects", timeout=_ANSWER_SECONDS) as answer:
+                    return answer.status == 200  # noqa: PLR2004
+            except (OSError, urllib.error.URLError):
+                return False
 
-
-def _answers(port: int) -> bool:
-    # Without the proxies of the environment, which know nothing of this machine's ports.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{_url(port)}/subjects", timeout=_ANSWER_SECONDS) as answer:
-            return answer.status == 200  # noqa: PLR2004
-    except (OSError, urllib.error.URLError):
-        return False
+        return answers

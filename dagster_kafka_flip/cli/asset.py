@@ -6,19 +6,17 @@ import contextlib
 import os
 import re
 import sys
-import sysconfig
-import traceback
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
 
 from dagster_kafka_flip.assets.dagster_internals import (
-    loadable_targets_from_python_file,
-    loadable_targets_from_python_module,
+    LoadableTargetOrigin,
+    get_loadable_targets,
+    get_origins_from_toml,
     repository_def_from_target_def,
 )
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
@@ -28,7 +26,6 @@ from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestio
 from dagster_kafka_flip.assets.resources import connection_of, session_of
 from dagster_kafka_flip.cli.options import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
-from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import next_step
 from dagster_kafka_flip.table.known_position import KnownPosition
 
@@ -56,12 +53,17 @@ class DefinedAsset:
     Attributes:
         key: The asset's key.
         repository: The repository with the asset's definition.
-        defined_in: Command line options for the location of its definition, for commands in messages.
+        located: Dagster's command line options for the location of its definition, for commands in messages.
     """
 
     key: AssetKey
     repository: RepositoryDefinition
-    defined_in: tuple[str, str]
+    located: tuple[str, str]
+
+    @property
+    def defined_in(self) -> tuple[str, ...]:
+        """The same options for this package's commands, which find a project's module themselves."""
+        return self.located if self.located[0] == "-f" else ()
 
     @contextlib.contextmanager
     def session_of(self, spark: str, master: str | None, remote: str | None) -> Generator[SparkSession, None, None]:
@@ -206,7 +208,6 @@ class LandingAsset(DefinedAsset):
         try:
             with DagsterInstance.get() as instance:
                 record = read_record(instance, self.key)
-                _tell_of_slots(instance, self.repository.assets_defs_by_key[self.key].op.pool)
         except Exception as error:
             raise ConfigurationError(_why_no_instance(error)) from error
         # Replacing a range does not move the position, so an older record is still valid.
@@ -299,26 +300,6 @@ def _why_unknown(record: Record) -> str:
     return f"none of the last {MOST_MATERIALIZATIONS:,} materializations has a position"
 
 
-def _tell_of_slots(instance: DagsterInstance, pool: str | None) -> None:
-    """Tells which runs have slots of a pool. One whose process was killed keeps its slot, and others wait for it."""
-    storage = instance.event_log_storage
-    if pool is None or not storage.supports_global_concurrency_limits:
-        return
-    found = storage.get_concurrency_info(pool)
-    for run_id in sorted({slot.run_id for slot in found.claimed_slots}):
-        record = instance.get_run_record_by_id(run_id)
-        state, begun = ("deleted", None) if record is None else (record.dagster_run.status.value, record.start_time)
-        since = (
-            "" if begun is None else f", begun at {datetime.fromtimestamp(begun, tz=timezone.utc):%Y-%m-%d %H:%M:%SZ}"
-        )
-        click.echo(
-            f"The run {run_id} ({state}{since}) has a slot of the pool {pool}, for which "
-            f"{counted(found.pending_step_count, 'step')} of other runs wait. If its process is gone, end it in "
-            "Dagster's UI: Force termination immediately, then Free concurrency slots.",
-            err=True,
-        )
-
-
 def _own_error(error: BaseException | None) -> KafkaFlipError | None:
     """This package's error that caused another one, if any. It repeats no secrets."""
     while error is not None and not isinstance(error, KafkaFlipError):
@@ -332,113 +313,89 @@ def first_line(error: BaseException) -> str:
 
 
 _DEFAULT_FILE = Path("definitions.py")
-_PACKAGE = Path(__file__).parents[1]
+_PROJECT_FILE = Path("pyproject.toml")
 
 
-def find_asset(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> LandingAsset:
+def find_asset(key: str, python_file: Path | None = None) -> LandingAsset:
     """Loads definitions and finds an asset that lands topics.
 
     Args:
         key: The asset's key, its parts separated by slashes.
-        module_name: Module with the definitions.
-        python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
+        python_file: File with the definitions. Default: the project in the working directory, or `definitions.py`.
     """
-    definitions = _Definitions(module_name, python_file)
-    found = definitions.find(key)
+    found = find_either(key, python_file)
     if isinstance(found, LandingAsset):
         return found
-    if found is None:
-        raise ConfigurationError(definitions.no_landing(key))
-    shown = f"`{next_step.show_position(key, found.defined_in, publishes=True)}` shows what it has published"
+    shown = f"`{next_step.show_position(key, found.defined_in)}` shows what it has published"
     raise ConfigurationError(f"{key} publishes a table, and this command is for assets that land topics; {shown}")
 
 
-def find_published(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> PublishedAsset:
-    """Like `find_asset`, for an asset that publishes a table."""
-    definitions = _Definitions(module_name, python_file)
-    found = definitions.find(key)
-    if isinstance(found, PublishedAsset):
-        return found
-    if found is None:
-        there = definitions.publishing or "no asset there publishes a table"
-        msg = f"{definitions.where} has no asset {key} of delta_kafka_asset; {there}"
-    else:
-        shown = f"`{next_step.show_position(key, found.defined_in)}` shows its position"
-        msg = f"{key} lands topics, and this command is for assets that publish a table; {shown}"
-    raise ConfigurationError(msg)
-
-
-def find_either(
-    key: str, *, module_name: str | None = None, python_file: Path | None = None
-) -> LandingAsset | PublishedAsset:
+def find_either(name: str, python_file: Path | None = None) -> LandingAsset | PublishedAsset:
     """Like `find_asset`, for an asset that lands topics or publishes a table."""
-    definitions = _Definitions(module_name, python_file)
-    found = definitions.find(key)
-    if found is None:
-        raise ConfigurationError("; ".join(filter(None, (definitions.no_landing(key), definitions.publishing))))
-    return found
-
-
-class _Definitions:
-    """The assets of a project. Of two repositories with the same key, the last one counts."""
-
-    def __init__(self, module_name: str | None, python_file: Path | None) -> None:
-        self.where, repositories = _load(module_name, python_file)
-        self._defined_in = ("-m", module_name) if module_name is not None else ("-f", str(python_file or _DEFAULT_FILE))
-        self._found = {
-            key: (definition, repository)
-            for repository in repositories
-            for key, definition in repository.assets_defs_by_key.items()
-        }
-
-    def find(self, name: str) -> LandingAsset | PublishedAsset | None:
-        """The asset with a key, if it is of this package."""
-        key = AssetKey.from_user_string(name)
-        if key not in self._found:
-            return None
-        definition, repository = self._found[key]
+    where, located, repositories = _load(python_file)
+    # Of two repositories with the same key, the last one counts.
+    every = {
+        key: (definition, repository)
+        for repository in repositories
+        for key, definition in repository.assets_defs_by_key.items()
+    }
+    key = AssetKey.from_user_string(name)
+    if key in every:
+        definition, repository = every[key]
         if (ingestion := ingestions_of(definition).get(key)) is not None:
             check_streams(by_table({key: ingestion}), by_table(ingestions_in(repository)))
-            return LandingAsset(key, repository, self._defined_in, ingestion)
+            return LandingAsset(key, repository, located, ingestion)
         if (publishing := publishing_of(definition)) is not None:
             check_prefix(publishing, repository.assets_defs_by_key)
-            return PublishedAsset(key, repository, self._defined_in, publishing)
-        return None
-
-    def no_landing(self, name: str) -> str:
-        """Returns the message that an asset lands no topics, and which assets do."""
-        names = [key.to_user_string() for key, (made, _) in self._found.items() if key in ingestions_of(made)]
-        what = (
-            f"{name} in {self.where} was not created by kafka_delta_asset or build_kafka_delta_asset"
-            if AssetKey.from_user_string(name) in self._found
-            else f"{self.where} has no asset {name}"
+            return PublishedAsset(key, repository, located, publishing)
+        what = f"{name} in {where} was not created by kafka_delta_asset, delta_kafka_asset or their builders"
+    else:
+        what = f"{where} has no asset {name}"
+    own = ", ".join(
+        sorted(
+            key.to_user_string()
+            for key, (definition, _) in every.items()
+            if key in ingestions_of(definition) or publishing_of(definition) is not None
         )
-        there = f"Kafka Delta assets: {', '.join(sorted(names))}" if names else "there are no Kafka Delta assets"
-        return f"{what}; {there}"
-
-    @property
-    def publishing(self) -> str:
-        """Says which assets publish a table; empty if there are none."""
-        names = [key.to_user_string() for key, (made, _) in self._found.items() if publishing_of(made) is not None]
-        return f"assets that publish a table: {', '.join(sorted(names))}" if names else ""
+    )
+    raise ConfigurationError(f"{what}; assets of this package: {own or 'none'}")
 
 
-def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[RepositoryDefinition]]:
-    if module_name is None and python_file is None:
-        python_file = _DEFAULT_FILE
-        if not python_file.exists():
-            msg = f"there is no {_DEFAULT_FILE} in {Path.cwd()}; use -f or -m to set where the asset is defined"
-            raise ConfigurationError(msg)
-    where = f"the module {module_name}" if python_file is None else str(python_file)
-    folder = str(Path.cwd())
+def _load(python_file: Path | None) -> tuple[str, tuple[str, str], list[RepositoryDefinition]]:
+    """Loads what `dg` loads in this folder, or a file: where from, by which of Dagster's options, and what."""
+    origins = [LoadableTargetOrigin(python_file=str(python_file or _DEFAULT_FILE), working_directory=str(Path.cwd()))]
+    if python_file is None and _PROJECT_FILE.exists():
+        projects = [origin.loadable_target_origin for origin in get_origins_from_toml(str(_PROJECT_FILE))]
+        origins = projects or origins
+    first = origins[0]
+    if first.module_name is not None:
+        located = ("-m", first.module_name)
+    elif first.autoload_defs_module_name is not None:
+        located = ("--autoload-defs-module-name", first.autoload_defs_module_name)
+    else:
+        located = ("-f", first.python_file or "")
+        if not Path(located[1]).exists():
+            raise ConfigurationError(
+                f"there is no {_DEFAULT_FILE} in {Path.cwd()}, and no project in {_PROJECT_FILE}; use -f to set where "
+                "the asset is defined"
+            )
+    where = located[1] if located[0] == "-f" else f"the module {located[1]}"
     try:
         # Keeps prints of a project's modules out of the output.
         with contextlib.redirect_stdout(sys.stderr):
-            if python_file is not None:
-                targets = loadable_targets_from_python_file(str(python_file), folder)
-            else:
-                targets = loadable_targets_from_python_module(module_name or "", folder)
-            found = [repository_def_from_target_def(target.target_definition) for target in targets]
+            loaded = [
+                repository_def_from_target_def(target.target_definition)
+                for origin in origins
+                for target in get_loadable_targets(
+                    python_file=origin.python_file,
+                    module_name=origin.module_name,
+                    package_name=None,
+                    autoload_defs_module_name=origin.autoload_defs_module_name,
+                    working_directory=origin.working_directory,
+                    attribute=None,
+                    resolve_lazy_defs=True,
+                )
+            ]
     except KafkaFlipError:
         raise
     except SystemExit as error:
@@ -447,24 +404,8 @@ def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[
     except Exception as error:
         # Dagster wraps failed imports in advice for its own command.
         cause = error.__cause__ or error
-        msg = (
-            f"the definitions in {where} can't be loaded: {type(cause).__name__}: {first_line(cause)}{_line_of(cause)}"
-        )
-        raise ConfigurationError(msg) from error
-    return where, [repository for repository in found if repository is not None]
-
-
-def _line_of(error: BaseException) -> str:
-    """The location in the project's code that raised an error; empty if the traceback has only other code."""
-    if isinstance(error, SyntaxError):
-        # A SyntaxError already contains it.
-        return ""
-    others = [_PACKAGE, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))]
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(Path(frame.filename).is_relative_to(other) for other in others)
-        and not frame.filename.startswith("<")
-        and "site-packages" not in frame.filename
-    ]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        raise ConfigurationError(
+            f"the definitions in {where} can't be loaded: {type(cause).__name__}: {first_line(cause)}",
+            f"To see the line: dagster definitions validate {' '.join(located)}",
+        ) from error
+    return where, located, [repository for repository in loaded if repository is not None]

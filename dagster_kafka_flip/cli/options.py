@@ -56,19 +56,6 @@ def option_group(*options: Option) -> Option:
     return add
 
 
-def data_dir_option(default: str, variable: str, about: str) -> Option:
-    """Adds `--data-dir` for a server."""
-    return click.option(
-        "--data-dir",
-        type=click.Path(file_okay=False, path_type=Path),
-        default=Path(default),
-        show_default=True,
-        envvar=variable,
-        show_envvar=True,
-        help=about,
-    )
-
-
 def _checked_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Rejects an invalid Spark address before anything waits for it."""
     if value is None:
@@ -122,12 +109,12 @@ def is_terminal() -> bool:
 
 asset_options = option_group(
     click.option("--asset", help="Key of a Kafka Delta asset, such as lake/flights."),
-    click.option("-m", "--module-name", help="Module with the asset's definitions, instead of a file."),
     click.option(
         "-f",
         "--python-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File with the asset's definitions. Default: definitions.py in the working directory.",
+        help="File with the asset's definitions. Default: the project of pyproject.toml in the working directory, as "
+        "for dg; without one, definitions.py.",
     ),
 )
 
@@ -142,13 +129,10 @@ def given_options(context: click.Context, names: frozenset[str]) -> list[str]:
     ]
 
 
-def check_definitions_have_asset(context: click.Context, asset: str | None) -> None:
-    """Rejects definition options without `--asset`, and two locations of definitions."""
-    given = given_options(context, frozenset({"module_name", "python_file"}))
-    if asset is None and given:
-        raise click.UsageError(f"{given[0]} sets where an asset is defined; select the asset with --asset")
-    if len(given) > 1:
-        raise click.UsageError("-f and -m can't be combined; the asset is defined in a file or in a module")
+def check_definitions_have_asset(asset: str | None, python_file: Path | None) -> None:
+    """Rejects a file with definitions without `--asset`."""
+    if asset is None and python_file is not None:
+        raise click.UsageError("-f sets where an asset is defined; select the asset with --asset")
 
 
 def check_not_of_asset(context: click.Context, asset: str | None, names: frozenset[str]) -> None:
@@ -158,26 +142,13 @@ def check_not_of_asset(context: click.Context, asset: str | None, names: frozens
         raise click.UsageError(f"{', '.join(given)}: already set by the asset; remove it, or remove --asset")
 
 
-def check_asset_or_table(context: click.Context, asset: str | None, table: str | None, names: frozenset[str]) -> None:
+def check_asset_or_table(context: click.Context, names: frozenset[str]) -> None:
     """Rejects a command without a table, and parameters that an asset already sets."""
-    check_definitions_have_asset(context, asset)
-    if asset is None and table is None:
+    asset = context.params["asset"]
+    check_definitions_have_asset(asset, context.params["python_file"])
+    if asset is None and context.params["table"] is None:
         raise click.UsageError("set --table, or select an asset with --asset")
     check_not_of_asset(context, asset, names)
-
-
-def required_asset(context: click.Context, asset: str | None, wanted: str) -> str:
-    """Returns the asset of a command that requires one.
-
-    Args:
-        context: Context of the command.
-        asset: Value of `--asset`.
-        wanted: Description of the needed asset, for the message.
-    """
-    check_definitions_have_asset(context, asset)
-    if asset is None:
-        raise click.UsageError(f"select {wanted} with --asset")
-    return asset
 
 
 runs_stopped_option = click.option(
@@ -204,8 +175,7 @@ def only_writer() -> Generator[None]:
         raise
 
 
-@contextlib.contextmanager
-def command_session(master: str | None, remote: str | None) -> Generator[SparkSession, None, None]:
+def command_session(master: str | None, remote: str | None) -> contextlib.AbstractContextManager[SparkSession]:
     """Context manager with the process's active session, or a new one that is stopped afterwards.
 
     Args:
@@ -213,14 +183,8 @@ def command_session(master: str | None, remote: str | None) -> Generator[SparkSe
         remote: Spark Connect server, instead of a master. Default: the environment variable SPARK_REMOTE, if there is
             no master either.
     """
-    from dagster_kafka_flip.runtime.session import active_session, build_session, connect_address
+    from dagster_kafka_flip.runtime.session import connect_address, temporary_session
 
-    joined = active_session()
     # A server refuses the setting below, which only a session of its own can have.
     remote = connect_address(master, remote)
-    spark = build_session(master=master, remote=remote, config={} if remote else {"spark.ui.enabled": "false"})
-    try:
-        yield spark
-    finally:
-        if joined is None or spark is not joined:
-            spark.stop()
+    return temporary_session(master, remote, {} if remote else {"spark.ui.enabled": "false"})

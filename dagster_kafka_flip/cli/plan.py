@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +27,6 @@ _OF_THE_SOURCE = frozenset(
         "partitions",
         "group_id",
         "isolation_level",
-        "properties",
-        "max_drift",
     }
 )
 # What an asset that publishes a table does not have.
@@ -39,13 +34,6 @@ _OF_THE_READ = frozenset(
     {"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism", "sample"}
 )
 _OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
-
-
-def _a_number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    del context, parameter
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("invalid number of seconds: 'nan'")
-    return value
 
 
 @click.command()
@@ -67,13 +55,6 @@ def _a_number(context: click.Context, parameter: click.Parameter, value: float |
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     help="read_committed excludes records of open and aborted transactions.",
-)
-@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A client setting; may be repeated.")
-@click.option(
-    "--max-drift",
-    type=click.FloatRange(min=0.001, max=1e9),
-    callback=_a_number,
-    help="Maximum number of seconds of event time ahead of the slowest topic partition.",
 )
 @click.option("--max-records-per-batch", type=click.IntRange(min=1), help="Maximum number of offsets in one commit.")
 @click.option(
@@ -107,7 +88,6 @@ def plan(
     context: click.Context,
     *,
     asset: str | None,
-    module_name: str | None,
     python_file: Path | None,
     range_start: str | None,
     range_stop: str | None,
@@ -127,7 +107,7 @@ def plan(
     Writes nothing and joins no group. Only uses Kafka and the schema registries of an asset's formats, and starts no
     Spark unless --ask-table is set.
     """
-    check_definitions_have_asset(context, asset)
+    check_definitions_have_asset(asset, python_file)
 
     from dagster_kafka_flip.cli.plan_request import request_of_asset, request_of_flags
 
@@ -141,7 +121,7 @@ def plan(
 
         # First, as an invalid range fails in any case.
         span = span_of(range_start, range_stop)
-        found = find_asset(asset, module_name=module_name, python_file=python_file)
+        found = find_asset(asset, python_file)
         plan_range(found, span, time_column, limit_rows, as_json=as_json)
         return
     if asset is None:
@@ -152,34 +132,21 @@ def plan(
         check_not_of_asset(context, asset, _OF_THE_SOURCE)
         from dagster_kafka_flip.cli.asset import PublishedAsset, find_either
 
-        found = find_either(asset, module_name=module_name, python_file=python_file)
+        found = find_either(asset, python_file)
         if isinstance(found, PublishedAsset):
             given = given_options(context, _OF_THE_READ)
             if given:
                 msg = f"{', '.join(given)}: only for an asset that lands topics, and {asset} publishes a table"
                 raise click.UsageError(msg)
-            from dagster_kafka_flip.cli.plan_sink import plan_sink
+            from dagster_kafka_flip.cli.sink import plan_sink
 
             plan_sink(found, limit_rows, ask_table=ask_table, as_json=as_json)
             return
         request = request_of_asset(found, flags, ask_table=ask_table)
 
-    from dagster_kafka_flip.cli.output import waiting
-    from dagster_kafka_flip.cli.planned_run import plan_run, show, to_json
-    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.cli.answer import answer, waiting
+    from dagster_kafka_flip.cli.planned_run import planned_run
 
-    about = SplitEnumeratorContext(parallelism or os.cpu_count() or 1, request.record_bytes, request.tolerated)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(waiting("Asking Kafka ..."))
-        enumerator = stack.enter_context(
-            contextlib.closing(
-                request.source.create_enumerator(about)
-                if request.state is None
-                else request.source.restore_enumerator(about, request.state)
-            )
-        )
-        run = plan_run(enumerator, request.limits, sample=sample)
-    if as_json:
-        click.echo(json.dumps(to_json(request, run, about.current_parallelism)))
-    else:
-        show(request, run, limit_rows)
+    with waiting("Asking Kafka ..."):
+        document = planned_run(request, parallelism or os.cpu_count() or 1, sample=sample)
+    answer(document, as_json=as_json, limit_rows=limit_rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,7 +77,6 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
         connection = KafkaConnection(bootstrap_servers=flags["bootstrap_servers"])
     with written("--partition"):
         partitions = tuple(map(TopicPartition.parse, flags["partitions"]))
-    drift = flags["max_drift"]
     values: dict[str, Any] = {
         "connection": connection,
         "partitions": partitions or None,
@@ -88,8 +86,6 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
         "stopping_offsets": stop,
         "group_id": flags["group_id"],
         "isolation_level": flags["isolation_level"],
-        "properties": _properties(flags["properties"]),
-        "max_drift": None if drift is None else timedelta(seconds=drift),
     }
     with written():
         source = KafkaSource(**{name: value for name, value in values.items() if value is not None})
@@ -183,7 +179,7 @@ def _position_in_table(found: LandingAsset) -> Anchor | None:
     Raises:
         KafkaFlipError: The position is unknown; the next run would fail with this error too.
     """
-    from dagster_kafka_flip.cli.output import waiting
+    from dagster_kafka_flip.cli.answer import waiting
     from dagster_kafka_flip.table.delta_table import DeltaTable
 
     with waiting("Starting Spark ...") as status, found.session() as spark:
@@ -199,17 +195,6 @@ def _ends(flags: Mapping[str, Any]) -> tuple[OffsetsInitializer | None, OffsetsI
     with written("--stop"):
         stop = None if flags["stop"] is None else OffsetsInitializer.parse(flags["stop"])
     return start, stop
-
-
-def _properties(given: tuple[str, ...]) -> dict[str, str]:
-    properties: dict[str, str] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            # Omits the value: it may be a secret.
-            raise click.UsageError("write --property as key=value, such as --property fetch.min.bytes=1")
-        properties[key] = value
-    return properties
 
 
 def _limits(flags: Mapping[str, Any], of_asset: Limits | None = None) -> Limits:

@@ -1,13 +1,13 @@
-"""Plans a run and its batches like a real run, without reading or writing, and shows the plan, as text or JSON."""
+"""Plans a run and its batches like a real run, without reading or writing."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.cli.output import console, iso, print_fields, print_table, utc
-from dagster_kafka_flip.settings.names import counted, first_few
+from dagster_kafka_flip.cli.answer import iso
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.cli.plan_request import PlanRequest
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
-    from dagster_kafka_flip.source.plan import Limits, ReadPlan
+    from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.split import SplitSample, TopicPartition
 
 # Maximum number of batches to plan individually; only the number of further ones is estimated. A batch by time costs
@@ -23,240 +23,111 @@ if TYPE_CHECKING:
 _MOST_BATCHES = 100
 
 
-@dataclass(frozen=True)
-class PlannedBatch:
-    """One planned commit."""
-
-    splits: int
-    offsets: int
-    tasks: int
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A planned run.
-
-    Attributes:
-        plan: The plan of all unread records.
-        splits: The splits of the run; fewer if the number of batches is limited.
-        lag_after: Lag of each topic partition after the run.
-        batches: The run's (first) batches.
-        further_batches: Approximate number of further batches.
-        tasks: Number of the batches' tasks that read each topic partition.
-        samples: Samples of each split, if requested.
-    """
-
-    plan: ReadPlan
-    splits: tuple[KafkaPartitionSplit, ...]
-    lag_after: Mapping[TopicPartition, int]
-    batches: tuple[PlannedBatch, ...]
-    further_batches: int
-    tasks: Mapping[TopicPartition, int]
-    samples: Mapping[TopicPartition, SplitSample] | None
-
-    @property
-    def offsets(self) -> int:
-        """Number of offsets, and so the maximum number of records."""
-        return sum(split.offset_span for split in self.splits)
-
-    def bytes_of(self, split: KafkaPartitionSplit) -> int | None:
-        """Approximate bytes of a split's keys and values, from its sample; None without one."""
-        sample = (self.samples or {}).get(split.topic_partition)
-        return None if sample is None else round(sample.bytes / sample.records * split.offset_span)
-
-    @property
-    def bytes(self) -> int | None:
-        """Approximate bytes of all keys and values; None without samples."""
-        sizes = [size for split in self.splits if (size := self.bytes_of(split)) is not None]
-        return sum(sizes) if sizes else None
-
-
-def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits, *, sample: bool) -> PlannedRun:
-    """Plans a run and splits it into batches.
+def planned_run(request: PlanRequest, parallelism: int, *, sample: bool) -> dict[str, Any]:
+    """Returns the plan of a run as a document; of the splits, the largest first.
 
     Args:
-        enumerator: An enumerator that was not started.
-        limits: The limits.
+        request: The input.
+        parallelism: Number of tasks that run in parallel.
         sample: Whether to sample each split.
 
     Raises:
         KafkaFlipError: A run would fail with this error.
     """
-    plan = enumerator.start()
-    batches: list[PlannedBatch] = []
-    tasks: Counter[TopicPartition] = Counter()
-    most = limits.max_batches or _MOST_BATCHES
-    while not plan.is_empty and len(batches) < most:
-        assignment = enumerator.assign(limits)
-        if assignment is None:
-            break
-        read, assigned = assignment.plan, assignment.task_plan.tasks
-        batches.append(PlannedBatch(len(read.splits), read.offset_span, len(assigned)))
-        tasks.update(part.topic_partition for task in assigned for part in task)
-    left = plan.offset_span - sum(batch.offsets for batch in batches)
-    position = plan.state.position
-    further = 0
-    if left and limits.max_batches is not None:
-        reached = enumerator.snapshot_state()
-        position = position if reached is None else reached.position
-    elif left:
-        further = -(-left // max(batch.offsets for batch in batches))
-    splits = tuple(
-        KafkaPartitionSplit(split.topic_partition, split.starting_offset, position[split.topic_partition])
-        for split in plan.splits
-        if split.starting_offset < position[split.topic_partition]
-    )
-    return PlannedRun(
-        plan=plan,
-        splits=splits,
-        lag_after={tp: max(0, end - position[tp]) for tp, end in plan.end_offsets.items()},
-        batches=tuple(batches),
-        further_batches=further,
-        tasks=tasks,
-        samples=enumerator.sample(splits) if sample and splits else None,
-    )
-
-
-def _totals(run: PlannedRun) -> dict[str, Any]:
-    plan = run.plan
-    return {
-        "splits": len(run.splits),
-        "records_at_most": run.offsets,
-        "approximate_bytes": run.bytes,
-        "lag_before": sum(plan.lag_before.values()),
-        "lag_after": sum(run.lag_after.values()),
-        "tasks": sum(batch.tasks for batch in run.batches),
-        "batches": len(run.batches) + run.further_batches,
-        "held_back": sum(plan.held_back.values()),
-        "paused": sum(plan.paused.values()),
-    }
-
-
-def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str, Any]:
-    """Returns the plan as JSON."""
-
-    def split_to_json(split: KafkaPartitionSplit) -> dict[str, Any]:
-        tp = split.topic_partition
-        line: dict[str, Any] = {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "start": split.starting_offset,
-            "stop": split.stopping_offset,
-            "records_at_most": split.offset_span,
-            "lag_after": run.lag_after[tp],
-            "tasks": run.tasks[tp],
-        }
-        if run.samples is not None:
-            sample = run.samples.get(tp)
-            line |= {
-                "approximate_bytes": run.bytes_of(split),
-                "first_timestamp": iso(None if sample is None else sample.first_timestamp),
-                "last_timestamp": iso(None if sample is None else sample.last_timestamp),
-            }
-        return line
-
-    def by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
-        return {str(tp): count for tp, count in sorted(offsets.items())}
-
-    plan = run.plan
+    about = SplitEnumeratorContext(parallelism, request.record_bytes, request.tolerated)
+    with contextlib.closing(
+        request.source.create_enumerator(about)
+        if request.state is None
+        else request.source.restore_enumerator(about, request.state)
+    ) as enumerator:
+        plan = enumerator.start()
+        batches, tasks = ([], Counter()) if plan.is_empty else _batches(enumerator, request.limits)
+        left = plan.offset_span - sum(batch["records_at_most"] for batch in batches)
+        position, further = plan.state.position, 0
+        if left and request.limits.max_batches is not None:
+            reached = enumerator.snapshot_state()
+            position = position if reached is None else reached.position
+        elif left:
+            further = -(-left // max(batch["records_at_most"] for batch in batches))
+        splits = [
+            KafkaPartitionSplit(split.topic_partition, split.starting_offset, position[split.topic_partition])
+            for split in plan.splits
+            if split.starting_offset < position[split.topic_partition]
+        ]
+        samples = enumerator.sample(splits) if sample and splits else {}
+    lag_after = {tp: max(0, end - position[tp]) for tp, end in plan.end_offsets.items()}
+    largest = sorted(splits, key=lambda split: (-split.offset_span, split.topic_partition))
+    sizes = [size for split in splits if (size := _bytes(split, samples)) is not None]
     return {
         "asset": request.asset,
         "source": str(request.source),
         "bootstrap_servers": request.source.required_connection().bootstrap_servers,
         "cluster_id": plan.state.cluster_id,
-        "position": {
-            "text": request.position,
-            "dagster_record": request.record,
-            "start_overridden": request.source.overrides_position,
-        },
+        "position": request.position,
+        "dagster_record": request.record,
+        "start_overridden": request.source.overrides_position,
         "formats": dict(request.formats),
         "reader_schemas": dict(request.reader_schemas),
         "parallelism": parallelism,
-        "splits": [split_to_json(split) for split in run.splits],
-        "totals": _totals(run),
-        "batches": [
-            {"splits": batch.splits, "records_at_most": batch.offsets, "tasks": batch.tasks} for batch in run.batches
+        "splits": [
+            {
+                "topic": (tp := split.topic_partition).topic,
+                "partition": tp.partition,
+                "start": split.starting_offset,
+                "stop": split.stopping_offset,
+                "records_at_most": split.offset_span,
+                "lag_after": lag_after[tp],
+                "tasks": tasks[tp],
+                **({} if not sample else _sampled(split, samples)),
+            }
+            for split in largest
         ],
-        "batches_not_listed": run.further_batches,
-        "held_back": by_name(plan.held_back),
-        "paused": by_name(plan.paused),
+        "totals": {
+            "topic_partitions": len(plan.end_offsets),
+            "splits": len(splits),
+            "records_at_most": sum(split.offset_span for split in splits),
+            "approximate_bytes": sum(sizes) if sizes else None,
+            "lag_before": sum(plan.lag_before.values()),
+            "lag_after": sum(lag_after.values()),
+            "tasks": sum(batch["tasks"] for batch in batches),
+            "batches": len(batches) + further,
+            "held_back": sum(plan.held_back.values()),
+            "paused": sum(plan.paused.values()),
+        },
+        "batches": batches,
+        "batches_not_listed": further or None,
+        "held_back_by_transactions": {str(tp): count for tp, count in sorted(plan.held_back.items())},
+        "paused_by_alignment": {str(tp): count for tp, count in sorted(plan.paused.items())},
         "new": [str(tp) for tp in plan.discovered],
         "removed": [str(tp) for tp in plan.removed],
         "incidents": [incident.to_json() for incident in plan.incidents],
     }
 
 
-def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
-    """Prints the plan; of the splits, the largest."""
-    out = console()
-    plan = run.plan
-    kafka = request.source.required_connection().bootstrap_servers
-    print_fields(
-        out,
-        {
-            **({} if request.asset is None else {"asset": request.asset}),
-            "source": request.source,
-            "kafka": f"{kafka}, cluster {plan.state.cluster_id or 'without an id'}",
-            "position": request.position,
-            **{f"{side} format": _format(request, side) for side in request.formats},
-        },
-    )
-    out.print()
-    if not run.splits:
-        out.print(f"Nothing to read: {counted(len(plan.end_offsets), 'topic partition')} at the stop offset.")
-    else:
-        columns = ["topic partition", "start", "stop", "records at most", "lag after", "tasks"]
-        sampled = run.samples is not None
-        largest = sorted(run.splits, key=lambda split: (-split.offset_span, split.topic_partition))
-        rows: list[list[object]] = []
-        for split in largest:
-            tp = split.topic_partition
-            row: list[object] = [
-                tp,
-                split.starting_offset,
-                split.stopping_offset,
-                split.offset_span,
-                run.lag_after[tp],
-                run.tasks[tp],
-            ]
-            sample = (run.samples or {}).get(tp)
-            if sampled and sample is not None:
-                row += [run.bytes_of(split), utc(sample.first_timestamp), utc(sample.last_timestamp)]
-            rows.append(row)
-        columns += ["bytes about", "first record", "last record"] if sampled else []
-        rest = sum(split.offset_span for split in largest[limit_rows:])
-        print_table(out, columns, rows, most=limit_rows, rest=f", with {counted(rest, 'record')} at most")
-    out.print()
-    print_fields(out, _summary(run))
+def _batches(enumerator: KafkaSourceEnumerator, limits: Limits) -> tuple[list[dict[str, int]], Counter[TopicPartition]]:
+    """The run's (first) batches, and how many of their tasks read each topic partition."""
+    batches: list[dict[str, int]] = []
+    tasks: Counter[TopicPartition] = Counter()
+    while len(batches) < (limits.max_batches or _MOST_BATCHES):
+        assignment = enumerator.assign(limits)
+        if assignment is None:
+            break
+        read, assigned = assignment.plan, assignment.task_plan.tasks
+        batches.append({"splits": len(read.splits), "records_at_most": read.offset_span, "tasks": len(assigned)})
+        tasks.update(part.topic_partition for task in assigned for part in task)
+    return batches, tasks
 
 
-def _format(request: PlanRequest, side: str) -> str:
-    schema = request.reader_schemas.get(side)
-    return request.formats[side] + ("" if schema is None else f", read as {schema}")
-
-
-def _summary(run: PlannedRun) -> dict[str, object]:
-    totals = _totals(run)
-    about = "about " if run.further_batches else ""
-    shown: dict[str, object] = {
-        "splits": f"{totals['splits']:,}",
-        "records": f"{totals['records_at_most']:,} at most",
-        **({} if run.bytes is None else {"bytes": f"about {run.bytes:,}, by a sample"}),
-        "lag": f"{totals['lag_before']:,} before, {totals['lag_after']:,} after",
-        "batches": f"{about}{totals['batches']:,}",
-        "tasks": f"{totals['tasks']:,}" + (f" in the first {len(run.batches)} batches" if about else ""),
+def _sampled(split: KafkaPartitionSplit, samples: Mapping[TopicPartition, SplitSample]) -> dict[str, Any]:
+    sample = samples.get(split.topic_partition)
+    return {
+        "approximate_bytes": _bytes(split, samples),
+        "first_timestamp": iso(None if sample is None else sample.first_timestamp),
+        "last_timestamp": iso(None if sample is None else sample.last_timestamp),
     }
-    plan = run.plan
-    if plan.held_back:
-        shown["held back"] = (
-            f"{totals['held_back']:,} offsets, by open transactions ({first_few(sorted(plan.held_back))})"
-        )
-    if plan.paused:
-        shown["paused"] = f"{totals['paused']:,} offsets, ahead of the slowest by more than the maximum drift"
-    if plan.discovered:
-        shown["new"] = f"{len(plan.discovered):,}: {first_few(sorted(plan.discovered))}"
-    if plan.removed:
-        shown["removed"] = f"{len(plan.removed):,}: {first_few(sorted(plan.removed))}; their position is kept"
-    if plan.incidents:
-        shown["tolerated"] = "\n".join(incident.message for incident in plan.incidents)
-    return shown
+
+
+def _bytes(split: KafkaPartitionSplit, samples: Mapping[TopicPartition, SplitSample]) -> int | None:
+    """Approximate bytes of a split's keys and values, from its sample; None without one."""
+    sample = samples.get(split.topic_partition)
+    return None if sample is None else round(sample.bytes / sample.records * split.offset_span)

@@ -1,8 +1,7 @@
-"""`dagster-kafka-flip position`: shows and moves the positions of a table's streams."""
+"""`dagster-kafka-flip position`: shows and moves the positions of a table's streams, and shows those of sinks."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -10,21 +9,19 @@ import click
 from dagster_kafka_flip.cli.options import (
     asset_options,
     check_asset_or_table,
+    given_options,
     json_option,
     limit_rows_option,
     spark_options,
     written,
 )
 from dagster_kafka_flip.cli.position_set import reset_position, set_position
-from dagster_kafka_flip.cli.position_sink import position_of_sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from dagster_kafka_flip.cli.asset import LandingAsset
-    from dagster_kafka_flip.cli.move_request import LagMeter
-    from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.position_report import PositionReport
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -37,7 +34,6 @@ def position() -> None:
 
 position.add_command(set_position)
 position.add_command(reset_position)
-position.add_command(position_of_sink)
 
 
 @position.command()
@@ -56,7 +52,6 @@ def show(
     context: click.Context,
     *,
     asset: str | None,
-    module_name: str | None,
     python_file: Path | None,
     table: str | None,
     stream: str | None,
@@ -70,12 +65,13 @@ def show(
     """Show the position of each stream of a table (--table), or of an asset (--asset).
 
     Reads the table's history with Spark, and with an asset or an address also the lag from Kafka. Exits with 1 if a
-    position or a lag is unknown.
+    position or a lag is unknown. Of an asset that publishes a table: what it has published, and what its next run would
+    publish.
     """
-    check_asset_or_table(context, asset, table, frozenset({"table", "bootstrap_servers"}))
+    check_asset_or_table(context, frozenset({"table", "bootstrap_servers"}))
 
-    from dagster_kafka_flip.cli.move_request import lag_or_error
-    from dagster_kafka_flip.cli.position_output import StreamPosition, print_positions, to_json
+    from dagster_kafka_flip.cli.answer import answer
+    from dagster_kafka_flip.cli.streams import lag_of, stream_to_json
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -87,31 +83,31 @@ def show(
         connection = None if bootstrap_servers is None else KafkaConnection(bootstrap_servers=bootstrap_servers)
     found = None
     if asset is not None:
-        from dagster_kafka_flip.cli.asset import find_asset
+        from dagster_kafka_flip.cli.asset import PublishedAsset, find_either
 
-        found = find_asset(asset, module_name=module_name, python_file=python_file)
+        found = find_either(asset, python_file)
+        if isinstance(found, PublishedAsset):
+            if given := given_options(context, frozenset({"stream", "commits"})):
+                raise click.UsageError(f"{', '.join(given)}: {asset} publishes a table, and has no stream")
+            from dagster_kafka_flip.cli.sink import show_sink
+
+            show_sink(found, spark_master, spark_remote, as_json=as_json)
+            return
         found.check_has_position()
         stream = found.target.stream if stream is None else stream
         target = DeltaTarget(table=found.target.table, stream=stream)
-    meter = _meter(found, connection)
+        connection = found.connection()
     history, reports = _reports(target, found, stream, commits, spark_master, spark_remote)
-    positions = [
-        StreamPosition(report, lag_or_error(meter, report.stream, report.anchor.state if report.anchor else None))
-        for report in reports
+    sources = {} if found is None else {found.target.stream: found.source}
+    streams = [
+        stream_to_json(report, lag_of(connection, sources.get(report.stream), report.anchor)) for report in reports
     ]
-    if as_json:
-        click.echo(json.dumps(to_json(str(target), history, positions)))
-    else:
-        print_positions(str(target), history, positions, limit_rows)
-    context.exit(1 if any(one.has_failed for one in positions) else 0)
-
-
-def _meter(found: LandingAsset | None, connection: KafkaConnection | None) -> LagMeter | None:
-    from dagster_kafka_flip.cli.move_request import LagMeter
-
-    if found is not None:
-        return LagMeter(found.connection(), {found.target.stream: found.source})
-    return None if connection is None else LagMeter(connection, {})
+    answer(
+        {"table": str(target), "version": history[0].version if history else None, "streams": streams},
+        as_json=as_json,
+        limit_rows=limit_rows,
+    )
+    context.exit(1 if any(one["error"] or one["lag_error"] for one in streams) else 0)
 
 
 def _reports(
@@ -123,8 +119,8 @@ def _reports(
     remote: str | None,
 ) -> tuple[Sequence[Commit], list[PositionReport]]:
     """The table's history, and the position of one stream or all."""
+    from dagster_kafka_flip.cli.answer import waiting
     from dagster_kafka_flip.cli.options import command_session
-    from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.position_report import report_position, streams_of

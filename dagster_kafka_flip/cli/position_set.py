@@ -77,16 +77,16 @@ def reset_position(context: click.Context, **flags: Any) -> None:
 
 
 def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[str, Any]) -> None:
+    from dagster_kafka_flip.cli.answer import answer, waiting
     from dagster_kafka_flip.cli.move_request import request_of_asset, request_of_table
-    from dagster_kafka_flip.cli.output import waiting
-    from dagster_kafka_flip.cli.position_output import print_move
+    from dagster_kafka_flip.cli.streams import move_to_json
     from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 
-    asset, give_up = flags["asset"], flags.get("give_up", False)
-    check_asset_or_table(context, asset, flags["table"], frozenset({"table", "bootstrap_servers", "topics"}))
+    give_up = flags.get("give_up", False)
+    check_asset_or_table(context, frozenset({"table", "bootstrap_servers", "topics"}))
     if not flags["reason"].strip():
         raise click.UsageError("--reason is empty; it is stored in the table's history")
-    request = request_of_table(flags) if asset is None else request_of_asset(flags)
+    request = request_of_table(flags) if flags["asset"] is None else request_of_asset(flags)
     check_can_ask(yes=flags["yes"] or flags["dry_run"])
     with only_writer(), request.session() as spark:
         with waiting("Reading the table's history and Kafka's offsets ..."):
@@ -96,7 +96,7 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
             # `reset` moves to the source's start; `set --give-up` alone keeps the other positions.
             where_to = to if give_up else to or source.starting_offsets
             move = plan_move(source, request.target, spark, where_to, give_up=give_up)
-        print_move(str(request.target), request.target.stream, move, flags["limit_rows"])
+        answer(move_to_json(str(request.target), request.target.stream, move), limit_rows=flags["limit_rows"])
         if give_up and not move.given_up:
             raise click.UsageError(
                 "--give-up: nothing to give up, because the source still reads all topic partitions of the stream's "

@@ -9,8 +9,8 @@ import click
 from dagster_kafka_flip.cli.options import (
     asset_options,
     check_can_ask,
+    check_definitions_have_asset,
     only_writer,
-    required_asset,
     runs_stopped_option,
     spark_options,
     written,
@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 @runs_stopped_option
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @spark_options
-@click.pass_context
 def rebuild_command(
-    context: click.Context,
     *,
     asset: str | None,
-    module_name: str | None,
     python_file: Path | None,
     staging: str,
     runs_stopped: bool,
@@ -49,17 +46,19 @@ def rebuild_command(
     the asset's table in one commit, which also has the new position. Until then readers see the old rows. Repeat the
     command after a crash: it continues where it stopped.
     """
-    asset = required_asset(context, asset, "the asset of the table")
+    check_definitions_have_asset(asset, python_file)
+    if asset is None:
+        raise click.UsageError("select the asset of the table with --asset")
 
+    from dagster_kafka_flip.cli.answer import waiting
     from dagster_kafka_flip.cli.asset import find_asset
-    from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.ingestion.rebuild import rebuild
     from dagster_kafka_flip.table.target import DeltaTarget
 
     with written("--staging"):
         DeltaTarget.of(staging)
     check_can_ask(yes=yes, has_dry_run=False)
-    found = find_asset(asset, module_name=module_name, python_file=python_file)
+    found = find_asset(asset, python_file)
     found.check_has_position()
     if not yes:
         click.confirm(f"Rebuild {found.target}, and replace all of its rows?", abort=True)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from dagster_kafka_flip.cli.options import data_dir_option, json_option
-from dagster_kafka_flip.cli.server_commands import run_server, show_running, show_server, start_options, stop_server
+from dagster_kafka_flip.cli.servers import add_server_commands
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dagster_kafka_flip.runtime.spark_server import SparkServerStatus
+    from dagster_kafka_flip.runtime.spark_server import SparkServer
 
-_WHAT = "Spark server"
-
-_data_dir = data_dir_option(".spark", "DAGSTER_KAFKA_FLIP_SPARK_DIR", "The folder with the server's log.")
 _packages = click.option(
     "--package",
     "packages",
@@ -39,58 +34,22 @@ def prepare(packages: tuple[str, ...]) -> None:
     Takes about half a minute. Run it when you build an image, or once per machine, and again after an upgrade of
     pyspark, delta-spark or Java.
     """
-    from dagster_kafka_flip.cli.output import waiting
-    from dagster_kafka_flip.runtime.session import prepare_session
+    from dagster_kafka_flip.cli.answer import waiting
+    from dagster_kafka_flip.runtime.class_archive import make_archive
+    from dagster_kafka_flip.runtime.session_settings import own_settings
+    from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 
     with waiting("Downloading jars and creating the class archive ..."):
-        path = prepare_session(packages)
+        path = make_archive(fetch_jars(packages), own_settings())
     click.echo(f"Sessions with master local[*] start from the class archive {path} ({path.stat().st_size >> 20} MB).")
 
 
-@spark.command()
-@_data_dir
-@start_options(15002, "server")
-@click.option(
-    "--conf",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A Spark setting, such as spark.driver.memory=4g. May be repeated.",
-)
-@_packages
-@json_option
-def start(
-    data_dir: Path, port: int, foreground: bool, settings: tuple[str, ...], packages: tuple[str, ...], as_json: bool
-) -> None:
-    """Start a Spark Connect server with the jars of this package, for SparkResource(remote=...).
-
-    Runs that use it do not wait for Spark to start. It listens on 127.0.0.1, without a password.
-    """
+def _server(
+    data_dir: Path, *, port: int = 0, settings: tuple[str, ...] = (), packages: tuple[str, ...] = ()
+) -> SparkServer:
     from dagster_kafka_flip.runtime.spark_server import SparkServer
 
-    config = dict(_setting(text) for text in settings)
-    server = SparkServer(data_dir, port=port, config=config, packages=packages)
-    show = partial(_show, as_json=as_json)
-    run_server(_WHAT, server, show, waiting="Starting Spark ...", foreground=foreground)
-
-
-@spark.command()
-@_data_dir
-def stop(data_dir: Path) -> None:
-    """Stop the server; runs that use it fail."""
-    from dagster_kafka_flip.runtime.spark_server import SparkServer
-
-    stop_server(_WHAT, SparkServer(data_dir), data_dir)
-
-
-@spark.command("status")
-@_data_dir
-@json_option
-def show_status(data_dir: Path, as_json: bool) -> None:
-    """Show the running server; exit with 1 if there is none."""
-    from dagster_kafka_flip.runtime.spark_server import SparkServer
-
-    show_running(_WHAT, SparkServer(data_dir), data_dir, partial(_show, as_json=as_json), as_json=as_json)
+    return SparkServer(data_dir, port=port, config=dict(map(_setting, settings)), packages=packages)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -101,6 +60,26 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _show(status: SparkServerStatus, *, as_json: bool) -> None:
-    fields = {"remote": status.remote, "pid": status.pid, "uptime": status.uptime, "data_dir": status.data_dir}
-    show_server(_WHAT, fields, as_json=as_json)
+add_server_commands(
+    spark,
+    _server,
+    folder=".spark",
+    variable="DAGSTER_KAFKA_FLIP_SPARK_DIR",
+    about_folder="The folder with the server's log.",
+    port=15002,
+    address="remote",
+    helps=(
+        "Start a Spark Connect server for SparkResource(remote=...), on 127.0.0.1 and without a password.",
+        "Stop the server; runs that use it fail.",
+    ),
+    options=(
+        click.option(
+            "--conf",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A Spark setting, such as spark.driver.memory=4g. May be repeated.",
+        ),
+        _packages,
+    ),
+)

@@ -6,17 +6,16 @@ Creating one takes about half a minute, so runs never do it: `dagster-kafka-flip
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
 
 from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime.jars import default_cache_dir, spark_home
@@ -79,37 +78,16 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_partial(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="partial-") as folder:
-        partial = Path(folder) / path.name
-        options = " ".join([f"-XX:ArchiveClassesAtExit={partial}", _QUICK, *_SILENT])
-        # Uses spark-submit instead of a Python that starts Java, because its Java ends by itself and can be awaited.
-        command = [
-            str(spark_home() / "bin" / "spark-submit"),
-            *("--master", "local[2]"),
-            *("--driver-class-path", os.pathsep.join(jars)),
-            *("--driver-java-options", options),
-            *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-            str(Path(__file__).with_name("class_archive_training.py")),
-            str(Path(folder) / "table"),
-        ]
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    folder = path.parent / "partial"
+    with FileLock(path.parent / "lock"):
+        # What a killed attempt left.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         try:
-            others = {name: value for name, value in environment.items() if name not in _OTHERS}
-            done = run_to_its_end(command, _TIMEOUT_SECONDS, cwd=Path(folder), env=others)
-        except subprocess.TimeoutExpired as error:
-            raise SparkSessionError(
-                f"creating Spark's class archive took more than {_TIMEOUT_SECONDS:.0f} s; try again when the "
-                "machine is less busy"
-            ) from error
-        if done.returncode != 0 or not partial.exists():
-            lines = [line for line in done.stdout.splitlines() if not line.startswith(("\tat ", "\t... "))]
-            last_output = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
-            raise SparkSessionError(
-                f"could not create Spark's class archive: spark-submit ended with {done.returncode}. Runs work "
-                f"without it, but start more slowly. Last output:\n{last_output}"
-            )
-        partial.replace(path)
+            _train(folder / path.name, jars, settings)
+            (folder / path.name).replace(path)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     # Java would not use those of an earlier state again, and each takes 180 MB.
     for other in path.parent.glob(f"{path.name.partition('-')[0]}-*.jsa"):
         if other != path:
@@ -117,9 +95,30 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     return path
 
 
-def _remove_partial(folder: Path) -> None:
-    """Removes what killed attempts left, but nothing that another process may still be writing."""
-    for partial in folder.glob("partial-*"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - partial.stat().st_mtime > 2 * _TIMEOUT_SECONDS:
-                shutil.rmtree(partial, ignore_errors=True)
+def _train(archive: Path, jars: Sequence[str], settings: Mapping[str, str]) -> None:
+    # Uses spark-submit instead of a Python that starts Java, because its Java ends by itself and can be awaited.
+    command = [
+        str(spark_home() / "bin" / "spark-submit"),
+        *("--master", "local[2]"),
+        *("--driver-class-path", os.pathsep.join(jars)),
+        *("--driver-java-options", " ".join([f"-XX:ArchiveClassesAtExit={archive}", _QUICK, *_SILENT])),
+        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+        str(Path(__file__).with_name("class_archive_training.py")),
+        str(archive.parent / "table"),
+    ]
+    environment = {name: value for name, value in os.environ.items() if name not in _OTHERS}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    try:
+        done = run_to_its_end(command, _TIMEOUT_SECONDS, cwd=archive.parent, env=environment)
+    except subprocess.TimeoutExpired as error:
+        raise SparkSessionError(
+            f"creating Spark's class archive took more than {_TIMEOUT_SECONDS:.0f} s; try again when the machine is "
+            "less busy"
+        ) from error
+    if done.returncode != 0 or not archive.exists():
+        lines = [line for line in done.stdout.splitlines() if not line.startswith(("\tat ", "\t... "))]
+        last_output = "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
+        raise SparkSessionError(
+            f"could not create Spark's class archive: spark-submit ended with {done.returncode}. Runs work without "
+            f"it, but start more slowly. Last output:\n{last_output}"
+        )

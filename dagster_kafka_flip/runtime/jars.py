@@ -58,7 +58,6 @@ def retrieve(
     *,
     excludes: Sequence[str] = (),
     older: Sequence[str] = (),
-    optional: Sequence[str] = (),
     cache_dir: Path | None = None,
 ) -> list[Path]:
     """Downloads Maven artifacts and their runtime dependencies into the cache.
@@ -68,10 +67,9 @@ def retrieve(
 
     Args:
         coordinates: The artifacts, each as `group:artifact:version`.
-        excludes: Dependencies to exclude, each as `group:artifact`.
+        excludes: Dependencies to exclude, each as `group:artifact`; the group may be `*`.
         older: Coordinates that may be replaced by an older version: if no repository has the version or one of its
             dependencies, the nearest older patch of the same minor version is used, with a warning at each call.
-        optional: Coordinates that are left out if no repository has them.
         cache_dir: The cache folder. Default: `default_cache_dir()`.
 
     Returns:
@@ -87,22 +85,14 @@ def retrieve(
     ivy = _ivy_jar()
     cache = (cache_dir or default_cache_dir()).expanduser().absolute()
     may_be_older = {_split(text, "group:artifact:version") for text in older}
-    may_be_missing = {_split(text, "group:artifact:version") for text in optional}
-    kinds = [sorted(may_be_older), *([sorted(may_be_missing)] if may_be_missing else [])]
-    identity = json.dumps([wanted, unwanted, *kinds, ivy.stem])
+    identity = json.dumps([wanted, unwanted, sorted(may_be_older), ivy.stem])
     folder = cache / "jars" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not folder.is_dir():
         with _writing(_names(wanted), cache, folder) as work:
             if work is not None:
-                jars = _nearest(
-                    wanted, unwanted, older=may_be_older, optional=may_be_missing, ivy=ivy, cache=cache, work=work
-                )
-                jars.replace(folder)
+                _nearest(wanted, unwanted, older=may_be_older, ivy=ivy, cache=cache, work=work).replace(folder)
     if (folder / _STAND_INS).exists():
         for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
-            if got is None:
-                _logger.info("No repository has %s; continuing without it. Delete %s to search again", asked, folder)
-                continue
             _logger.warning(
                 "No repository has %s with all dependencies; using %s instead. Install the Python package of that "
                 "version to match, or delete %s to search again",
@@ -229,31 +219,17 @@ def _nearest(
     unwanted: Sequence[tuple[str, ...]],
     *,
     older: Collection[tuple[str, ...]],
-    optional: Collection[tuple[str, ...]],
     ivy: Path,
     cache: Path,
     work: Path,
 ) -> Path:
     """Downloads the artifacts, or older patches, and returns the folder with the jars."""
     tried = {parts: parts for parts in wanted}
-    left_out: list[tuple[str, ...]] = []
     while True:
         try:
             modules = list(tried.values())
             jars = _run_ivy(modules, _module(modules, unwanted), "jar", ivy=ivy, cache=cache, work=work)
         except _NotFoundError as error:
-            absent = {
-                asked: last for asked, last in tried.items() if asked in optional and ":".join(last) in error.summary
-            }
-            for asked, last in absent.items():
-                patch = _older_patch(last) if asked in older else None
-                if patch is None:
-                    del tried[asked]
-                    left_out.append(asked)
-                else:
-                    tried[asked] = patch
-            if absent:
-                continue
             lower = {
                 asked: patch
                 for asked, last in tried.items()
@@ -265,8 +241,7 @@ def _nearest(
             _logger.info("No repository has %s; trying %s", error.summary, _names(lower.values()))
             tried.update(lower)
             continue
-        stand_ins: dict[str, str | None] = {":".join(asked): None for asked in left_out}
-        stand_ins |= {":".join(asked): ":".join(got) for asked, got in tried.items() if asked != got}
+        stand_ins = {":".join(asked): ":".join(got) for asked, got in tried.items() if asked != got}
         if stand_ins:
             (jars / _STAND_INS).write_text(json.dumps(stand_ins), "utf-8")
         return jars

@@ -16,7 +16,6 @@ import warnings
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.session_settings import (
@@ -35,7 +34,6 @@ from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential,
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -59,23 +57,6 @@ _JVM_PATIENCE_SECONDS = 5.0
 
 # If no setting gives the parallelism: enough to keep a small cluster busy, few enough for a laptop.
 _UNKNOWN_PARALLELISM = 8
-
-
-def prepare_session(packages: Sequence[str] = ()) -> Path:
-    """Fetches the jars of a local session and makes its class archive, so that sessions start sooner.
-
-    Args:
-        packages: Further Maven coordinates, the same as those of the sessions.
-
-    Returns:
-        The path of the archive. One that is there already is left as it is.
-
-    Raises:
-        JarDownloadError: The jars could not be fetched.
-        JavaNotFoundError: There is no Java, or it is too old.
-        SparkSessionError: The archive could not be made.
-    """
-    return make_archive(fetch_jars(packages), own_settings())
 
 
 def build_session(
@@ -270,6 +251,24 @@ def end_session(session: SparkSession) -> None:
     """Stops a session, unless its JVM has ended."""
     with contextlib.suppress(SparkSessionError), dead_spark_as_error():
         session.stop()
+
+
+@contextlib.contextmanager
+def temporary_session(
+    master: str | None = None,
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+    packages: Sequence[str] = (),
+    app_name: str = "dagster-kafka-flip",
+) -> Generator[SparkSession]:
+    """The active session of this process, or one as by `build_session` that ends with the block."""
+    joined = active_session()
+    session = build_session(master=master, remote=remote, config=config, packages=packages, app_name=app_name)
+    try:
+        yield session
+    finally:
+        if session is not joined:
+            end_session(session)
 
 
 @contextlib.contextmanager

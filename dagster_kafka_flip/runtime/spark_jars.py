@@ -74,65 +74,18 @@ def installed_engine() -> tuple[Version, Version]:
     return spark, delta
 
 
-# Part of one Spark or another. Downloading it would cost 60 MB, and every session a copy; and from a class archive it
-# would come before Spark's own, which is often of another version.
-_BROUGHT_BY_SPARK = (
-    "at.yawk.lz4:lz4-java",
-    "com.fasterxml.jackson.core:jackson-annotations",
-    "com.fasterxml.jackson.core:jackson-core",
-    "com.fasterxml.jackson.core:jackson-databind",
-    "com.fasterxml.jackson.datatype:jackson-datatype-jsr310",
-    "com.github.luben:zstd-jni",
-    "com.google.code.findbugs:jsr305",
-    "commons-codec:commons-codec",
-    "commons-logging:commons-logging",
-    "commons-pool:commons-pool",
-    "io.airlift:aircompressor",
-    "io.netty:netty-buffer",
-    "io.netty:netty-codec",
-    "io.netty:netty-codec-http",
-    "io.netty:netty-codec-http2",
-    "io.netty:netty-common",
-    "io.netty:netty-handler",
-    "io.netty:netty-resolver",
-    "io.netty:netty-transport",
-    "io.netty:netty-transport-classes-epoll",
-    "io.netty:netty-transport-native-unix-common",
-    "joda-time:joda-time",
-    "org.antlr:antlr4-runtime",
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.apache.httpcomponents:httpclient",
-    "org.apache.httpcomponents:httpcore",
-    "org.apache.logging.log4j:log4j-api",
-    "org.apache.logging.log4j:log4j-core",
-    "org.apache.logging.log4j:log4j-slf4j2-impl",
-    "org.apache.parquet:parquet-column",
-    "org.apache.parquet:parquet-common",
-    "org.apache.parquet:parquet-encoding",
-    "org.apache.parquet:parquet-format-structures",
-    "org.apache.parquet:parquet-hadoop",
-    "org.apache.parquet:parquet-jackson",
-    "org.apache.spark:spark-tags_2.13",
-    "org.locationtech.jts:jts-core",
-    "org.lz4:lz4-java",
-    "org.roaringbitmap:RoaringBitmap",
-    "org.scala-lang:scala-library",
-    "org.scala-lang.modules:scala-parallel-collections_2.13",
-    "org.slf4j:slf4j-api",
-    "org.tukaani:xz",
-    "org.xerial.snappy:snappy-java",
-)
-
 # All of Amazon's services in one jar of 559 MB. Who names parts of the SDK doesn't need it.
 _AMAZON = ("software.amazon.awssdk:", "com.amazonaws:")
 _BUNDLE = "software.amazon.awssdk:bundle"
 
 
-def brought_by_spark() -> list[str]:
-    """The libraries, as `group:artifact`, that the installed Spark has anyway."""
-    artifacts = {re.sub(r"-\d.*", "", jar) for jar in jars_of_pyspark()}
-    return [name for name in _BROUGHT_BY_SPARK if name.partition(":")[2] in artifacts]
+def brought_by_spark() -> set[str]:
+    """The artifacts that the installed Spark has anyway.
+
+    Downloading them would cost 60 MB, and every session a copy; and from a class archive they would come before Spark's
+    own, which are often of another version.
+    """
+    return {re.sub(r"-\d.*", "", jar) for jar in jars_of_pyspark()}
 
 
 def spark_packages() -> tuple[str, ...]:
@@ -167,16 +120,12 @@ def jars_advice() -> str:
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """Paths of a session's jars, downloaded on the first call and then cached, and of this package's own.
 
-    Without the jar for Avro, everything but `AvroSerializer` works.
-
     Raises:
         JarDownloadError: A download failed.
     """
     own = spark_packages()
-    avro = [package for package in own if ":spark-avro_" in package]
-    named = {package.rpartition(":")[0] for package in packages}
-    excludes = [name for name in brought_by_spark() if name not in named]
-    if any(package.startswith(_AMAZON) for package in packages) and _BUNDLE not in named:
+    named = {package.split(":")[1] for package in packages if ":" in package}
+    excludes = [f"*:{artifact}" for artifact in brought_by_spark() - named]
+    if any(package.startswith(_AMAZON) for package in packages) and _BUNDLE.partition(":")[2] not in named:
         excludes.append(_BUNDLE)
-    jars = retrieve([*own, *packages], excludes=excludes, older=own, optional=avro)
-    return [*map(str, jars), str(JAR)]
+    return [*map(str, retrieve([*own, *packages], excludes=excludes, older=own)), str(JAR)]

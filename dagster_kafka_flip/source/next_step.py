@@ -43,9 +43,9 @@ def materialize(
     return f"dagster asset materialize {_written([*words, *defined_in])}"
 
 
-def show_position(asset: str, defined_in: Iterable[str], *, publishes: bool = False) -> str:
+def show_position(asset: str, defined_in: Iterable[str]) -> str:
     """Returns the command that shows an asset's position."""
-    return f"dagster-kafka-flip position {'sink' if publishes else 'show'} {_written(['--asset', asset, *defined_in])}"
+    return f"dagster-kafka-flip position show {_written(['--asset', asset, *defined_in])}"
 
 
 def set_position(

@@ -380,7 +380,7 @@ def test_a_task_uses_the_spark_connect_server_of_a_connection(
     kafka.produce("orders", [(None, "first"), (None, "second")])
     server = SparkServer(tmp_path / "server", port=0)
     try:
-        host, _, port = server.start().remote.removeprefix("sc://").partition(":")
+        host, _, port = server.start().address.removeprefix("sc://").partition(":")
         spark_there = {"conn_type": "spark_connect", "host": host, "port": int(port)}
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_THERE", json.dumps(spark_there))
         assert request.getfixturevalue("run")("on_a_server")["state"] == "success"

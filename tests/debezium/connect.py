@@ -7,22 +7,22 @@ import os
 import signal
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
 
 from dagster_kafka_flip.broker.local_broker import KAFKA_JARS, KAFKA_VERSION
 from dagster_kafka_flip.errors import BrokerError
 from dagster_kafka_flip.runtime.jars import retrieve, retrieve_unpacked
 from dagster_kafka_flip.runtime.java import find_java
-from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
+from dagster_kafka_flip.runtime.local_server import LOCALHOST, LocalServer
 from tests.debezium.mariadb import Mariadb
 from tests.debezium.postgres import Postgres
 from tests.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 CONNECT_JARS = (
     f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
@@ -31,7 +31,6 @@ CONNECT_JARS = (
 )
 
 _START_SECONDS = 300.0
-_STOP_SECONDS = 20.0
 # However busy the machine is.
 _PATIENCE_SECONDS = 300.0
 _NAME = "changes"
@@ -78,7 +77,7 @@ class Database(Protocol):
         ...
 
 
-class Connect:
+class Connect(LocalServer):
     """A worker with one connector, as a context manager; it can be killed and started again.
 
     Args:
@@ -88,11 +87,15 @@ class Connect:
         settings: Of the connector, but for how the database is reached.
     """
 
+    name = "connect"
+    what = "Kafka Connect"
+    error = BrokerError
+
     def __init__(self, folder: Path, bootstrap_servers: str, database: Database, settings: Mapping[str, str]) -> None:
-        self._path = folder
-        self._folder = ServerFolder(folder, "connect", "Kafka Connect", ("port",), BrokerError)
+        super().__init__(folder, {"port": 0}, _START_SECONDS)
         self._database = database
-        self._port = 0
+        self.flush_ms = 100
+        """How often it notes how far it has got: from there it goes on when it has been killed."""
         self._worker = {
             "bootstrap.servers": bootstrap_servers,
             # Those of the connector count.
@@ -107,53 +110,33 @@ class Connect:
             "poll.interval.ms": "50",
         }
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    def _program(self) -> Sequence[str]:
+        jars = retrieve(CONNECT_JARS)
+        logging = "-Dlog4j2.configurationFile=log4j2.properties"
+        return [str(find_java()), *_JVM_OPTIONS, logging, "-cp", os.pathsep.join(map(str, jars))]
 
-    def __exit__(self, *_: object) -> None:
-        self._folder.stop(_STOP_SECONDS)
-
-    def start(self, *, flush_ms: int = 100) -> None:
-        """Starts the worker, and waits until the connector runs.
-
-        Args:
-            flush_ms: How often it notes how far it has got: from there it goes on when it has been killed.
-        """
-        jars, connector = retrieve(CONNECT_JARS), retrieve_unpacked(self._database.connector)
-        self._port = choose_ports({"port": 0}, {}, BrokerError)["port"]
+    def _command(self, program: Sequence[str], ports: Mapping[str, int]) -> Sequence[str]:
         settings = {
             **self._worker,
-            "listeners": f"http://{LOCALHOST}:{self._port}",
-            "plugin.path": str(connector),
-            "offset.flush.interval.ms": str(flush_ms),
+            "listeners": f"http://{LOCALHOST}:{ports['port']}",
+            "plugin.path": str(retrieve_unpacked(self._database.connector)),
+            "offset.flush.interval.ms": str(self.flush_ms),
         }
-        self._path.mkdir(parents=True, exist_ok=True)
         # JSON escapes are valid in Java properties.
         lines = [f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items()]
-        (self._path / "worker.properties").write_text("".join(lines))
-        (self._path / "connector.json").write_text(json.dumps({"name": _NAME, "config": self._connector}))
-        (self._path / "log4j2.properties").write_text(_LOGGING)
-        command = [
-            str(find_java()),
-            *_JVM_OPTIONS,
-            "-Dlog4j2.configurationFile=log4j2.properties",
-            "-cp",
-            os.pathsep.join(str(jar) for jar in jars),
-            "org.apache.kafka.connect.cli.ConnectStandalone",
-            "worker.properties",
-            "connector.json",
-        ]
-        self._folder.launch(command, {"port": self._port}, daemon=False)
-        self._folder.wait_until_ready(self._runs, f"{LOCALHOST}:{self._port}", _START_SECONDS)
+        (self.data_dir / "worker.properties").write_text("".join(lines))
+        (self.data_dir / "connector.json").write_text(json.dumps({"name": _NAME, "config": self._connector}))
+        (self.data_dir / "log4j2.properties").write_text(_LOGGING)
+        return [*program, "org.apache.kafka.connect.cli.ConnectStandalone", "worker.properties", "connector.json"]
+
+    def _answers(self, port: int) -> Callable[[], bool]:
+        return self._is_running
 
     def kill(self) -> None:
         """SIGKILL: what it has not noted is forgotten, and written once more after the next start."""
-        state = self._folder.running()
-        assert state is not None
-        os.kill(state.process.pid, signal.SIGKILL)
-        self._folder.wait()
-        self._folder.forget()
+        os.kill(self.running().pid, signal.SIGKILL)
+        with pytest.raises(BrokerError, match="ended with -9"):
+            self.wait()
 
     def catch_up(self) -> None:
         """Waits until all that has been committed in the database is in its topics."""
@@ -173,7 +156,7 @@ class Connect:
         tasks = self._get(f"/connectors/{_NAME}/status")["tasks"]
         return tasks[0]["state"] if tasks else ""
 
-    def _runs(self) -> bool:
+    def _is_running(self) -> bool:
         try:
             state = self.state()
         except (OSError, urllib.error.URLError):
@@ -184,5 +167,5 @@ class Connect:
     def _get(self, path: str) -> Any:
         # Without the proxies of the environment, which know nothing of this machine's ports.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{LOCALHOST}:{self._port}{path}", timeout=10) as answer:
+        with opener.open(f"http://{LOCALHOST}:{self.running().port}{path}", timeout=10) as answer:
             return json.load(answer)

@@ -8,16 +8,13 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import BrokerError
-from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
+from dagster_kafka_flip.runtime.local_server import LOCALHOST, LocalServer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Mapping, Sequence
 
 USER = "debezium"
 # Of Debian's package. The server does not like to be root.
@@ -39,55 +36,65 @@ _SETTINGS = {
 }
 
 
-class Mariadb:
+class Mariadb(LocalServer):
     """A server of its own with one database, as a context manager. As root it runs as Debian's user `mysql`.
 
     Args:
         database: The database's name.
     """
 
+    name = "mariadb"
+    what = "MariaDB"
+    error = BrokerError
+    umask = -1
     connector = "io.debezium:debezium-connector-mariadb:3.2.0.Final:plugin"
 
     def __init__(self, database: str) -> None:
         self._database = database
         self.password = secrets.token_hex(16)
-        self.port = 0
         # Not in pytest's folder, which only root may enter; and the path of a socket must be short.
-        self._path = Path(tempfile.mkdtemp(prefix="dagster-kafka-flip-mariadb-"))
-        self._folder = ServerFolder(self._path, "mariadb", "MariaDB", ("port",), BrokerError)
+        super().__init__(tempfile.mkdtemp(prefix="dagster-kafka-flip-mariadb-"), {"port": 0}, _START_SECONDS)
 
-    def __enter__(self) -> Self:
+    def _program(self) -> Sequence[str]:
+        return ()
+
+    def _command(self, program: Sequence[str], ports: Mapping[str, int]) -> Sequence[str]:
         account: list[str] = []
         if os.geteuid() == 0:
-            shutil.chown(self._path, _ACCOUNT, _ACCOUNT)
+            shutil.chown(self.data_dir, _ACCOUNT, _ACCOUNT)
             account = [f"--user={_ACCOUNT}"]
-        data, first = self._path / "data", self._path / "first.sql"
+        data, first = self.data_dir / "data", self.data_dir / "first.sql"
         make = [_program("mariadb-install-db"), "--no-defaults", *account, f"--datadir={data}", "--skip-test-db"]
-        subprocess.run(make, cwd=self._path, check=True, capture_output=True)
+        subprocess.run(make, cwd=self.data_dir, check=True, capture_output=True)
         first.write_text(
             f"CREATE USER {USER}@'%' IDENTIFIED BY '{self.password}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO {USER}@'%' WITH GRANT OPTION;\n"
             f"CREATE DATABASE {self._database};\n"
             f"CREATE TABLE {self._database}.markers (id BIGINT AUTO_INCREMENT PRIMARY KEY);\n"
         )
-        self.port = choose_ports({"port": 0}, {}, BrokerError)["port"]
         settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
-        places = [f"--datadir={data}", f"--socket={self._path / 's'}", f"--port={self.port}", f"--init-file={first}"]
-        command = [_program("mariadbd"), "--no-defaults", *account, *places, *settings]
-        self._folder.launch(command, {"port": self.port}, daemon=False)
-        self._folder.wait_until_ready(self._answers, f"{LOCALHOST}:{self.port}", _START_SECONDS)
-        first.unlink()
-        return self
+        places = [
+            f"--datadir={data}",
+            f"--socket={self.data_dir / 's'}",
+            f"--port={ports['port']}",
+            f"--init-file={first}",
+        ]
+        return [_program("mariadbd"), "--no-defaults", *account, *places, *settings]
 
     def __exit__(self, *_: object) -> None:
-        self._folder.stop(_STOP_SECONDS)
-        shutil.rmtree(self._path)
+        self.stop(timeout=_STOP_SECONDS)
+        shutil.rmtree(self.data_dir)
 
     def run(self, *statements: str) -> str:
         """Runs statements in one connection, each committed by itself, and returns what the client prints."""
         done = self._client(";\n".join(statements))
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return self.running().port
 
     def rows(self, columns: str, table: str) -> list[tuple[Any, ...]]:
         """A table's rows, as JSON has their values, sorted."""
@@ -131,8 +138,8 @@ class Mariadb:
             text=True,
         )
 
-    def _answers(self) -> bool:
-        return self._client("SELECT 1").returncode == 0
+    def _answers(self, port: int) -> Callable[[], bool]:
+        return lambda: self._client("SELECT 1").returncode == 0
 
 
 def _program(name: str) -> str:

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import BrokerError
-from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
+from dagster_kafka_flip.runtime.local_server import LOCALHOST, LocalServer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
 USER = "postgres"
 _START_SECONDS = 60.0
@@ -37,43 +35,49 @@ _SETTINGS = {
 }
 
 
-class Postgres:
+class Postgres(LocalServer):
     """A database server of its own, as a context manager. As root it runs as Debian's user `postgres`."""
 
+    name = "postgres"
+    what = "PostgreSQL"
+    error = BrokerError
+    umask = -1
     connector = "io.debezium:debezium-connector-postgres:3.2.0.Final:plugin"
 
     def __init__(self) -> None:
         self.password = secrets.token_hex(16)
-        self.port = 0
         # Not in pytest's folder, which only root may enter.
-        self._path = Path(tempfile.mkdtemp(prefix="dagster-kafka-flip-postgres-"))
-        self._folder = ServerFolder(self._path, "postgres", "PostgreSQL", ("port",), BrokerError)
+        super().__init__(tempfile.mkdtemp(prefix="dagster-kafka-flip-postgres-"), {"port": 0}, _START_SECONDS)
 
-    def __enter__(self) -> Self:
+    def _program(self) -> Sequence[str]:
+        return ()
+
+    def _command(self, program: Sequence[str], ports: Mapping[str, int]) -> Sequence[str]:
         as_user: list[str] = []
         if os.geteuid() == 0:
-            shutil.chown(self._path, USER, USER)
+            shutil.chown(self.data_dir, USER, USER)
             as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-        data, secret = self._path / "data", self._path / "password"
+        data, secret = self.data_dir / "data", self.data_dir / "password"
         secret.write_text(self.password)
         options = ["-A", "scram-sha-256", f"--pwfile={secret}", "--no-sync", "--locale=C", "--encoding=UTF8"]
         subprocess.run(
             [*as_user, _program("initdb"), "-D", data, "-U", USER, *options],
-            cwd=self._path,
+            cwd=self.data_dir,
             check=True,
             capture_output=True,
         )
         secret.unlink()
-        self.port = choose_ports({"port": 0}, {}, BrokerError)["port"]
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [*as_user, _program("postgres"), "-D", str(data), "-p", str(self.port), *settings]
-        self._folder.launch(command, {"port": self.port}, daemon=False)
-        self._folder.wait_until_ready(self._answers, f"{LOCALHOST}:{self.port}", _START_SECONDS)
-        return self
+        return [*as_user, _program("postgres"), "-D", str(data), "-p", str(ports["port"]), *settings]
 
     def __exit__(self, *_: object) -> None:
-        self._folder.stop(_STOP_SECONDS)
-        shutil.rmtree(self._path)
+        self.stop(timeout=_STOP_SECONDS)
+        shutil.rmtree(self.data_dir)
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return self.running().port
 
     def run(self, *statements: str) -> str:
         """Runs statements, each committed by itself, and returns what `psql` prints."""
@@ -126,9 +130,9 @@ class Postgres:
         # -X: without the user's own settings; -q, -A and -t: only values.
         return [_program("psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-h", LOCALHOST, "-p", str(self.port), "-U", USER]
 
-    def _answers(self) -> bool:
-        asked = [_program("pg_isready"), "-q", "-h", LOCALHOST, "-p", str(self.port)]
-        return subprocess.run(asked, check=False).returncode == 0
+    def _answers(self, port: int) -> Callable[[], bool]:
+        asked = [_program("pg_isready"), "-q", "-h", LOCALHOST, "-p", str(port)]
+        return lambda: subprocess.run(asked, check=False).returncode == 0
 
 
 class Session:
@@ -162,10 +166,10 @@ class Session:
 
 def _program(name: str) -> str:
     """A program of PostgreSQL: Debian has the server's in a folder for each version."""
-    found = shutil.which(name, path=os.pathsep.join([*_server_folders(), os.environ.get("PATH", os.defpath)]))
+    found = shutil.which(name, path=os.pathsep.join([*_folders(), os.environ.get("PATH", os.defpath)]))
     assert found is not None, f"{name} is missing: install PostgreSQL (Debian and Ubuntu: apt-get install postgresql)"
     return found
 
 
-def _server_folders() -> list[str]:
+def _folders() -> list[str]:
     return [str(folder) for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]

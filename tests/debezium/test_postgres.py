@@ -281,7 +281,8 @@ def test_changes_that_a_killed_connect_sends_again_end_in_the_same_rows(database
     connect.catch_up()
     connect.kill()
     # From here on it does not note how far it has got.
-    connect.start(flush_ms=3_600_000)
+    connect.flush_ms = 3_600_000
+    connect.start()
     in_both(
         database,
         "killed",

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE, LocalRegistry
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError, JarDownloadError, SchemaRegistryError
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.runtime.server_folder import process_start
 from tests.document_tests import ROOT, blocks
 from tests.kafka_topic import QUIET
+from tests.processes import wait_until
 from tests.test_jars import DEAD_PROXY
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def _snippet(name: str) -> str:
 def test_it_starts_empty_and_ends_with_its_block(tmp_path: Path):
     with LocalRegistry(tmp_path) as local:
         url = local.url
-        with pytest.raises(BrokerError, match="already running"):
-            LocalRegistry(tmp_path).start()
+        with LocalRegistry(tmp_path) as same:
+            assert same.url == url
         with SchemaRegistry(url=url).schemas() as schemas, pytest.raises(SchemaRegistryError) as raised:
             schemas.by_id(1)
         assert raised.value.code == 40403
@@ -63,13 +64,10 @@ def test_the_pages_registry_ends_with_its_process_even_if_that_is_killed(tmp_pat
         assert user.stdout is not None
         output = user.stdout.readline()
         assert re.fullmatch(r"The registry is http://127\.0\.0\.1:\d+/apis/ccompat/v7\n", output)
-        pid = int((tmp_path / ".registry" / "registry.pid").read_text(encoding="utf-8"))
-        assert process_start(pid) is not None
+        pid = json.loads((tmp_path / ".registry" / "registry.json").read_text(encoding="utf-8"))["pid"]
+        assert psutil.pid_exists(pid)
         os.kill(user.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while process_start(pid) is not None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert process_start(pid) is None
+    wait_until(lambda: not psutil.pid_exists(pid), seconds=30)
 
 
 @pytest.mark.kafka

@@ -1,0 +1,125 @@
+"""The commands that start, stop and show a server for development."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_kafka_flip.cli.options import json_option, option_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagster_kafka_flip.cli.options import Option
+    from dagster_kafka_flip.runtime.local_server import LocalServer, ServerStatus
+
+
+def add_server_commands(
+    group: click.Group,
+    make: Callable[..., LocalServer],
+    *,
+    folder: str,
+    variable: str,
+    about_folder: str,
+    port: int,
+    address: str,
+    helps: tuple[str, str],
+    options: tuple[Option, ...] = (),
+) -> None:
+    """Adds `start`, `stop` and `status`.
+
+    Args:
+        group: The group; its name is the server's.
+        make: Returns the server on a folder. Its class is imported when a command runs.
+        folder: Default of `--data-dir`.
+        variable: The environment variable for it.
+        about_folder: Help of `--data-dir`.
+        port: Default of `--port`.
+        address: Name of the server's address in answers.
+        helps: Help of `start` and of `stop`.
+        options: More options of `start`, for `make`.
+    """
+    data_dir_option = click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(folder),
+        show_default=True,
+        envvar=variable,
+        show_envvar=True,
+        help=about_folder,
+    )
+
+    @group.command(help=helps[0])
+    @data_dir_option
+    @click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=port,
+        show_default=True,
+        help="The port for clients; 0 reuses the last port, or takes a free one.",
+    )
+    @click.option(
+        "--foreground/--daemon",
+        default=True,
+        show_default=True,
+        help="Run until Ctrl-C and then stop the server, or leave it running in the background.",
+    )
+    @option_group(*options)
+    @json_option
+    def start(data_dir: Path, *, foreground: bool, as_json: bool, **given: Any) -> None:
+        server = make(data_dir, **given)
+        # SIGTERM then ends the command like Ctrl-C, and stops the server.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        before = server.status()
+        from dagster_kafka_flip.cli.answer import waiting
+
+        try:
+            with waiting(f"Starting the {server.what} ..."):
+                status = server.start(daemon=not foreground)
+            _show(status, address, as_json=as_json)
+            if foreground and before is None:
+                click.echo("Ctrl-C stops it.", err=True)
+                server.wait()
+        except KeyboardInterrupt:
+            if not foreground or before is not None:
+                raise
+            server.stop()
+            click.echo(f"Stopped the {server.what}.", err=True)
+
+    @group.command(help=helps[1])
+    @data_dir_option
+    def stop(data_dir: Path) -> None:
+        server = make(data_dir)
+        stopped = server.stop()
+        what = f"Stopped the {server.what}" if stopped else f"No {server.what} was running"
+        click.echo(f"{what} on {data_dir}.")
+
+    @group.command("status", help="Show the running server; exit with 1 if there is none.")
+    @data_dir_option
+    @json_option
+    @click.pass_context
+    def show_status(context: click.Context, data_dir: Path, *, as_json: bool) -> None:
+        server = make(data_dir)
+        status = server.status()
+        if status is None:
+            click.echo("null" if as_json else f"No {server.what} is running on {data_dir}.")
+            context.exit(1)
+        _show(status, address, as_json=as_json)
+
+    # click has them; this is for what finds unused functions.
+    del start, stop, show_status
+
+
+def _show(status: ServerStatus, address: str, *, as_json: bool) -> None:
+    from dagster_kafka_flip.cli.answer import answer
+
+    document = {
+        address: status.address,
+        "pid": status.pid,
+        "uptime_seconds": round(status.uptime.total_seconds()),
+        "data_dir": str(status.data_dir),
+    }
+    answer(document, as_json=as_json)

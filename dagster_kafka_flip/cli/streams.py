@@ -1,0 +1,147 @@
+"""A stream's position, its lag, and a move of it, as documents."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.cli.answer import iso
+from dagster_kafka_flip.errors import KafkaFlipError, TopicNotFoundError
+from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.state import position_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.ingestion.move_position import Move
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.anchor import Anchor
+    from dagster_kafka_flip.table.position_report import PositionReport
+
+
+def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) -> tuple[TopicPartition, ...]:
+    """The topic partitions of a position that exist in a cluster."""
+    names = sorted({tp.topic for tp in state.position})
+    with contextlib.closing(KafkaCluster(connection)) as cluster:
+        topics = cluster.describe_topics(names, skip_missing=True)
+    return tuple(tp for topic in topics.values() for tp in topic.partitions if tp in state.position)
+
+
+def lag_of(
+    connection: KafkaConnection | None, source: KafkaSource | None, anchor: Anchor | None
+) -> Mapping[TopicPartition, int] | KafkaFlipError | None:
+    """The lag of a stream in offsets, the error if it is unknown, or None if nobody asks or there is no position.
+
+    Args:
+        connection: The cluster; None if nobody asks for the lag.
+        source: The stream's source. Default: the topic partitions of its position.
+        anchor: Its position.
+    """
+    state = None if anchor is None else anchor.state
+    if connection is None or state is None:
+        return None
+    try:
+        if source is None:
+            there = partitions_still_there(connection, state)
+            if not there:
+                raise TopicNotFoundError(
+                    f"none of the stream's topics is on {connection.bootstrap_servers}, or this client may not "
+                    "describe them; check the address and the credentials"
+                )
+            source = KafkaSource(partitions=there)
+        source = source.connected(connection)
+        with contextlib.closing(source.restore_enumerator(SplitEnumeratorContext(), state)) as enumerator:
+            return enumerator.plan(state).lag_before
+    except KafkaFlipError as error:
+        return error
+
+
+def stream_to_json(report: PositionReport, lag: Mapping[TopicPartition, int] | KafkaFlipError | None) -> dict[str, Any]:
+    """Returns a stream's position and lag as a document.
+
+    Args:
+        report: The report from the table's history.
+        lag: The lag, its error, or None if not requested.
+    """
+    state = None if report.anchor is None else report.anchor.state
+    key = () if report.anchor is None or report.anchor.document is None else report.anchor.document.key
+    anchor = None
+    if report.anchor is not None and report.anchor_commit is not None:
+        anchor = {
+            "kind": report.anchor_kind,
+            "version": report.anchor.version,
+            "timestamp": iso(report.anchor_commit.timestamp_ms),
+            "operation": report.anchor_commit.operation,
+        }
+    measured = None if lag is None or isinstance(lag, KafkaFlipError) else lag
+    by_lag = sorted((measured or {}).items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "stream": report.stream,
+        "key": list(key),
+        "position": None if state is None else position_to_json(state.position),
+        "begins_at": "the source's starting_offsets" if state is None and report.error is None else None,
+        "cluster_id": None if state is None else state.cluster_id,
+        "topic_ids": None if state is None else dict(state.topic_ids),
+        "low_watermark": None if state is None else iso(state.watermark),
+        "anchor": anchor,
+        "error": _error_to_json(report.error),
+        "lag": None if measured is None else sum(measured.values()),
+        "lag_by_partition": None if measured is None else {str(tp): count for tp, count in by_lag},
+        "lag_error": _error_to_json(lag if isinstance(lag, KafkaFlipError) else None),
+        "commits": [
+            {
+                "version": entry.commit.version,
+                "timestamp": iso(entry.commit.timestamp_ms),
+                "rows": entry.commit.rows_written,
+                "records_at_most": sum(split.offset_span for split in entry.document.splits),
+                "run_id": entry.document.run_id,
+                "undone": entry.is_undone,
+                "start_overridden": entry.document.overrides_start,
+            }
+            for entry in report.commits
+        ],
+    }
+
+
+def _error_to_json(error: KafkaFlipError | None) -> dict[str, str] | None:
+    return None if error is None else {"type": type(error).__name__, "message": str(error)}
+
+
+def move_to_json(table: str, stream: str, move: Move) -> dict[str, Any]:
+    """Returns the old and new position of each topic partition as a document, and the records in between."""
+    before: Position = {} if move.before is None else move.before.position
+    goes_on = "begin at starting_offsets" if move.before is None else "continue from the old position"
+    offsets: list[dict[str, Any]] = [
+        {
+            "topic_partition": str(tp),
+            "old": before.get(tp),
+            "new": offset,
+            "read_again": move.read_again.get(tp),
+            "skipped": move.skipped.get(tp),
+        }
+        for tp, offset in sorted(move.after.position.items())
+    ]
+    offsets.sort(key=lambda row: -((row["read_again"] or 0) + (row["skipped"] or 0)))
+    return {
+        "table": table,
+        "stream": stream,
+        "without_the_move": f"runs {goes_on}" if move.problem is None else f"runs stop: {move.problem}",
+        "read_again": _up_to(move, move.read_again),
+        "skipped": _up_to(move, move.skipped),
+        "given_up": [{"topic_partition": str(tp), "old": before.get(tp)} for tp in move.given_up],
+        "note": "the next stream that reads what is given up must begin at the old offset, or records are duplicated"
+        if move.given_up
+        else None,
+        "offsets": offsets,
+    }
+
+
+def _up_to(move: Move, records: Position) -> str:
+    if move.unread is None:
+        return "unknown, because the stream's position is"
+    return f"up to {counted(sum(records.values()), 'record')}"
