@@ -87,7 +87,7 @@ def kafka_delta_asset(
         verify_after: How long an idle run trusts Dagster's record of the position. Default: 24 hours.
         windows: With `partitions_def`: the rules that assign records to partitions. Default: by the record's
             timestamp, up to one hour late.
-        topics_of: With a static dimension: the topics of each of its keys. Default: the key is the topic.
+        topics_of: With a static dimension: the topics of each key. Default: the key is the topic.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
         **asset_options: Dagster's own options, as in `@asset`: see AssetOptions.
