@@ -78,8 +78,7 @@ def kafka_delta_asset(
         value_format: Format of values. Default: RawFormat.
         key_format: Format of keys. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
-        dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides.
+        dead_letter: Table for records that can't be decoded. Default: the format's `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
         tolerate: Errors that don't fail a run: it reports them, and an asset check fails. Default: none.
         on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the run are
