@@ -37,7 +37,7 @@ _INTRODUCTION = """\
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
 Every field and parameter, with its type and default (a default shows its type). The [reference](reference.md) shows how
-they work together, `--help` the options of [commands](reference.md#command-line).
+they work together.
 """
 
 # An option that this many formats or serializers have is listed once.

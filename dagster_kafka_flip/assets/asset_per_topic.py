@@ -101,7 +101,7 @@ def build_kafka_delta_assets(
     Args:
         source: The source; each asset reads one of its topics.
         table: The table, such as `warehouse/{topic}`.
-        topics: The topics. Default: all topics of the source; topics of a pattern are resolved as by `matching_topics`.
+        topics: The topics. Default: all of the source, of a pattern as by `matching_topics`.
         connection: Connection to resolve the topics of a pattern.
         **options: All other options of `kafka_delta_asset`. Default of `name`: `{name}`.
 

@@ -78,8 +78,7 @@ def kafka_delta_asset(
         value_format: Format of values. Default: RawFormat.
         key_format: Format of keys. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
-        dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides.
+        dead_letter: Table for records that can't be decoded. Default: the format's `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
         tolerate: Errors that don't fail a run: it reports them, and an asset check fails. Default: none.
         on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the run are
@@ -87,7 +86,7 @@ def kafka_delta_asset(
         verify_after: How long an idle run trusts Dagster's record of the position. Default: 24 hours.
         windows: With `partitions_def`: the rules that assign records to partitions. Default: by the record's
             timestamp, up to one hour late.
-        topics_of: With a static dimension: the topics of each of its keys. Default: the key is the topic.
+        topics_of: With a static dimension: the topics of each key. Default: the key is the topic.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
         **asset_options: Dagster's own options, as in `@asset`: see AssetOptions.

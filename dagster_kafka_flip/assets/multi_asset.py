@@ -57,8 +57,7 @@ class KafkaDeltaTable:
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
-        dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides.
+        dead_letter: Table for records that can't be decoded. Default: the format's `on_error` decides.
     """
 
     spec: AssetSpec | str
@@ -102,7 +101,7 @@ def build_kafka_delta_multi_asset(
         name: The op's name.
         source: What to read.
         tables: The tables, at least one.
-        limits: Limits of batches and runs; `max_batches` counts for each table. Default: everything new in one commit.
+        limits: Limits of batches and runs, for each table. Default: everything new in one commit.
         tolerate: Errors that don't fail a run: it reports them, and an asset check fails. Default: none.
         on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the run are
             skipped; `materialize` a materialization with an unchanged data version.

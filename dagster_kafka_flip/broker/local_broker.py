@@ -91,8 +91,8 @@ class LocalBroker(LocalServer):
     it has the same topics, cluster id, and port if free.
 
     Args:
-        data_dir: The folder for topics, settings and logs; created if it does not exist.
-        port: The port for clients. 0, the default, reuses the last port, or takes a free one.
+        data_dir: The folder for topics, settings and logs.
+        port: The port for clients. 0, the default, reuses the last, or takes a free one.
         controller_port: The controller's port; 0 as above.
         properties: Broker settings, besides those for development.
         jvm_options: JVM options, such as `["-Xmx2g"]` (default: 512 MiB).

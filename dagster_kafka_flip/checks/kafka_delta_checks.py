@@ -96,7 +96,7 @@ def kafka_delta_checks(
         key: Key of one of its assets, if there are several. Default: the only one.
         gaps: `no_gap`. Default: yes, for a stream.
         duplicates: `no_duplicate`. Default: yes, unless the rows have a key.
-        duplicate_commits: Number of latest commits that `no_duplicate` checks; None for all rows. Default: 10.
+        duplicate_commits: How many of the latest commits `no_duplicate` checks; None for all rows. Default: 10.
         keys: `no_duplicate_key`, `keys_not_null` and with Scd2 `no_overlap`. Default: yes, for a table with a key.
         identity: `same_log`. Default: yes, for a stream.
         schema: `column_schema_change`. Default: yes, for a stream.

@@ -33,9 +33,9 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
             refused.
         database: The database whose changes land. Default: all.
         table: The database's table whose changes land. Default: all.
-        metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `source_database`,
-            `source_table`, `source_timestamp` (`es`), `ingestion_timestamp` (`ts`) and `primary_key` (the names of its
-            columns). Default: nothing.
+        metadata: Columns to add: `before` (the row before, a STRUCT), `source_database`, `source_table`,
+            `source_timestamp` (`es`), `ingestion_timestamp` (`ts`) and `primary_key` (the names of its columns).
+            Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
 

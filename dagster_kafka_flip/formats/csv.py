@@ -35,10 +35,10 @@ class CsvFormat(LibraryFormat):
 
     Args:
         schema: The fields, as DDL (`carrier STRING NOT NULL, flight INT`) or a StructType, without nested types.
-        delimiter: The character between two fields. Default: a comma.
+        delimiter: The character between fields. Default: a comma.
         quote: The character around fields, doubled inside; None for none. Default: `"`.
-        escape: A character before a quote or itself inside quotes, instead of a doubled quote. Default: none.
-        null_literal: The text that means null, quoted or not. Default: none.
+        escape: A character before a quote or itself inside quotes, instead of doubling. Default: none.
+        null_literal: The text that means null. Default: none.
         allow_comments: Whether lines before the row that begin with `#` are left out. Default: no.
         on_error: See Format.
 

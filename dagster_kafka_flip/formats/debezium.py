@@ -108,10 +108,10 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
 
     Args:
         schema: The columns, as DDL (`id BIGINT NOT NULL, name STRING`) or a StructType.
-        metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `ingestion_timestamp` (when
-            the connector processed it), `source_timestamp`, `source_database`, `source_schema`, `source_table`,
-            `source_snapshot`, `source_lsn`, `source_pos`, `source_gtid`, `source_tx_id`, and all of it as
-            `source_properties`, a MAP of STRINGs. Default: nothing.
+        metadata: Columns to add: `before` (the row before, a STRUCT), `ingestion_timestamp` (when the connector
+            processed it), `source_timestamp`, `source_database`, `source_schema`, `source_table`, `source_snapshot`,
+            `source_lsn`, `source_pos`, `source_gtid`, `source_tx_id`, and all of it as `source_properties`, a MAP of
+            STRINGs. Default: nothing.
         unavailable_value_placeholder: The connector's setting `unavailable.value.placeholder`.
         on_truncate: What a TRUNCATE does: `fail` (default) ends a run into a table with a key, and appends a row
             without values to any other; `skip` leaves it out.

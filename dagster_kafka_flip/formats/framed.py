@@ -34,7 +34,7 @@ class FramedFormat(Format):
 
     Attributes:
         declared: The reader schema; None for the subject's latest.
-        registry: The registry; in Dagster also the key of a SchemaRegistryResource. None if the bytes name no schema.
+        registry: The registry, or in Dagster the key of a SchemaRegistryResource. None if the bytes name no schema.
         subject: The subject whose latest schema is the reader schema, if none is given, perhaps with a context
             (`:.eu:orders-value`). `{topic}` in it is the source's topic. Default: `{topic}-value` or `{topic}-key`.
         schema_id_in: Where records name their schema: `payload` (default; before the content) or `headers` (Confluent's

@@ -20,9 +20,8 @@ class MaxwellFormat(JsonEnvelope):
 
     Args:
         schema: The columns, as DDL (`id BIGINT NOT NULL, name STRING`) or a StructType.
-        metadata: Parts of a change to land as columns: `before` (the row before an update, a STRUCT),
-            `source_database`, `source_table`, `source_timestamp` and `primary_key` (the names of its columns). Default:
-            nothing.
+        metadata: Columns to add: `before` (the row before an update, a STRUCT), `source_database`, `source_table`,
+            `source_timestamp` and `primary_key` (the names of its columns). Default: nothing.
         on_error: See Format.
         show_values: Whether errors about rejected records, in tables too, quote the first 40 characters of the value.
             Default: no.

@@ -21,9 +21,9 @@ class OggFormat(TruncatingFormat, JsonEnvelope):
 
     Args:
         schema: The columns, as DDL (`ID BIGINT NOT NULL, NAME STRING`) or a StructType.
-        metadata: Parts of a change to land as columns: `before` (the row before, a STRUCT), `source_table`,
-            `source_timestamp` (`op_ts`) and `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, and `primary_key`
-            (the names of its columns). Default: nothing.
+        metadata: Columns to add: `before` (the row before, a STRUCT), `source_table`, `source_timestamp` (`op_ts`) and
+            `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, and `primary_key` (the names of its columns).
+            Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
         show_values: Whether errors about rejected records, in tables too, quote the first 40 characters of the value.

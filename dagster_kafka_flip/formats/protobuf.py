@@ -52,7 +52,7 @@ class ProtobufFormat(FramedFormat, FunctionFormat):
         descriptor_set: A FileDescriptorSet or the path of one, from `protoc --include_imports --include_source_info
             --descriptor_set_out=<file>` and one .proto file. Required without a registry. Default: the subject's latest
             schema.
-        message: The full name of the message, such as `shop.Order`. Default: the schema's only message.
+        message: The message, such as `shop.Order`. Default: the schema's only message.
         registry: See FramedFormat.
         subject: See FramedFormat.
         schema_id_in: See FramedFormat.

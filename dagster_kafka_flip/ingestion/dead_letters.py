@@ -46,7 +46,7 @@ class DeadLetters(Settings):
     """Table and limits for records that can't be decoded.
 
     Attributes:
-        table: Path or catalog name of the dead-letter table. Several streams may share it.
+        table: Its path or catalog name. Several streams may share it.
         stream: Id of the stream in it. Default: the stream's own id with the suffix `-dead-letters`.
         max_records: Maximum number of rejected records in a batch. Default: no limit.
         max_share: Maximum fraction of rejected records in a batch, such as 0.01. Ten are always allowed. Default: no

@@ -90,8 +90,7 @@ def ingest(
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
         transform: Function from a batch's records to the rows to write.
-        dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
-            `on_error` decides.
+        dead_letter: Table for records that can't be decoded. Default: the format's `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
         starting_offsets: Start that overrides the position: records in between are read again or skipped.
         known: `known` of the last run's result: with it an idle run starts no Spark, and a position that the table's
@@ -101,7 +100,7 @@ def ingest(
         run_id: Run id for the commits. Default: none.
         reported: The table's version up to which commits were reported, -1 for none: the result has earlier runs' later
             ones (`unreported`). Default: not checked.
-        logger: Logger for each step. Default: this module's.
+        logger: Logger. Default: this module's.
 
     Returns:
         The run's result.

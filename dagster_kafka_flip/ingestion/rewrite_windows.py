@@ -82,7 +82,7 @@ def rewrite_windows(
             stream's last commit.
         tolerate: Errors that don't fail the run. Default: none.
         run_id: Run id for the commits. Default: none.
-        logger: Logger for each step. Default: this module's.
+        logger: Logger. Default: this module's.
 
     Returns:
         An iterator with one result per commit. If you stop iterating, no more windows are written.

@@ -72,7 +72,7 @@ class KafkaSink(Settings):
             be doubled; `"none"`: records may also be lost.
         key: Serializes keys. Default: no keys.
         value: Serializes values. Default: all columns as JSON.
-        deletes: A deleted row becomes a `"tombstone"` of its key (default), or a `"row"`, which shows `_change_type`.
+        deletes: A deleted row becomes a `"tombstone"` (default), or a `"row"` with `_change_type`.
         lanes: Number of producers, each with its own transactional id and progress. Can't be changed under the same
             prefix. Default: 1.
         headers: Column with the records' headers: an array of key and value, or a map.

@@ -53,7 +53,7 @@ class ProtobufSerializer(RegistrySerializer):
 
     Args:
         schema: The schema to register: the text of a .proto file, or its Path. Default: derived from the columns.
-        message: The full name of the message, such as `shop.Order`. Default: the schema's only message.
+        message: The message, such as `shop.Order`. Default: the schema's only message.
         registry: See RegistrySerializer.
         columns: See RegistrySerializer.
         use_latest: See RegistrySerializer.

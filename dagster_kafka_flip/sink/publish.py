@@ -64,7 +64,7 @@ def publish(
         known: `known` of the last run's result: if the sink's progress is behind it, the run fails instead of
             publishing again. Default: the progress topic alone is trusted.
         transform: Function from changes to the rows to publish, each from one row alone. Default: all rows as they are.
-        logger: Logger for each step. Default: this module's.
+        logger: Logger. Default: this module's.
 
     Returns:
         The run's result.

@@ -43,11 +43,11 @@ class RegistrySerializer(Serializer):
     schema that the registry refuses, end it before anything is published.
 
     Attributes:
-        registry: The registry; in Dagster also the key of a SchemaRegistryResource.
+        registry: The registry, or in Dagster the key of a SchemaRegistryResource.
         columns: The columns. Default: all columns of the table, for a value also `_change_type` if it has deleted rows
             or previous values.
         declared: The schema to register, as text; None to derive it from the columns.
-        use_latest: Whether to serialize with the latest schema of the subject, and to register nothing.
+        use_latest: Whether to use the subject's latest schema, and to register nothing.
         subject: The schema's subject. `{topic}` in it is the sink's topic. Default: `{topic}-value` or `{topic}-key`,
             Confluent's TopicNameStrategy.
     """

@@ -63,10 +63,10 @@ class KafkaSource(Settings):
         max_drift: How far ahead of the slowest topic partition, in event time, a run may read (FLIP-182). Default: no
             alignment.
         client_id_prefix: Prefix of the client ids, instead of the connection's client id.
-        client_rack: Rack of the readers, to read from the nearest replica (KIP-392).
+        client_rack: Rack of the readers (KIP-392).
         properties: Additional settings of both clients, by the Java consumer's names.
-        librdkafka_properties: Settings of only the planning client, by librdkafka's names.
-        java_properties: Settings of only Spark's Kafka client, by the Java consumer's names.
+        librdkafka_properties: Settings of the planning client, by librdkafka's names.
+        java_properties: Settings of Spark's Kafka client, by the Java consumer's names.
         overrides_position: See `with_overrides`.
         cluster: Name of one of the KafkaResource's clusters. Default: the resource's own.
         connection: Connection for use without Dagster.

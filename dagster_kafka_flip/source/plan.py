@@ -31,12 +31,12 @@ class Spread(enum.Enum):
 
 
 class Limits(Settings):
-    """Limits of batches and runs.
+    """Limits of batches and runs; None is no limit.
 
     Attributes:
-        max_records_per_batch: Maximum number of offsets in one commit; None for no limit.
-        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit; None for no limit.
-        max_batches: Maximum number of commits in one run; None for no limit.
+        max_records_per_batch: Maximum number of offsets in one commit.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit.
+        max_batches: Maximum number of commits in one run.
         spread: How a batch is distributed over the topic partitions. Default: in proportion to their backlog.
     """
 

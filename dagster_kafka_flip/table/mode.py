@@ -39,8 +39,7 @@ class Upsert(_Keyed):
     it, and the record's topic, partition and offset. The table has all columns but `kafka_deleted`.
 
     Attributes:
-        key: The columns that identify a row, never null. A tombstone's are filled from a key format's STRUCT with
-            fields of these names.
+        key: The columns that identify a row, never null. A tombstone's are filled from the key's fields of these names.
         order_by: The column whose higher value is the newer change of a key, for keys in several topic partitions.
             Needs `soft_delete`. Default: the offset, within one topic partition.
         soft_delete: Whether deleted rows stay, with the column `kafka_deleted`. Default: no.

@@ -50,7 +50,7 @@ class DeltaTarget(Settings):
             paths start at the working directory.
         stream: Id of the stream: keep it when you rename asset or topics. With an asset for each topic, `{topic}` and
             `{name}` are replaced in it. Default: `main`.
-        mode: `Append()` (default), `Upsert(key=["id"])` or `Scd2(key=["id"])`.
+        mode: How rows are written, such as `Upsert(key=["id"])`.
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
