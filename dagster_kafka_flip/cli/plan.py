@@ -35,9 +35,7 @@ _OF_THE_SOURCE = frozenset(
     }
 )
 # What an asset that publishes a table does not have.
-_OF_THE_READ = frozenset(
-    {"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism", "sample"}
-)
+_OF_THE_READ = frozenset({"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism"})
 _OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
 
 
@@ -90,7 +88,6 @@ def _a_number(context: click.Context, parameter: click.Parameter, value: float |
     help="Number of tasks that run in parallel. Default: this machine's cores.",
 )
 @click.option("--ask-table", is_flag=True, help="With --asset: start Spark and read the position from the table.")
-@click.option("--sample", is_flag=True, help="Read a few records of each split to show sizes and timestamps.")
 @click.option(
     "--from",
     "range_start",
@@ -114,7 +111,6 @@ def plan(
     time_column: str | None,
     parallelism: int | None,
     ask_table: bool,
-    sample: bool,
     limit_rows: int,
     as_json: bool,
     **flags: Any,
@@ -178,7 +174,7 @@ def plan(
                 else request.source.restore_enumerator(about, request.state)
             )
         )
-        run = plan_run(enumerator, request.limits, sample=sample)
+        run = plan_run(enumerator, request.limits)
     if as_json:
         click.echo(json.dumps(to_json(request, run, about.current_parallelism)))
     else:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.cli.output import console, iso, print_fields, print_table, utc
+from dagster_kafka_flip.cli.output import console, print_fields, print_table
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.cli.plan_request import PlanRequest
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.plan import Limits, ReadPlan
-    from dagster_kafka_flip.source.split import SplitSample, TopicPartition
+    from dagster_kafka_flip.source.split import TopicPartition
 
 # Maximum number of batches to plan individually; only the number of further ones is estimated. A batch by time costs
 # requests.
@@ -43,7 +43,6 @@ class PlannedRun:
         batches: The run's (first) batches.
         further_batches: Approximate number of further batches.
         tasks: Number of the batches' tasks that read each topic partition.
-        samples: Samples of each split, if requested.
     """
 
     plan: ReadPlan
@@ -52,32 +51,19 @@ class PlannedRun:
     batches: tuple[PlannedBatch, ...]
     further_batches: int
     tasks: Mapping[TopicPartition, int]
-    samples: Mapping[TopicPartition, SplitSample] | None
 
     @property
     def offsets(self) -> int:
         """Number of offsets, and so the maximum number of records."""
         return sum(split.offset_span for split in self.splits)
 
-    def bytes_of(self, split: KafkaPartitionSplit) -> int | None:
-        """Approximate bytes of a split's keys and values, from its sample; None without one."""
-        sample = (self.samples or {}).get(split.topic_partition)
-        return None if sample is None else round(sample.bytes / sample.records * split.offset_span)
 
-    @property
-    def bytes(self) -> int | None:
-        """Approximate bytes of all keys and values; None without samples."""
-        sizes = [size for split in self.splits if (size := self.bytes_of(split)) is not None]
-        return sum(sizes) if sizes else None
-
-
-def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits, *, sample: bool) -> PlannedRun:
+def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits) -> PlannedRun:
     """Plans a run and splits it into batches.
 
     Args:
         enumerator: An enumerator that was not started.
         limits: The limits.
-        sample: Whether to sample each split.
 
     Raises:
         KafkaFlipError: A run would fail with this error.
@@ -113,7 +99,6 @@ def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits, *, sample: bool)
         batches=tuple(batches),
         further_batches=further,
         tasks=tasks,
-        samples=enumerator.sample(splits) if sample and splits else None,
     )
 
 
@@ -122,7 +107,6 @@ def _totals(run: PlannedRun) -> dict[str, Any]:
     return {
         "splits": len(run.splits),
         "records_at_most": run.offsets,
-        "approximate_bytes": run.bytes,
         "lag_before": sum(plan.lag_before.values()),
         "lag_after": sum(run.lag_after.values()),
         "tasks": sum(batch.tasks for batch in run.batches),
@@ -137,7 +121,7 @@ def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str
 
     def split_to_json(split: KafkaPartitionSplit) -> dict[str, Any]:
         tp = split.topic_partition
-        line: dict[str, Any] = {
+        return {
             "topic": tp.topic,
             "partition": tp.partition,
             "start": split.starting_offset,
@@ -146,14 +130,6 @@ def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str
             "lag_after": run.lag_after[tp],
             "tasks": run.tasks[tp],
         }
-        if run.samples is not None:
-            sample = run.samples.get(tp)
-            line |= {
-                "approximate_bytes": run.bytes_of(split),
-                "first_timestamp": iso(None if sample is None else sample.first_timestamp),
-                "last_timestamp": iso(None if sample is None else sample.last_timestamp),
-            }
-        return line
 
     def by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
         return {str(tp): count for tp, count in sorted(offsets.items())}
@@ -206,24 +182,20 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
         out.print(f"Nothing to read: {counted(len(plan.end_offsets), 'topic partition')} at the stop offset.")
     else:
         columns = ["topic partition", "start", "stop", "records at most", "lag after", "tasks"]
-        sampled = run.samples is not None
         largest = sorted(run.splits, key=lambda split: (-split.offset_span, split.topic_partition))
         rows: list[list[object]] = []
         for split in largest:
             tp = split.topic_partition
-            row: list[object] = [
-                tp,
-                split.starting_offset,
-                split.stopping_offset,
-                split.offset_span,
-                run.lag_after[tp],
-                run.tasks[tp],
-            ]
-            sample = (run.samples or {}).get(tp)
-            if sampled and sample is not None:
-                row += [run.bytes_of(split), utc(sample.first_timestamp), utc(sample.last_timestamp)]
-            rows.append(row)
-        columns += ["bytes about", "first record", "last record"] if sampled else []
+            rows.append(
+                [
+                    tp,
+                    split.starting_offset,
+                    split.stopping_offset,
+                    split.offset_span,
+                    run.lag_after[tp],
+                    run.tasks[tp],
+                ]
+            )
         rest = sum(split.offset_span for split in largest[limit_rows:])
         print_table(out, columns, rows, most=limit_rows, rest=f", with {counted(rest, 'record')} at most")
     out.print()
@@ -241,7 +213,6 @@ def _summary(run: PlannedRun) -> dict[str, object]:
     shown: dict[str, object] = {
         "splits": f"{totals['splits']:,}",
         "records": f"{totals['records_at_most']:,} at most",
-        **({} if run.bytes is None else {"bytes": f"about {run.bytes:,}, by a sample"}),
         "lag": f"{totals['lag_before']:,} before, {totals['lag_after']:,} after",
         "batches": f"{about}{totals['batches']:,}",
         "tasks": f"{totals['tasks']:,}" + (f" in the first {len(run.batches)} batches" if about else ""),
