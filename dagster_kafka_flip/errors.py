@@ -220,10 +220,6 @@ class TimestampOutOfRangeError(KafkaFlipError, is_lasting=True):
     """A record's timestamp is out of range for a Spark TIMESTAMP, so Spark can't read the record."""
 
 
-class TimestampTypeChangedError(KafkaFlipError, is_lasting=True):
-    """A topic with LogAppendTime holds records whose timestamps were set by producers."""
-
-
 class WindowsChangedError(KafkaFlipError, is_lasting=True):
     """The table's windows differ from the asset's, or the table was not written in windows."""
 

@@ -135,29 +135,6 @@ def test_the_three_subscriptions_and_both_ends(broker, kafka, records):
 
 
 @pytest.mark.kafka
-def test_a_sample_shows_sizes_and_times(broker, records):
-    where = ("--bootstrap-servers", broker, "--topic", records, "--sample")
-    document = planned(*where)
-    assert [split["approximate_bytes"] for split in document["splits"]] == [10, 101]
-    assert document["totals"]["approximate_bytes"] == 111
-    first = document["splits"][0]
-    assert first["first_timestamp"] == "2023-11-14T22:13:20.000+00:00"
-    assert first["last_timestamp"] == "2023-11-14T22:17:20.000+00:00"
-    text = run(*where).stdout
-    assert "2023-11-14T22:13:20.000+00:00" in text
-    assert re.search(r"^  approximate_bytes +111$", text, flags=re.MULTILINE)
-
-
-@pytest.mark.kafka
-def test_a_timestamp_that_is_in_no_calendar_is_shown_as_it_is(broker, kafka, topic):
-    kafka.create(topic, message_timestamp_after_max_ms=str(2**63 - 1))
-    kafka.produce(topic, [(None, "in microseconds")], timestamp=T0 * 1000)
-    where = ("--bootstrap-servers", broker, "--topic", topic, "--sample")
-    assert planned(*where)["splits"][0]["first_timestamp"] == str(T0 * 1000)
-    assert str(T0 * 1000) in run(*where).stdout
-
-
-@pytest.mark.kafka
 def test_times_beyond_any_calendar_are_looked_up_or_refused(broker, kafka, topic):
     kafka.create(topic, 2, message_timestamp_after_max_ms=str(2**63 - 1))
     kafka.produce(topic, [(None, "at the last time that there is")], timestamp=2**63 - 1)
@@ -227,7 +204,7 @@ def test_nothing_to_read_is_not_an_error(broker, records):
     where = ("--bootstrap-servers", broker, "--topic", records, "--start", "latest")
     text = run(*where).stdout
     assert re.search(r"^  topic_partitions +3\n  splits +0\n  records_at_most +0$", text, flags=re.MULTILINE)
-    document = planned(*where, "--sample")
+    document = planned(*where)
     assert (document["splits"], document["batches"], document["totals"]["tasks"]) == ([], [], 0)
 
 
@@ -357,7 +334,7 @@ def test_a_project_as_dg_finds_it_and_the_default_file(broker, records, project,
 def test_standard_output_has_only_the_answer(broker, records, project, tmp_path):
     env = {**os.environ, "TEST_BROKER": broker}
     env.pop("DAGSTER_HOME", None)
-    command = [COMMAND, "plan", "--asset", "lake/landed", "-f", project(), "--json", "--sample"]
+    command = [COMMAND, "plan", "--asset", "lake/landed", "-f", project(), "--json"]
     finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env, cwd=tmp_path)
     assert json.loads(finished.stdout)["totals"]["records_at_most"] == 7
     assert "a project that prints while it is loaded" in finished.stderr

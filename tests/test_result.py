@@ -31,7 +31,7 @@ def _result(position, *, incidents=(), unreported=None):
     ends = {_FIRST: 10, _SECOND: 4}
     plan = ReadPlan(EnumeratorState(ends), ends, ends, starting_position={_FIRST: 3, _SECOND: 1})
     known = KnownPosition("main", "/t", EnumeratorState(position), datetime.now(tz=timezone.utc), 1)
-    return IngestResult(plan, (), known, None, incidents=incidents, unreported=unreported)
+    return IngestResult(plan, (), known, incidents=incidents, unreported=unreported)
 
 
 def test_a_topic_partition_that_the_position_lacks_is_shown_where_it_was_and_ends_no_run():
@@ -54,7 +54,7 @@ def test_only_the_largest_of_many_splits_are_shown():
     ends = {TopicPartition("t", number): number for number in range(3000)}
     plan = ReadPlan(EnumeratorState(ends), ends, ends, dict.fromkeys(ends, 0))
     known = KnownPosition("main", "/t", EnumeratorState(ends), datetime.now(tz=timezone.utc), 1)
-    records = result_metadata(IngestResult(plan, (), known, None), None)["kafka/splits"].records
+    records = result_metadata(IngestResult(plan, (), known), None)["kafka/splits"].records
     assert [row.data["partition"] for row in records] == list(range(2900, 3000))
 
 

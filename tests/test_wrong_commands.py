@@ -178,9 +178,9 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("plan --asset stream --from 2026-01-01T00:00:00Z", 2, "a range of time needs --asset, --from and --to"),
         ("plan --asset stream --time-column t", 2, "a range of time needs --asset, --from and --to"),
         (
-            "plan --asset stream -f defs.py --from 2026-01-01T00Z --to 2026-01-02T00Z --sample --ask-table",
+            "plan --asset stream -f defs.py --from 2026-01-01T00Z --to 2026-01-02T00Z --parallelism 2 --ask-table",
             2,
-            "--ask-table, --sample: not for a range of time",
+            "--parallelism, --ask-table: not for a range of time",
         ),
         (
             "plan --asset stream -f defs.py --from 2026-01-01 --to 2026-01-02T00:00:00Z",

@@ -469,25 +469,12 @@ def test_an_address_without_a_secret_is_a_table(table):
             "invalid KafkaSource: stopping_offsets: expected OffsetsInitializer",
         ),
         (
-            lambda: _builder().set_topics("a").set_unbounded(OffsetsInitializer.latest()).build(),
-            "KafkaSource.builder() has no set_unbounded; every run is bounded; use set_bounded",
-        ),
-        (
             lambda: _builder().set_topics("a").set_properties({"bootstrap.servers": "a:1"}).build(),
             "invalid KafkaSource: the property bootstrap.servers belongs to the source: use the connection",
         ),
         (
             lambda: _builder().set_topics("a").set_cluster("a b").build(),
             "invalid KafkaSource: invalid cluster name 'a b': use letters, digits, '.', '_' and '-",
-        ),
-        (lambda: _builder().set_topics("a").set_max_drift(5).build(), "KafkaSource.builder() has no set_max_drift"),
-        (
-            lambda: _builder().set_topics("a").set_deserializer("json").build(),
-            "KafkaSource.builder() has no set_deserializer; the run decodes records: set",
-        ),
-        (
-            lambda: _builder().set_topics("a").set_value_only_deserializer("json").build(),
-            "KafkaSource.builder() has no set_value_only_deserializer; the run decodes records",
         ),
         (lambda: _builder().set_topics("a").build().only(["b"]), "the source reads a, not b"),
         (

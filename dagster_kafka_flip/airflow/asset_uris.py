@@ -10,7 +10,6 @@ from airflow.sdk import Asset
 from dagster_kafka_flip.airflow.given import check_absolute, check_conn_id, is_template
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import expect
-from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -73,5 +72,4 @@ def is_table_asset(asset: object) -> bool:
 
 def known_topics(source: KafkaSource) -> tuple[str, ...]:
     """Returns a source's topics; none for a pattern, whose topics are only known in a run."""
-    subscription = source.subscription
-    return () if isinstance(subscription, TopicPatternSubscription) else tuple(subscription.topics)
+    return source.subscription.named_topics

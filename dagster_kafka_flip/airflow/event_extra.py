@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.errors import SinkProgressError
-from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
 from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant
+from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.result import PublishResult
-    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ def stream_extra(result: IngestResult) -> dict[str, Any]:
         "delta/unreported_commits": None if before is None else before.commits,
         "delta/unreported_rows": None if before is None else before.rows,
         "spark/started": result.started_spark,
-        POSITION: known_to_json(result.known),
+        POSITION: result.known.to_json(),
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -111,7 +110,7 @@ def last_known(asset: Asset, target: DeltaTarget) -> LastKnown:
         problem = f"Airflow can't return the events of the asset {asset.name}: {error}"
         _logger.warning("%s. What earlier runs have reported is unknown", problem)
         return LastKnown(problem=problem)
-    positions = [known_from_json(extra.get(POSITION)) for extra in extras]
+    positions = [KnownPosition.from_json(extra.get(POSITION)) for extra in extras]
     found = next((position for position in positions if position is not None and position.is_of(target)), None)
     if found is not None:
         return LastKnown(found, found.table_version)

@@ -19,7 +19,6 @@ from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -61,8 +60,8 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
             "connection", connection, (KafkaConnection, KafkaResource), 'KafkaConnection(bootstrap_servers="host:9092")'
         )
     subscription = source.subscription
-    if not isinstance(subscription, TopicPatternSubscription):
-        return subscription.topics
+    if subscription.pattern is None:
+        return subscription.named_topics
     if isinstance(connection, KafkaResource):
         connection = cast("KafkaResource", connection.process_config_and_initialize()).connection(source.cluster)
     if connection is None and source.connection is None:

@@ -20,10 +20,10 @@ from dagster import (
 )
 
 from dagster_kafka_flip.formats.fields import merge_fields
-from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant, utc_time
+from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import PlannedWindow
-    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 POSITION = "kafka/position"
@@ -145,7 +144,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         metadata[ROW_COUNT] = result.known.table_rows
     metadata |= _about_the_table(result, previous)
     # Long values come last on the page.
-    metadata[POSITION] = MetadataValue.json(known_to_json(result.known))
+    metadata[POSITION] = MetadataValue.json(result.known.to_json())
     return metadata
 
 
@@ -252,7 +251,7 @@ def known_position(event: AssetMaterialization | AssetObservation | None) -> Kno
     """Reads the position from what a run has reported; None if it has none that can be read."""
     if event is None or POSITION not in event.metadata:
         return None
-    return known_from_json(event.metadata[POSITION].value)
+    return KnownPosition.from_json(event.metadata[POSITION].value)
 
 
 def uri(location: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetObservation, AssetRecordsFilter, MetadataValue
 
 from dagster_kafka_flip.assets.metadata import POSITION, POSITION_SET, known_position
-from dagster_kafka_flip.ingestion.result import known_from_json, known_to_json
+from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventLogRecord
 
     from dagster_kafka_flip.ingestion.result import IngestResult
-    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _PAGE = 100
@@ -81,7 +80,7 @@ def void_record(
     """
     metadata: dict[str, Any] = {POSITION_SET: reason, "delta/version": version}
     if moved is not None:
-        metadata[POSITION] = MetadataValue.json(known_to_json(moved))
+        metadata[POSITION] = MetadataValue.json(moved.to_json())
     instance.report_runless_asset_event(AssetObservation(key, description="The position was set.", metadata=metadata))
 
 
@@ -159,7 +158,7 @@ def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, sinc
             and version <= position.table_version
         ):
             return record
-        return replace(record, is_void=True, moved=known_from_json(metadata.get(POSITION)))
+        return replace(record, is_void=True, moved=KnownPosition.from_json(metadata.get(POSITION)))
     return record
 
 

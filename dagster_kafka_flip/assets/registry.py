@@ -12,7 +12,6 @@ from dagster import AssetKey, AssetsDefinition, OpDefinition
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.subscription import PartitionSetSubscription, TopicPatternSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,12 +147,11 @@ def _clash(one: Ingestion, other: Ingestion) -> str | None:
 
 def _are_apart(one: Subscription, other: Subscription) -> bool:
     """Whether two subscriptions certainly share no topic partition."""
-    if isinstance(one, TopicPatternSubscription) or isinstance(other, TopicPatternSubscription):
-        patterns = [each for each in (one, other) if isinstance(each, TopicPatternSubscription)]
-        named = [
-            topic for each in (one, other) if not isinstance(each, TopicPatternSubscription) for topic in each.topics
-        ]
-        return len(patterns) == 1 and not any(patterns[0].may_read(TopicPartition(topic, 0)) for topic in named)
-    if isinstance(one, PartitionSetSubscription) and isinstance(other, PartitionSetSubscription):
+    if one.pattern is not None or other.pattern is not None:
+        pattern, named = (other, one) if one.pattern is None else (one, other)
+        return named.pattern is None and not any(
+            pattern.may_read(TopicPartition(topic, 0)) for topic in named.named_topics
+        )
+    if one.partitions is not None and other.partitions is not None:
         return not set(one.partitions) & set(other.partitions)
-    return not set(one.topics) & set(other.topics)
+    return not set(one.named_topics) & set(other.named_topics)

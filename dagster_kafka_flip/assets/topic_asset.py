@@ -32,7 +32,6 @@ from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import position_from_json, position_to_json
-from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,9 +64,9 @@ def upstream_asset_keys(source: KafkaSource, kafka: str) -> tuple[AssetKey, ...]
     """The asset keys of a source: one per topic, or one for a pattern, whose topics may change."""
     expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     subscription = source.subscription
-    if isinstance(subscription, TopicPatternSubscription):
+    if subscription.pattern is not None:
         return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern), source.cluster, kafka),)
-    return tuple(topic_asset_key(topic, source.cluster, kafka) for topic in subscription.topics)
+    return tuple(topic_asset_key(topic, source.cluster, kafka) for topic in subscription.named_topics)
 
 
 @check_options(DescriptionOptions.__annotations__)

@@ -30,9 +30,7 @@ _OF_THE_SOURCE = frozenset(
     }
 )
 # What an asset that publishes a table does not have.
-_OF_THE_READ = frozenset(
-    {"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism", "sample"}
-)
+_OF_THE_READ = frozenset({"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism"})
 _OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
 
 
@@ -71,7 +69,6 @@ _OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
     help="Number of tasks that run in parallel. Default: this machine's cores.",
 )
 @click.option("--ask-table", is_flag=True, help="With --asset: start Spark and read the position from the table.")
-@click.option("--sample", is_flag=True, help="Read a few records of each split to show sizes and timestamps.")
 @click.option(
     "--from",
     "range_start",
@@ -94,7 +91,6 @@ def plan(
     time_column: str | None,
     parallelism: int | None,
     ask_table: bool,
-    sample: bool,
     limit_rows: int,
     as_json: bool,
     **flags: Any,
@@ -148,5 +144,5 @@ def plan(
     from dagster_kafka_flip.cli.planned_run import planned_run
 
     with waiting("Asking Kafka ..."):
-        document = planned_run(request, parallelism or os.cpu_count() or 1, sample=sample)
+        document = planned_run(request, parallelism or os.cpu_count() or 1)
     answer(document, as_json=as_json, limit_rows=limit_rows)

@@ -6,30 +6,26 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.cli.answer import iso
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dagster_kafka_flip.cli.plan_request import PlanRequest
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.plan import Limits
-    from dagster_kafka_flip.source.split import SplitSample, TopicPartition
+    from dagster_kafka_flip.source.split import TopicPartition
 
 # Maximum number of batches to plan individually; only the number of further ones is estimated. A batch by time costs
 # requests.
 _MOST_BATCHES = 100
 
 
-def planned_run(request: PlanRequest, parallelism: int, *, sample: bool) -> dict[str, Any]:
+def planned_run(request: PlanRequest, parallelism: int) -> dict[str, Any]:
     """Returns the plan of a run as a document; of the splits, the largest first.
 
     Args:
         request: The input.
         parallelism: Number of tasks that run in parallel.
-        sample: Whether to sample each split.
 
     Raises:
         KafkaFlipError: A run would fail with this error.
@@ -54,10 +50,8 @@ def planned_run(request: PlanRequest, parallelism: int, *, sample: bool) -> dict
             for split in plan.splits
             if split.starting_offset < position[split.topic_partition]
         ]
-        samples = enumerator.sample(splits) if sample and splits else {}
     lag_after = {tp: max(0, end - position[tp]) for tp, end in plan.end_offsets.items()}
     largest = sorted(splits, key=lambda split: (-split.offset_span, split.topic_partition))
-    sizes = [size for split in splits if (size := _bytes(split, samples)) is not None]
     return {
         "asset": request.asset,
         "source": str(request.source),
@@ -78,7 +72,6 @@ def planned_run(request: PlanRequest, parallelism: int, *, sample: bool) -> dict
                 "records_at_most": split.offset_span,
                 "lag_after": lag_after[tp],
                 "tasks": tasks[tp],
-                **({} if not sample else _sampled(split, samples)),
             }
             for split in largest
         ],
@@ -86,7 +79,6 @@ def planned_run(request: PlanRequest, parallelism: int, *, sample: bool) -> dict
             "topic_partitions": len(plan.end_offsets),
             "splits": len(splits),
             "records_at_most": sum(split.offset_span for split in splits),
-            "approximate_bytes": sum(sizes) if sizes else None,
             "lag_before": sum(plan.lag_before.values()),
             "lag_after": sum(lag_after.values()),
             "tasks": sum(batch["tasks"] for batch in batches),
@@ -116,18 +108,3 @@ def _batches(enumerator: KafkaSourceEnumerator, limits: Limits) -> tuple[list[di
         batches.append({"splits": len(read.splits), "records_at_most": read.offset_span, "tasks": len(assigned)})
         tasks.update(part.topic_partition for task in assigned for part in task)
     return batches, tasks
-
-
-def _sampled(split: KafkaPartitionSplit, samples: Mapping[TopicPartition, SplitSample]) -> dict[str, Any]:
-    sample = samples.get(split.topic_partition)
-    return {
-        "approximate_bytes": _bytes(split, samples),
-        "first_timestamp": iso(None if sample is None else sample.first_timestamp),
-        "last_timestamp": iso(None if sample is None else sample.last_timestamp),
-    }
-
-
-def _bytes(split: KafkaPartitionSplit, samples: Mapping[TopicPartition, SplitSample]) -> int | None:
-    """Approximate bytes of a split's keys and values, from its sample; None without one."""
-    sample = samples.get(split.topic_partition)
-    return None if sample is None else round(sample.bytes / sample.records * split.offset_span)

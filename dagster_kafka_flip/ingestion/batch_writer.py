@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from dagster_kafka_flip.errors import (
     KafkaFlipError,
     LogChangedError,
-    TimestampTypeChangedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
 from dagster_kafka_flip.formats.learning import learns_from
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.reader_failures import check_reader, wild_timestamp
-from dagster_kafka_flip.reader.window_filter import record_set_by_producer
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retries import waits_for_another_try
 from dagster_kafka_flip.table.table_port import ForeignConflictError
@@ -209,12 +207,6 @@ class BatchWriter:
                 ) from None
             if (truncated := truncation(error, str(self._target))) is not None:
                 raise truncated from None
-            if (record := record_set_by_producer(error)) is not None:
-                raise TimestampTypeChangedError(
-                    f"{record}: a producer set its timestamp, but message.timestamp.type of the topic says that "
-                    "brokers set it: the setting was changed. Such records may be late, and late records were not read",
-                    "Tolerate TimestampTypeChangedError to read as far as max_lateness allows",
-                ) from None
         target = self._target if batch.moves_on else None
         if (wild := wild_timestamp(error, self._spec.source, self._context, batch.splits, target)) is not None:
             raise wild from error

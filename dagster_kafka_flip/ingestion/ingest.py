@@ -18,6 +18,7 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -36,21 +37,22 @@ _KINDS: dict[str, tuple[type, str]] = {
     "connection": (KafkaConnection, 'KafkaConnection(bootstrap_servers="host:9092")'),
     "known": (KnownPosition, "the `known` of an earlier run's result"),
     "limits": (Limits, "Limits(max_records_per_batch=1_000_000)"),
+    "rules": (Windows, "Windows(max_lateness=timedelta(hours=1))"),
+    "source": (KafkaSource, 'KafkaSource(topics=("orders",))'),
+    "spark": (FunctionType, "lambda: session"),
     "starting_offsets": (OffsetsInitializer, "OffsetsInitializer.earliest()"),
+    "transform": (FunctionType, "a function of a DataFrame"),
+    "verify_after": (timedelta, "timedelta(hours=1)"),
 }
-
-
-_FUNCTIONS = {"spark": "lambda: session", "transform": "a function of a DataFrame"}
 
 
 def check_run_options(**options: Any) -> None:
     """Checks the types."""
     for option, value in options.items():
-        if option not in _FUNCTIONS:
-            if value is not None:
-                expect(option, value, *_KINDS[option])
-        elif value is not None and not callable(value):
-            expect(option, value, FunctionType, _FUNCTIONS[option])
+        kind, example = _KINDS[option]
+        is_unset = value is None and option not in {"source", "verify_after"}
+        if not is_unset and not (kind is FunctionType and callable(value)):
+            expect(option, value, kind, example)
 
 
 _logger = logging.getLogger(__name__)
@@ -108,9 +110,9 @@ def ingest(
     Raises:
         KafkaFlipError: The run failed; see the classes in `dagster_kafka_flip.errors`.
     """
-    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
-    expect("verify_after", verify_after, timedelta, "timedelta(hours=1)")
     check_run_options(
+        source=source,
+        verify_after=verify_after,
         connection=connection,
         limits=limits,
         spark=spark,

@@ -7,7 +7,6 @@ table or a recreated topic.
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
-    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Committed
@@ -132,17 +130,17 @@ def plan_move(
     moved = source if to is None else source.with_overrides(starting_offsets=to)
     is_same_cluster = True
     try:
-        plan = _plan(moved, before)
+        plan = moved.plan_once(SplitEnumeratorContext(), before)
     except TopicRecreatedError as error:
         # Drops offsets of a recreated topic, which are meaningless in the new one, and keeps other topics.
         problem = problem or error
-        plan = _plan(moved, before, frozenset({TopicRecreatedError}))
+        plan = moved.plan_once(SplitEnumeratorContext(tolerated=frozenset({TopicRecreatedError})), before)
     except ClusterChangedError as error:
         if to is None or to.kind is OffsetsKind.SPECIFIC:
             raise
         # Another cluster: drops all old offsets, which are meaningless there.
         problem = problem or error
-        plan = _plan(moved, None)
+        plan = moved.plan_once(SplitEnumeratorContext())
         is_same_cluster = False
     given_up = plan.removed if give_up else ()
     position = {tp: offset for tp, offset in plan.starting_position.items() if tp not in given_up}
@@ -181,16 +179,6 @@ def _check_names_all(undone: CommitDocument, target: DeltaTarget, to: OffsetsIni
             "Check the table's last offsets, and name all topic partitions: "
             f"{set_position(str(target), target.stream)}",
         )
-
-
-def _plan(
-    source: KafkaSource, state: EnumeratorState | None, tolerated: frozenset[type[KafkaFlipError]] = frozenset()
-) -> ReadPlan:
-    context = SplitEnumeratorContext(tolerated=tolerated)
-    with contextlib.closing(
-        source.create_enumerator(context) if state is None else source.restore_enumerator(context, state)
-    ) as enumerator:
-        return enumerator.start()
 
 
 @outcome("Nothing was changed")

@@ -22,13 +22,7 @@ from dagster_kafka_flip.ingestion.batch_rows import batch_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.ingestion.observation import (
-    NOTHING_REPORTED,
-    BatchObservation,
-    Observed,
-    log_observed,
-    observed_by_write,
-)
+from dagster_kafka_flip.ingestion.observation import BatchObservation, log_observed, observed_by_write
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
@@ -42,14 +36,12 @@ from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.commit import Committed
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.known_position import KnownPosition
-from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
@@ -209,16 +201,7 @@ class OpenStream:
         self._group_commit_failures += self._notify(planned.enumerator)
         if done.observed.records and done.observed.bytes is not None:
             self.context.record_bytes = done.observed.bytes / done.observed.records
-        planned.anchor = Anchor(
-            table_version=committed.version,
-            version=committed.version,
-            state=assignment.plan.state,
-            table_rows=committed.table_rows,
-            other_streams=planned.anchor.other_streams,
-            committed_ms=instants.now_ms(),
-            transaction_version=planned.anchor.version,
-            attempt=committed.attempt,
-        )
+        planned.anchor = planned.anchor.followed_by(committed, assignment.plan.state)
 
     def _batch(self, conflict: KafkaFlipError | None) -> Batch[_Landed] | None:
         if conflict is not None:
@@ -281,8 +264,7 @@ class OpenStream:
             before = () if self._columns is None else self._columns.changes
             # A repeat finds the same changes.
             self._columns = replace(columns, changes=tuple(dict.fromkeys((*before, *columns.changes))))
-            progress = ReadProgress(plan.offset_span, self.context.record_bytes, behind=sum(plan.lag_after.values()))
-            with self._rows.watched(document.attempt, progress):
+            with self._rows.watched(document.attempt, ReadProgress(plan.offset_span)):
                 return assignment, document, TableWriter(self._table).commit(rows, document, takes_up), watch
 
         return write
@@ -297,8 +279,6 @@ class OpenStream:
     ) -> BatchResult:
         batch, tasks = assignment.plan, len(assignment.task_plan.tasks)
         observed = observed_by_write(watch, committed.rows)
-        if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
-            observed = Observed(records=0, bytes=0, rejected=0)
         log_with_fields(
             self._spec.log,
             "committed version %d of %s",
@@ -330,14 +310,6 @@ class OpenStream:
             confirm_seconds=committed.confirm_seconds,
             incidents=document.incidents,
         )
-
-    def _has_no_record(self, batch: ReadPlan) -> bool:
-        """Whether there is no record in a batch's offsets, as compaction leaves them."""
-        # If rows are merged by key, Spark then drops what observes them from its adaptive plan.
-        try:
-            return self._rows.records(self.context.assignment(batch)).isEmpty()
-        except Exception:  # noqa: BLE001 - the batch is committed, and what can't be read stays unknown
-            return False
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
         planned = self._planned
@@ -401,10 +373,7 @@ class OpenStream:
             known=known if known.seen_in_log() is not None else replace(known, log=None),
             location=location,
             table_name=name,
-            columns=names_and_types(self._columns),
-            comments=comments(self._columns),
-            column_changes=() if self._columns is None else self._columns.changes,
-            columns_not_written=() if self._columns is None else self._columns.not_written,
+            written=self._columns,
             reader_schemas=self._spec.decoder.reader_schemas,
             overrides_start=self._reads.overriding is not None,
             started_spark=True,

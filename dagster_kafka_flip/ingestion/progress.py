@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 # The rate is averaged over this many readings, because single ones fluctuate with Spark's updates.
 _READINGS = 6
 
-_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-_STEP = 1000
-_TWO_DIGITS = 10
-
 # Thresholds for minutes and hours, in seconds and minutes.
 _LONG = 90
 
@@ -36,10 +32,8 @@ _LONG = 90
 class ReadProgress:
     """One read, from its first reading on."""
 
-    def __init__(self, offsets: int, record_bytes: float | None = None, behind: int = 0) -> None:
+    def __init__(self, offsets: int) -> None:
         self._offsets = offsets
-        self._record_bytes = record_bytes
-        self._behind = behind
         self._seen: deque[tuple[float, int]] = deque(maxlen=_READINGS)
 
     def line(self, records: int, seconds: float) -> str | None:
@@ -52,16 +46,8 @@ class ReadProgress:
         if done < before:
             self._seen.clear()
         self._seen.append((seconds, done))
-        parts = [self._done(done, whole), *self._pace(done, whole)]
-        if self._behind:
-            parts.append(f"the log has {self._behind:,} more offsets after this batch")
-        return ", ".join(parts)
-
-    def _done(self, done: int, whole: int) -> str:
-        text = f"read {done:,} of at most {whole:,} records ({100 * done // whole} %)"
-        if self._record_bytes is None:
-            return text
-        return f"{text}, about {_size(done * self._record_bytes)} of {_size(whole * self._record_bytes)}"
+        read = f"read {done:,} of at most {whole:,} records ({100 * done // whole} %)"
+        return ", ".join([read, *self._pace(done, whole)])
 
     def _pace(self, done: int, whole: int) -> list[str]:
         (begin, before), (now, _) = self._seen[0], self._seen[-1]
@@ -73,15 +59,6 @@ class ReadProgress:
         if whole > done:
             pace.append(f"about {_duration((whole - done) / rate)} left")
         return pace
-
-
-def _size(count: float) -> str:
-    unit = 0
-    while round(count) >= _STEP and unit < len(_BYTE_UNITS) - 1:
-        count /= _STEP
-        unit += 1
-    digits = 1 if unit and round(count, 1) < _TWO_DIGITS else 0
-    return f"{count:.{digits}f} {_BYTE_UNITS[unit]}"
 
 
 def _duration(seconds: float) -> str:

@@ -185,8 +185,7 @@ def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, besi
 
 
 def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection[TopicPartition]:
-    with contextlib.closing(source.create_enumerator(SplitEnumeratorContext())) as enumerator:
-        plan = enumerator.start()
+    plan = source.plan_once(SplitEnumeratorContext())
     gone = {(tp.topic, tp.partition): offset for tp, offset in plan.beginning_offsets.items() if offset > 0}
     if gone:
         (topic, partition), offset = next(iter(gone.items()))
@@ -205,11 +204,8 @@ def _check_same_logs(source: KafkaSource, target: DeltaTable, table: DeltaTarget
     anchor = target.anchor()
     if anchor is None or anchor.state is None:
         return
-    with (
-        with_fitting_advice(table),
-        contextlib.closing(source.restore_enumerator(SplitEnumeratorContext(), anchor.state)) as enumerator,
-    ):
-        enumerator.start()
+    with with_fitting_advice(table):
+        source.plan_once(SplitEnumeratorContext(), anchor.state)
 
 
 def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:

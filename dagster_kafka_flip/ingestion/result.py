@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.formats.fields import merge_fields
 from dagster_kafka_flip.source.incident import lost_offsets, total
-from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import MergedRows
-from dagster_kafka_flip.table.known_position import KnownPosition
+from dagster_kafka_flip.table.schema import comments, names_and_types
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,8 +18,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
     from dagster_kafka_flip.table.commit import Committed
+    from dagster_kafka_flip.table.known_position import KnownPosition
+    from dagster_kafka_flip.table.schema import TableColumns
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,57 @@ class BatchResult:
     incidents: tuple[Incident, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableResult:
+    """What every run tells of its table.
+
+    Attributes:
+        location: The table's location, if known.
+        table_name: The table's full name in its catalog, if it has one and Spark was started.
+        written: The table's columns, and what the run changed about them, if Spark was started.
+        reader_schemas: The registered schemas that records were read as, by `key` and `value`.
+        plan_seconds: Seconds for reading the position and planning, without Spark's start.
+        spark_seconds: Seconds until the Spark session was available; 0 for a run's later results.
+        spark_ui: Address of the Spark UI; None if there is none.
+    """
+
+    location: str | None = None
+    table_name: str | None = None
+    written: TableColumns | None = None
+    reader_schemas: Mapping[str, str] = field(default_factory=dict[str, str])
+    plan_seconds: float = 0.0
+    spark_seconds: float = 0.0
+    spark_ui: str | None = None
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the table's columns, if Spark was started."""
+        return names_and_types(self.written)
+
+    @property
+    def comments(self) -> Mapping[str, str]:
+        """The comment of each column that has one, if Spark was started."""
+        return comments(self.written)
+
+    @property
+    def column_changes(self) -> tuple[str, ...]:
+        """How the table's columns changed, such as `+ note string`."""
+        return () if self.written is None else self.written.changes
+
+    @property
+    def columns_not_written(self) -> tuple[str, ...]:
+        """Columns of the table, and fields in them, that the records did not have."""
+        return () if self.written is None else self.written.not_written
+
+
 @dataclass(frozen=True)
-class IngestResult:
+class IngestResult(TableResult):
     """Result of a run.
 
     Attributes:
         plan: The run's plan, with the logs as of the last planning.
         batches: One entry per commit; empty if there was nothing to do.
         known: The new position, as a record for the next run.
-        location: The table's location, if known.
-        table_name: The table's full name in its catalog, if it has one and Spark was started.
-        columns: Names and types of the table's columns, if Spark was started.
-        comments: The comment of each column that has one, if Spark was started.
-        reader_schemas: The registered schemas that records were read as, by `key` and `value`.
-        column_changes: What the run changed about the table's columns, such as `+ note string`.
-        columns_not_written: Columns of the table, and fields in them, that the records did not have.
         overrides_start: Whether the run's start was overridden.
         started_spark: Whether the run used a Spark session.
         group_commit_failures: Number of failed commits to the consumer group.
@@ -82,21 +119,11 @@ class IngestResult:
         dead_letter_table: The dead-letter table; None if there is none.
         incidents: Tolerated errors.
         unreported: Unreported commits of earlier runs; None if there are none.
-        plan_seconds: Seconds for reading the position and planning, without Spark's start.
-        spark_seconds: Seconds until the Spark session was available.
-        spark_ui: Address of the Spark UI; None if there is none.
     """
 
     plan: ReadPlan
     batches: tuple[BatchResult, ...]
     known: KnownPosition
-    location: str | None
-    table_name: str | None = None
-    columns: tuple[tuple[str, str], ...] = ()
-    comments: Mapping[str, str] = field(default_factory=dict[str, str])
-    reader_schemas: Mapping[str, str] = field(default_factory=dict[str, str])
-    column_changes: tuple[str, ...] = ()
-    columns_not_written: tuple[str, ...] = ()
     overrides_start: bool = False
     started_spark: bool = False
     group_commit_failures: int = 0
@@ -104,9 +131,6 @@ class IngestResult:
     dead_letter_table: str | None = None
     incidents: tuple[Incident, ...] = ()
     unreported: UnreportedCommits | None = None
-    plan_seconds: float = 0.0
-    spark_seconds: float = 0.0
-    spark_ui: str | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -207,32 +231,8 @@ class IngestResult:
         return self.state.position.get(tp, self.plan.starting_position[tp])
 
 
-def known_to_json(known: KnownPosition) -> dict[str, Any]:
-    """Serializes a position."""
-    kept = known.kept_until
-    return vars(known) | {
-        "state": known.state.to_json(),
-        "verified_at": known.verified_at.isoformat(),
-        "kept_until": None if kept is None else kept.isoformat(),
-    }
-
-
-def known_from_json(value: Any) -> KnownPosition | None:
-    """Reads the result of `known_to_json`; None if the value is something else."""
-    try:
-        found: dict[str, Any] = {each.name: value[each.name] for each in fields(KnownPosition)}
-        kept = found["kept_until"]
-        found["state"] = EnumeratorState.from_json(found["state"])
-        found["verified_at"] = datetime.fromisoformat(found["verified_at"])
-        found["kept_until"] = None if kept is None else datetime.fromisoformat(kept)
-        return KnownPosition(**found)
-    except (KeyError, TypeError, ValueError):
-        # A foreign value with the same name. The table has the position.
-        return None
-
-
 @dataclass(frozen=True)
-class WindowsResult:
+class WindowsResult(TableResult):
     """One commit of windows.
 
     Attributes:
@@ -243,21 +243,11 @@ class WindowsResult:
         seen: Counts of the windows; None if they are unknown, or if no record can miss its window.
         rows: Number of each window's rows in the table, by the window's key; if only some topics are landed, of these.
             None if unknown.
-        location: Where the table is.
-        table_name: Its full name in its catalog; None for a path.
-        columns: Names and types of the table's columns.
-        comments: The comment of each column that has one.
-        reader_schemas: The registered schemas that records were read as, by `key` and `value`.
-        plan_seconds: Time for planning.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit, with all attempts.
         confirm_seconds: Time for confirming the commit.
-        spark_ui: Address of the Spark UI; None if there is none.
         can_miss: Whether a record can miss its window; not in a repair.
         rows_by_topic: The same by the window's key and the topic, if only some topics are landed. None if unknown.
         kept: Topic partitions with windows in the table that were not read: their rows stayed.
-        spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.
-        column_changes: How the commit changed the table's columns, such as `+ note string`.
-        columns_not_written: Columns of the table, and fields in them, that the records did not have.
     """
 
     plan: WindowPlan
@@ -266,21 +256,12 @@ class WindowsResult:
     observed: Observed
     seen: WindowsSeen | None
     rows: Mapping[str, int] | None
-    location: str
-    columns: tuple[tuple[str, str], ...]
-    comments: Mapping[str, str]
-    reader_schemas: Mapping[str, str]
-    plan_seconds: float
+    location: str = field(default="", kw_only=True)
     read_and_write_seconds: float
     confirm_seconds: float
-    spark_ui: str | None = None
     can_miss: bool = True
     rows_by_topic: Mapping[tuple[str, str], int] | None = None
     kept: tuple[TopicPartition, ...] = ()
-    table_name: str | None = None
-    spark_seconds: float = 0.0
-    column_changes: tuple[str, ...] = ()
-    columns_not_written: tuple[str, ...] = ()
 
     def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
         """Number of rows of one of its windows, of some topics only or of all; None if unknown."""

@@ -21,7 +21,6 @@ from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import WindowRun
 from dagster_kafka_flip.settings.arguments import check_options, expect
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 _logger = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ def rewrite_windows(
         KafkaFlipError: The run failed; earlier commits stay.
     """
     rules = rules or Windows()
-    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
-    expect("rules", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
-    check_run_options(connection=connection, limits=limits, spark=spark, transform=transform)
+    check_run_options(
+        source=source, rules=rules, connection=connection, limits=limits, spark=spark, transform=transform
+    )
     expect("windows", windows, Iterable, '[Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")]')
     windows = list(windows)
     for window in windows:

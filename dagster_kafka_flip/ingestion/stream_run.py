@@ -97,11 +97,8 @@ class StreamRun:
             return None
         clock = Clock()
         try:
-            with (
-                with_fitting_advice(spec.target),
-                contextlib.closing(source.restore_enumerator(self.context, known.state)) as enumerator,
-            ):
-                plan = enumerator.start()
+            with with_fitting_advice(spec.target):
+                plan = source.plan_once(self.context, known.state)
         except ClusterUnreachableError:
             raise
         except KafkaFlipError as error:

@@ -17,7 +17,6 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaNotFoundError,
     TableReplacedError,
-    TimestampTypeChangedError,
     TopicNotFoundError,
     TopicRecreatedError,
     WindowBeyondRetentionError,
@@ -52,7 +51,6 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
     DeadLetterTableMissingError: TABLE_INTACT,
     # No records are lost, so no check fails.
     ConcurrentIngestionError: None,
-    TimestampTypeChangedError: None,
     SchemaNotFoundError: None,
 }
 """The errors that can be tolerated, and the check that fails for each."""

@@ -29,7 +29,6 @@ from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.window import carried, check_keys
 from dagster_kafka_flip.table.delta_table import still_there
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
-from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
@@ -375,10 +374,7 @@ class WindowRun:
             rows_by_topic=rows_by_topic if self._topics is not None else None,
             location=batch.location,
             table_name=batch.table_name,
-            columns=names_and_types(batch.columns),
-            comments=comments(batch.columns),
-            column_changes=() if batch.columns is None else batch.columns.changes,
-            columns_not_written=() if batch.columns is None else batch.columns.not_written,
+            written=batch.columns,
             reader_schemas=self._spec.decoder.reader_schemas,
             plan_seconds=batch.plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,

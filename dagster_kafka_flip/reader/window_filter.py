@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError, error_text
+from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +27,6 @@ _LATE, _STRAGGLER, _TIMELESS = (f"{WINDOW}_late", f"{WINDOW}_straggler", f"{WIND
 LOG_FIELDS = ("topic", "partition", "offset")
 CARRIED = {name: f"_dagster_kafka_flip_{name}" for name in LOG_FIELDS}
 """Temporary columns with the record's topic, partition and offset."""
-
-# Marks our error in Spark's message: a producer set a timestamp although the topic has LogAppendTime.
-_MARK, _END_OF_MARK = "[dagster-kafka-flip: time set by producer: ", "]"
-
-_CREATE_TIME = 0
 
 
 def event_time(records: DataFrame, column: str) -> Column:
@@ -80,7 +75,6 @@ class WindowFilter:
         """
         from pyspark.sql import functions as f
 
-        records = self._refusing(records)
         topic, partition, offset = (f.col(CARRIED[name] if self.is_by_value else name) for name in LOG_FIELDS)
         log = self._partitions.number(topic, partition)
         time = f.unix_millis(self._time(records))
@@ -140,27 +134,6 @@ class WindowFilter:
         from pyspark.sql import functions as f
 
         return f.col("timestamp") if self._event_time is None else event_time(records, self._event_time)
-
-    def _refusing(self, records: DataFrame) -> DataFrame:
-        """Fails at run time on a record with a producer's timestamp in a LogAppendTime topic."""
-        from pyspark.sql import functions as f
-
-        if not self._plan.set_by_broker:
-            return records
-        wrong = f.col("topic").isin(sorted(self._plan.set_by_broker)) & (f.col("timestampType") == _CREATE_TIME)
-        where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" offset "), f.col("offset"))
-        error = f.raise_error(f.concat(f.lit(_MARK), where, f.lit(_END_OF_MARK))).cast("boolean")
-        return records.where(f.when(wrong, error).otherwise(f.lit(True)))
-
-
-def record_set_by_producer(error: BaseException | None) -> str | None:
-    """The record that made a write fail because its producer set its timestamp; None if the cause is another one."""
-    while error is not None:
-        _, mark, rest = error_text(error).partition(_MARK)
-        if mark:
-            return rest.partition(_END_OF_MARK)[0]
-        error = error.__cause__
-    return None
 
 
 class _PartitionNumbers:

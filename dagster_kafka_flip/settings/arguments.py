@@ -38,6 +38,13 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
     return _checked(function, None, {})
 
 
+def check_methods(builder: type[T]) -> type[T]:
+    """Class decorator: `check_arguments` for all setters."""
+    for name in [name for name in vars(builder) if name.startswith("set_")]:
+        setattr(builder, name, check_arguments(getattr(builder, name)))
+    return builder
+
+
 def check_options(
     options: Iterable[str] = (), *, inside: Mapping[str, type[BaseModel]] | None = None
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:

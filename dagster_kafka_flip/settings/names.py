@@ -17,10 +17,8 @@ def check_column_names(option: str, names: Sequence[str]) -> None:
     """Checks that no column name is empty or named twice. Spark and Delta compare them case-insensitively."""
     if not all(name.strip() for name in names):
         raise ValueError(f"{option}: empty column name")
-    folded = [name.lower() for name in names]
-    duplicates = sorted({name for name in names if folded.count(name.lower()) > 1})
-    if duplicates:
-        raise ValueError(f"{option}: duplicate column {duplicates[0]!r}")
+    if (again := twice(names)) is not None:
+        raise ValueError(f"{option}: duplicate column {again!r}")
 
 
 def twice(names: Iterable[str]) -> str | None:

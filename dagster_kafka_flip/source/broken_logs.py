@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.source.incident import Tolerance
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
@@ -106,11 +107,9 @@ def _rewritten(
     )
 
 
-def goes_on(
-    broken: Sequence[BrokenLogs], tolerated: Collection[type[KafkaFlipError]]
-) -> tuple[dict[TopicPartition, int], list[Incident]]:
+def goes_on(broken: Sequence[BrokenLogs], tolerance: Tolerance) -> dict[TopicPartition, int]:
     """Returns where a run goes on that tolerates all of them; raises one error about those that it does not."""
-    refused = [each for each in broken if each.error not in tolerated]
+    refused = [each for each in broken if each.error not in tolerance.tolerated]
     if refused:
         advice = (
             "To continue with what the logs have now, run once with start set to "
@@ -130,10 +129,10 @@ def goes_on(
             "run again"
         )
         raise EndBeforePositionError(finding, advice)
-    incidents = [
+    tolerance.incidents += (
         Incident(each.error.__name__, f"{each.finding}. {each.continuation}", each.lost_offsets) for each in broken
-    ]
-    return {tp: at for each in broken for tp, at in each.goes_on.items()}, incidents
+    )
+    return {tp: at for each in broken for tp, at in each.goes_on.items()}
 
 
 def restart(broken: Iterable[BrokenLogs]) -> dict[TopicPartition, int]:

@@ -14,15 +14,11 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     TopicNotFoundError,
 )
-from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     import confluent_kafka
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.split import Position, TopicPartition
 
 _logger = logging.getLogger(__name__)
 
@@ -30,8 +26,6 @@ _logger = logging.getLogger(__name__)
 # closed connections.
 _REFUSED_SECONDS = 2.0
 _NOBODY_SECONDS = 5.0
-# librdkafka waits ten seconds for the answer to a connection's first request. A listener that closes is faster.
-_MUTE_SECONDS = 9.0
 UNANSWERED = "connections are accepted, but not answered"
 """The reason of a failure if brokers are down and librdkafka names no other."""
 
@@ -47,7 +41,6 @@ class BrokerErrors:
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
-        self._began = time.monotonic()
         self.last: str | None = None
         # Each broker's address and the time of its first error.
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
@@ -71,8 +64,6 @@ class BrokerErrors:
         if self.last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
             return UNANSWERED
         why = self.last or otherwise
-        if _NOT_KAFKA in why:
-            return who_answers(why)
         return re.sub(r"\bipv[46]#", "", _reason(why)) if _SAID_OF_A_BROKER.match(why) else why
 
     def raise_if_permanent(self) -> None:
@@ -84,24 +75,16 @@ class BrokerErrors:
             is_all = kind is ClusterAccessError and len(met) >= addresses
             if met and (is_all or now - min(since for since, _ in met) > patience):
                 raise met[-1][1]
-        silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
-        if silent is None or len(self._errors) > 1 or silent[0] - self._began > _MUTE_SECONDS:
-            return
-        if now - silent[0] > _NOBODY_SECONDS:
-            raise ClusterUnreachableError(
-                f"Kafka at {self._connection.bootstrap_servers} closes every connection without an answer",
-                "Check whether the listener uses TLS or expects another security_protocol than "
-                f"{self._connection.security_protocol}, or a proxy is in front of a broker that is down, then run "
-                "again",
-            )
 
     def _permanent(self, name: str, text: str) -> ClusterAccessError | ClusterUnreachableError | None:
         connection, reason = self._connection, _reason(text)
         where, protocol = f"Kafka at {connection.bootstrap_servers}", connection.security_protocol
         if _NOT_KAFKA in text:
             return ClusterUnreachableError(
-                f"{where}: {who_answers(text)}",
-                "Check the port in bootstrap_servers and any proxy in front of the broker, then run again",
+                f"{where}: what answers at {_address(text)} does not speak the Kafka protocol with security_protocol "
+                f"{protocol}",
+                "Check the port in bootstrap_servers, whether the listener uses TLS, and any proxy in front of the "
+                "broker, then run again",
             )
         if name == "_RESOLVE":
             return ClusterUnreachableError(
@@ -129,20 +112,6 @@ class BrokerErrors:
         if "alert" in text and connection.ssl_certificate_location is None:
             advice = "If the broker requires a client certificate, set ssl_certificate_location and ssl_key_location"
         return ClusterAccessError(f"{where}: the TLS connection to {_address(text)} failed: {reason}", advice)
-
-
-def who_answers(text: str) -> str:
-    """From "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": identifies a non-Kafka server.
-
-    The size is the first four bytes of the answer. librdkafka's own advice is to allow larger answers.
-    """
-    size = re.search(r"Invalid response size (-?\d+)", text)
-    first = b"" if size is None else (int(size[1]) % 2**32).to_bytes(4, "big")
-    if first == b"HTTP":
-        return f"{_address(text)} is an HTTP server, not a Kafka broker"
-    if first[:2] == b"\x15\x03":
-        return f"{_address(text)} uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"
-    return f"{_address(text)} does not speak the Kafka protocol (its answer begins with {first!r})"
 
 
 def _address(text: str) -> str:
@@ -255,24 +224,14 @@ class RequestFailures(BrokerErrors):
         if "Connection refused" in why:
             advice = "No process listens on this port: start the broker, or correct bootstrap_servers"
         elif why == UNANSWERED:
-            advice = "Check whether the broker, or a proxy in front of it, hangs or has too much to do"
+            advice = (
+                "Check whether the listener expects another security_protocol than "
+                f"{self._connection.security_protocol}, and whether the broker, or a proxy in front of it, hangs"
+            )
         elif self.has_answered:
             advice = "A broker has answered before: start those that are down, or check whether all can be reached"
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not return {what} within "
             f"{self._connection.request_timeout:g} s: {why}",
             advice,
-        )
-
-    def too_slow(
-        self, what: str, unanswered: Collection[TopicPartition], position: Position
-    ) -> ClusterUnreachableError:
-        """Creates the error about records that did not come."""
-        tp = min(unanswered)
-        why = self.last or "timed out"
-        others = "" if len(unanswered) == 1 else f" (and {counted(len(unanswered) - 1, 'more topic partition')})"
-        return ClusterUnreachableError(
-            f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset "
-            f"{position[tp]}{others} within {self._connection.request_timeout:g} s: {why}",
-            "Check the network and the brokers, or raise request_timeout, then run again",
         )

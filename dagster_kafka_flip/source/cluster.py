@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, RecordSearch, SplitSample
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, RecordSearch
 
 
 _logger = logging.getLogger(__name__)
@@ -115,7 +115,8 @@ class KafkaCluster(ClusterClient):
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the log start offset of each topic partition."""
-        return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), READ_COMMITTED)
+        found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), READ_COMMITTED)
+        return {tp: info.offset for tp, info in found.items()}
 
     def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, int]:
         """Returns the end offset of each: the last stable offset under read_committed, else the high watermark."""
@@ -137,9 +138,7 @@ class KafkaCluster(ClusterClient):
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> dict[TopicPartition, int]:
         """Returns the first offset of each at or after its timestamp; omits partitions without one."""
-        return {
-            tp: offset for tp, offset in self._offsets(_at_times(timestamps_ms), isolation_level).items() if offset >= 0
-        }
+        return {tp: found.offset for tp, found in self.records_at([timestamps_ms], isolation_level)[0].items()}
 
     @until_answered
     def records_at(
@@ -233,26 +232,6 @@ class KafkaCluster(ClusterClient):
         partitions = {search.topic_partition for search in searches}
         with self._reading(isolation_level, "single records", partitions) as config:
             return search_records(config, searches, self.request_timeout)
-
-    def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
-        """Samples a few records of each split, for at most one request timeout; omits splits without records."""
-        from dagster_kafka_flip.source.groupless import sample_splits
-
-        asked = tuple(splits)
-        starts = {split.topic_partition: split.starting_offset for split in asked}
-        with self._reading(isolation_level, "a sample of records", starts) as config:
-            samples, unanswered = sample_splits(config, asked, self.request_timeout)
-        if unanswered and not samples:
-            raise self._failures.too_slow("a sample of records", unanswered, starts)
-        return samples
-
-    def record_times(
-        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
-    ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
-        """Returns the offset and the timestamp of each record in the ranges; reads all of them."""
-        for message in self._messages(ranges, isolation_level):
-            tp = TopicPartition(message.topic() or "", message.partition() or 0)
-            yield tp, TimestampedOffset(message.offset() or 0, message.timestamp()[1])
 
     def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[LoggedRecord]:
         """Returns the records in the ranges, with any timestamp."""
@@ -353,11 +332,6 @@ class KafkaCluster(ClusterClient):
             if entry.error is not None:
                 commit = f"a commit of the offset of {entry.topic}-{entry.partition} to {asked.what}"
                 raise self._error(entry.error, asked._replace(what=commit, topic=entry.topic))
-
-    def _offsets(
-        self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
-    ) -> dict[TopicPartition, int]:
-        return {tp: info.offset for tp, info in self._list_offsets(specs, isolation_level).items()}
 
     @until_answered
     def _list_offsets(

@@ -6,14 +6,12 @@ depend on the number of topic partitions. No record is read before all offsets a
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
-    ClusterUnreachableError,
     ConfigurationError,
     EndBeforePositionError,
     OffsetOutOfRangeError,
@@ -38,40 +36,29 @@ from dagster_kafka_flip.source.identity import (
     recreated_topics,
     topic_ids_of,
 )
-from dagster_kafka_flip.source.incident import incident_of, tolerate
+from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.plan import ReadPlan, Spread
-from dagster_kafka_flip.source.split import splits_between
+from dagster_kafka_flip.source.split import RecordSearch, splits_between
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.subscription import PartitionSetSubscription, get_partition_change
+from dagster_kafka_flip.source.subscription import Subscription, get_partition_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.cluster import KafkaCluster
-    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.split import (
         KafkaPartitionSplit,
         Position,
-        SplitSample,
         TimestampedOffset,
         TopicMetadata,
         TopicPartition,
     )
-    from dagster_kafka_flip.source.subscription import PartitionChange, Subscription
-
-_logger = logging.getLogger(__name__)
-
-# A few splits are enough for an average; more would make the sample as slow as the read.
-_SAMPLED_SPLITS = 32
-
-# Kafka's default for the largest record batch of a topic (message.max.bytes).
-_LARGE_RECORD = 1024 * 1024
+    from dagster_kafka_flip.source.subscription import PartitionChange
 
 # Only a run that ends well has asked whether its last batch came from the log that was planned.
 _MAY_BE_DOUBLED = (
@@ -83,44 +70,17 @@ _MAY_BE_DOUBLED = (
 class ReadSettings(Protocol):
     """What enumerators ask of a source; `KafkaSource` implements it."""
 
+    starting_offsets: OffsetsInitializer
+    stopping_offsets: OffsetsInitializer
+    overrides_position: bool
+    isolation_level: Literal["read_committed", "read_uncommitted"]
+    group_id: str | None
+    commit_offsets: bool
+    max_drift: timedelta | None
+
     @property
     def subscription(self) -> Subscription:
         """The topic partitions to read."""
-        ...
-
-    @property
-    def starting_offsets(self) -> OffsetsInitializer:
-        """The start of a topic partition without a position."""
-        ...
-
-    @property
-    def stopping_offsets(self) -> OffsetsInitializer:
-        """The stop of a run."""
-        ...
-
-    @property
-    def overrides_position(self) -> bool:
-        """Whether this run starts at the starting offsets, regardless of the position."""
-        ...
-
-    @property
-    def isolation_level(self) -> str:
-        """`read_committed` or `read_uncommitted`."""
-        ...
-
-    @property
-    def group_id(self) -> str | None:
-        """The consumer group whose committed offsets are used."""
-        ...
-
-    @property
-    def commit_offsets(self) -> bool:
-        """Whether the position is also committed to the group."""
-        ...
-
-    @property
-    def max_drift(self) -> timedelta | None:
-        """Maximum event time by which a topic partition may be read ahead of the slowest."""
         ...
 
 
@@ -134,7 +94,7 @@ class Enumerator:
 
     def discover(self) -> None:
         """Checks that the topics exist."""
-        found_topics(self._source.subscription, self._cluster, self._context.tolerated)
+        found_topics(self._source.subscription, self._cluster, Tolerance(self._context.tolerated))
 
     def check_same_logs(self, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
         """Checks that what was read up to a state's position came from the state's logs."""
@@ -202,30 +162,11 @@ class KafkaSourceEnumerator(Enumerator):
         return self._context.assignment(batch)
 
     def _batch(self, plan: ReadPlan, limits: Limits) -> ReadPlan:
-        if limits.max_bytes_per_batch is not None and self._context.record_bytes is None and not plan.is_empty:
-            self._context.record_bytes = self.estimate_record_bytes(plan)
         most = limits.max_offsets(self._context.record_bytes)
         if most is not None and plan.offset_span > most and limits.spread is Spread.TIME:
             times = Times(self._cluster, self._source.isolation_level)
             return plan.cut_at(cuts_by_time(plan.splits, most, times))
         return plan.take(most)
-
-    def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
-        """Average record size in bytes, sampled from the largest splits; None if the plan has no records.
-
-        Without a sample, assumes Kafka's default maximum record size, so that a batch is too small rather than too
-        large. The first batch provides the actual size.
-        """
-        largest = sorted(plan.splits, key=lambda split: -split.offset_span)[:_SAMPLED_SPLITS]
-        try:
-            samples = self.sample(largest).values()
-        except ClusterUnreachableError as error:
-            _logger.warning("the record size is unknown; assuming %d bytes: %s", _LARGE_RECORD, error)
-            return float(_LARGE_RECORD)
-        records = sum(sample.records for sample in samples)
-        if not records:
-            return None if len(largest) == len(plan.splits) else float(_LARGE_RECORD)
-        return sum(sample.bytes for sample in samples) / records
 
     def snapshot_state(self) -> EnumeratorState | None:
         """State of the stream once all assigned splits are committed; None before the first `start`."""
@@ -249,7 +190,7 @@ class KafkaSourceEnumerator(Enumerator):
             raise ConfigurationError(msg)
         state = self._state or EnumeratorState({})
         cluster_id = self._cluster.cluster_id()
-        subscription = PartitionSetSubscription(tuple(sorted(starts)))
+        subscription = Subscription(partitions=tuple(sorted(starts)))
         # A recreated topic is the better explanation for missing partitions.
         topics = subscription.describe(self._cluster, skip_missing=True)
         check_cluster(state, cluster_id)
@@ -274,10 +215,6 @@ class KafkaSourceEnumerator(Enumerator):
             return
         self._cluster.commit_offsets({tp: self._state.position[tp] for tp in self._planned.end_offsets}, group_id)
 
-    def sample(self, splits: Iterable[KafkaPartitionSplit]) -> Mapping[TopicPartition, SplitSample]:
-        """Samples a few records of each split; omits splits without records."""
-        return self._cluster.sample(splits, self._source.isolation_level)
-
     def reached_brokers(self, partitions: Collection[TopicPartition]) -> tuple[str, ...]:
         """The brokers' advertised addresses, after the leaders of the topic partitions answered."""
         self._cluster.end_offsets(partitions, self._source.isolation_level)
@@ -286,20 +223,20 @@ class KafkaSourceEnumerator(Enumerator):
     def unreadable_record(
         self, splits: Sequence[KafkaPartitionSplit]
     ) -> tuple[TopicPartition, TimestampedOffset] | None:
-        """The first record of a topic partition that has one with a time out of range for a Spark TIMESTAMP.
+        """The first record with a time that is too late for a Spark TIMESTAMP; None if a look-up finds none.
 
-        A look-up by timestamp finds the first late one. Only if it finds nothing are all records read, because Kafka
-        can't look up timestamps before 1970.
+        Kafka can't look up times before 1970: one that is too early stays unnamed.
         """
-        level, last = self._source.isolation_level, LAST_SPARK_TIMESTAMP_MS
-        first = self._cluster.offsets_for_times({split.topic_partition: last + 1 for split in splits}, level)
-        starts = {split: split.within(first.get(split.topic_partition)) for split in splits}
-        late = [replace(split, starting_offset=at) for split, at in starts.items() if at < split.stopping_offset]
-        for ranges in (late, splits):
-            for tp, record in self._cluster.record_times(ranges, level) if ranges else ():
-                if not -last <= record.timestamp_ms <= last:
-                    return tp, record
-        return None
+        level, first = self._source.isolation_level, LAST_SPARK_TIMESTAMP_MS + 1
+        found = self._cluster.offsets_for_times({split.topic_partition: first for split in splits}, level)
+        searches = [
+            RecordSearch(
+                split.topic_partition, split.within(found.get(split.topic_partition)), split.stopping_offset, first
+            )
+            for split in splits
+        ]
+        records = self._cluster.search_records(searches, level)
+        return next(((each.topic_partition, at) for each in searches if (at := records[each]) is not None), None)
 
 
 def plan(
@@ -312,10 +249,9 @@ def plan(
 ) -> ReadPlan:
     """Plans the splits of a run from a stream's state; None for a new stream. Has no side effects."""
     cluster_id = cluster.cluster_id()
-    topics, missing = found_topics(source.subscription, cluster, context.tolerated)
-    before, others, recreated = _identified(
-        state or EnumeratorState({}), cluster_id, topics, source.subscription, context.tolerated
-    )
+    tolerance = Tolerance(context.tolerated)
+    topics = found_topics(source.subscription, cluster, tolerance)
+    before, recreated = _identified(state or EnumeratorState({}), cluster_id, topics, source.subscription, tolerance)
     position, topic_ids = before.position, topic_ids_of(topics)
     partitions = [tp for topic in topics.values() for tp in topic.partitions]
     change = get_partition_change(partitions, position, initial_discovery=state is None)
@@ -331,7 +267,7 @@ def plan(
         _check_named_partitions(source.starting_offsets, log)
     moved = _moved(source.starting_offsets, change) if overrides else frozenset(change.initial)
     known = _known(source.subscription, change, position, moved)
-    went_on, incidents = goes_on(broken_logs(known, cut_off, same_topics, log), context.tolerated)
+    went_on = goes_on(broken_logs(known, cut_off, same_topics, log), tolerance)
     starts = known | went_on | _initial_starts(source.starting_offsets, moved, log) | _new_starts(change, moved, log)
     wanted = _stops(source.stopping_offsets, partitions, starts, log)
     if overrides and source.stopping_offsets.kind is not OffsetsKind.LATEST:
@@ -358,7 +294,7 @@ def plan(
         removed=change.removed,
         paused={tp: stop - stops[tp] for tp, stop in wanted.items() if stop > stops[tp]},
         starting_watermark=watermark,
-        incidents=(*missing, *others, *incidents),
+        incidents=tolerance.take(),
         cut_off=cut_off,
     )
 
@@ -368,22 +304,24 @@ def _identified(
     cluster_id: str | None,
     topics: Mapping[str, TopicMetadata],
     subscription: Subscription,
-    tolerated: Collection[type[KafkaFlipError]],
-) -> tuple[EnumeratorState, list[Incident], dict[str, TopicRecreatedError]]:
+    tolerance: Tolerance,
+) -> tuple[EnumeratorState, dict[str, TopicRecreatedError]]:
     """The part of a state that is still valid for the current cluster and topics, and what is not tolerated."""
     try:
         check_cluster(state, cluster_id)
     except ClusterChangedError as error:
-        continuation = f"The run read every log of the new cluster from its beginning. {_MAY_BE_DOUBLED}"
-        return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, continuation)], {}
+        tolerance.meet(error, f"The run read every log of the new cluster from its beginning. {_MAY_BE_DOUBLED}")
+        return EnumeratorState({}, watermark=state.watermark), {}
     recreated = recreated_topics(state, topics, subscription)
     state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic not in recreated})
-    if TopicRecreatedError not in tolerated:
-        return state, [], recreated
+    if TopicRecreatedError not in tolerance.tolerated:
+        return state, recreated
     continuation = (
         f"The run read the new topic from its beginning; unread records of the old topic are lost. {_MAY_BE_DOUBLED}"
     )
-    return state, [incident_of(error, continuation, lost_offsets=None) for error in recreated.values()], {}
+    for error in recreated.values():
+        tolerance.meet(error, continuation)
+    return state, {}
 
 
 def _known(
@@ -391,7 +329,7 @@ def _known(
 ) -> dict[TopicPartition, int]:
     """Where the stream's topic partitions go on. One that was added to a topic since has all records still to read."""
     known = {tp: position[tp] for tp in change.known if tp not in moved}
-    if isinstance(subscription, PartitionSetSubscription):
+    if subscription.partitions is not None:
         return known
     topics = {tp.topic for tp in change.known}
     return known | {tp: 0 for tp in change.new if tp not in moved and tp.topic in topics}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
-from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.errors import ClusterChangedError, TopicNotFoundError, TopicRecreatedError
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
@@ -14,20 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.cluster import KafkaCluster
-    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.incident import Tolerance
     from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription
 
 
 def found_topics(
-    subscription: Subscription, cluster: KafkaCluster, tolerated: Collection[type[KafkaFlipError]]
-) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
-    """Returns the current topics and an incident for each missing one."""
+    subscription: Subscription, cluster: KafkaCluster, tolerance: Tolerance
+) -> Mapping[str, TopicMetadata]:
+    """Returns the current topics; missing ones may be tolerated."""
     try:
-        return subscription.describe(cluster), []
+        return subscription.describe(cluster)
     except TopicNotFoundError:
-        if TopicNotFoundError not in tolerated:
+        if TopicNotFoundError not in tolerance.tolerated:
             raise
         there = subscription.describe(cluster, skip_missing=True)
         if not any(topic.partitions for topic in there.values()):
@@ -35,9 +34,9 @@ def found_topics(
         missing = TopicNotFoundError(
             f"{', '.join(subscription.missing(there))}: topic does not exist, or this client may not describe it"
         )
-        return there, [
-            incident_of(missing, "The run continued with the other topics and kept the position of this one.")
-        ]
+        continuation = "The run continued with the other topics and kept the position of this one."
+        tolerance.meet(missing, continuation, lost_offsets=0)
+        return there
 
 
 def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:

@@ -59,7 +59,7 @@ class Tolerance:
 
     def __init__(self, tolerated: Collection[type[KafkaFlipError]]) -> None:
         self.incidents: list[Incident] = []
-        self._tolerated = tolerated
+        self.tolerated = tolerated
 
     def take(self) -> tuple[Incident, ...]:
         """The tolerated ones since the last call."""
@@ -68,7 +68,7 @@ class Tolerance:
 
     def meet(self, error: KafkaFlipError, continuation: str, *, lost_offsets: int | None = None) -> Incident:
         """Raises an error, unless it is tolerated."""
-        incident = tolerate(error, self._tolerated, continuation, lost_offsets=lost_offsets)
+        incident = tolerate(error, self.tolerated, continuation, lost_offsets=lost_offsets)
         self.incidents.append(incident)
         return incident
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -10,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings.arguments import check_arguments, expect
+from dagster_kafka_flip.settings.arguments import check_methods, expect
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.hidden import hidden_values
-from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind, check_order
 from dagster_kafka_flip.source.properties import (
@@ -24,9 +24,7 @@ from dagster_kafka_flip.source.properties import (
 )
 from dagster_kafka_flip.source.split import READ_COMMITTED, TopicPartition
 from dagster_kafka_flip.source.subscription import (
-    PartitionSetSubscription,
-    TopicListSubscription,
-    TopicPatternSubscription,
+    Subscription,
     check_topic_name,
     check_topic_pattern,
 )
@@ -36,8 +34,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.source.subscription import Subscription
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
@@ -191,11 +189,7 @@ class KafkaSource(Settings):
     @property
     def subscription(self) -> Subscription:
         """The topic partitions to read."""
-        if self.topics is not None:
-            return TopicListSubscription(self.topics)
-        if self.topic_pattern is not None:
-            return TopicPatternSubscription(self.topic_pattern)
-        return PartitionSetSubscription(self.partitions or ())
+        return Subscription(self.topics, self.topic_pattern, self.partitions)
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> KafkaSourceEnumerator:
         """Returns an enumerator for a new stream."""
@@ -209,6 +203,11 @@ class KafkaSource(Settings):
         from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 
         return KafkaSourceEnumerator(self, self._cluster(context), context, state)
+
+    def plan_once(self, context: SplitEnumeratorContext, state: EnumeratorState | None = None) -> ReadPlan:
+        """Plans from a state, None for a new stream, without reading anything."""
+        with contextlib.closing(self._enumerator(context, state)) as enumerator:
+            return enumerator.start()
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
         """Returns an enumerator for time windows; it ignores the source's own start and stop."""
@@ -304,20 +303,7 @@ class KafkaSource(Settings):
         return str(self.subscription)
 
 
-_FORMATS = "the run decodes records: set value_format=JsonFormat(...) beside the source"
-# Methods of Flink's builder, and their equivalents here.
-_NOT_HERE = {
-    "set_deserializer": _FORMATS,
-    "set_value_only_deserializer": _FORMATS,
-    "set_unbounded": "every run is bounded; use set_bounded",
-    "set_rack_id_supplier": "use set_client_rack",
-}
-
-
-class _NoSuchCallError(ConfigurationError, AttributeError):
-    """Also an AttributeError, so that `hasattr` works."""
-
-
+@check_methods
 class KafkaSourceBuilder:
     """Builds a KafkaSource step by step, with the method names of Flink's KafkaSourceBuilder.
 
@@ -334,103 +320,75 @@ class KafkaSourceBuilder:
         expect(field, properties, Mapping, '{"fetch.min.bytes": "1"}')
         return self._with(**{field: {**self._values.get(field, {}), **properties}})
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            # Names the equivalent of a method that only Flink's builder has.
-            if not name.startswith("set_"):
-                raise AttributeError(name)
-            setters = [each for each in dir(type(self)) if each.startswith("set_")]
-            msg = f"KafkaSource.builder() has no {name}; " + (_NOT_HERE.get(name) or near_names(name, setters))
-            raise _NoSuchCallError(msg)
-
-    @check_arguments
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
         """Sets `host:port` pairs of a cluster without security, for use without Dagster."""
         return self._with(connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
 
-    @check_arguments
     def set_connection(self, connection: KafkaConnection) -> KafkaSourceBuilder:
         """Sets addresses and credentials, for use without Dagster."""
         return self._with(connection=connection)
 
-    @check_arguments
     def set_cluster(self, cluster: str) -> KafkaSourceBuilder:
         """Selects one of the KafkaResource's clusters by name. Default: the resource's own."""
         return self._with(cluster=cluster)
 
-    @check_arguments
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
         """Sets the topics to read, with all their partitions."""
         return self._with(topics=topics)
 
-    @check_arguments
     def set_topic_pattern(self, pattern: str) -> KafkaSourceBuilder:
         """Sets a pattern that must match the whole topic name, including topics created later."""
         return self._with(topic_pattern=pattern)
 
-    @check_arguments
     def set_partitions(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> KafkaSourceBuilder:
         """Sets the topic partitions to read."""
         expect("set_partitions", partitions, (list, tuple, set, frozenset), '[("orders", 0)]')
         return self._with(partitions=tuple(partitions))
 
-    @check_arguments
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
         """Sets the consumer group whose committed offsets are used. The group is never joined."""
         return self._with(group_id=group_id)
 
-    @check_arguments
     def set_starting_offsets(self, initializer: OffsetsInitializer) -> KafkaSourceBuilder:
         """Sets the start of a stream without a position. Default: earliest."""
         return self._with(starting_offsets=initializer)
 
-    @check_arguments
     def set_bounded(self, initializer: OffsetsInitializer) -> KafkaSourceBuilder:
         """Sets the stop of each run. Default: latest."""
         return self._with(stopping_offsets=initializer)
 
-    @check_arguments
     def set_commit_offsets(self, commit_offsets: bool = True) -> KafkaSourceBuilder:
         """Also commits the position to the consumer group, for monitoring tools. Default: no."""
         return self._with(commit_offsets=commit_offsets)
 
-    @check_arguments
     def set_isolation_level(self, isolation_level: str) -> KafkaSourceBuilder:
         """Sets `read_committed` (default) or `read_uncommitted`."""
         return self._with(isolation_level=isolation_level)
 
-    @check_arguments
     def set_watermark_alignment(self, max_drift: timedelta) -> KafkaSourceBuilder:
         """Sets `max_drift`."""
         return self._with(max_drift=max_drift)
 
-    @check_arguments
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
         """Sets the prefix of the client ids in the brokers' logs and quotas."""
         return self._with(client_id_prefix=prefix)
 
-    @check_arguments
     def set_client_rack(self, rack: str) -> KafkaSourceBuilder:
         """Sets the rack of the readers, to read from the nearest replica (KIP-392)."""
         return self._with(client_rack=rack)
 
-    @check_arguments
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
         """Adds a setting of both clients, by the Java consumer's name."""
         return self._with_properties("properties", {key: value})
 
-    @check_arguments
     def set_properties(self, properties: Mapping[str, str]) -> KafkaSourceBuilder:
         """Adds settings of both clients, by the Java consumer's names."""
         return self._with_properties("properties", properties)
 
-    @check_arguments
     def set_librdkafka_property(self, key: str, value: str) -> KafkaSourceBuilder:
         """Adds a setting of only the planning client, by librdkafka's name."""
         return self._with_properties("librdkafka_properties", {key: value})
 
-    @check_arguments
     def set_java_property(self, key: str, value: str) -> KafkaSourceBuilder:
         """Adds a setting of only Spark's Kafka client, by the Java consumer's name."""
         return self._with_properties("java_properties", {key: value})

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
 
 
+# Kafka's default for the largest record batch of a topic (message.max.bytes).
+LARGE_RECORD = 1024 * 1024
+
+
 class Spread(enum.Enum):
     """How a limited batch is distributed over the topic partitions."""
 
@@ -35,7 +39,8 @@ class Limits(Settings):
 
     Attributes:
         max_records_per_batch: Maximum number of offsets in one commit.
-        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit, by the average of the
+            batch before; 1 MiB for each record of a first one.
         max_batches: Maximum number of commits in one run.
         spread: How a batch is distributed over the topic partitions. Default: in proportion to their backlog.
     """
@@ -48,9 +53,10 @@ class Limits(Settings):
     def max_offsets(self, record_bytes: float | None) -> int | None:
         """Maximum number of offsets in a batch, at least 1 so that a run makes progress. None for no limit."""
         limits = [] if self.max_records_per_batch is None else [self.max_records_per_batch]
-        if self.max_bytes_per_batch is not None and record_bytes is not None:
+        if self.max_bytes_per_batch is not None:
             # Records without bytes, such as tombstones without keys, do not lift the limit: later ones may be larger.
-            limits.append(max(1, int(self.max_bytes_per_batch / max(1.0, record_bytes))))
+            size = LARGE_RECORD if record_bytes is None else max(1.0, record_bytes)
+            limits.append(max(1, int(self.max_bytes_per_batch / size)))
         return min(limits, default=None)
 
 

@@ -189,20 +189,3 @@ class RecordSearch(NamedTuple):
     start: int
     stop: int
     timestamp_ms: int
-
-
-@dataclass
-class SplitSample:
-    """A bounded sample of one split: some records from its start and its end."""
-
-    records: int = 0
-    bytes: int = 0
-    first_timestamp: int = -1
-    last_timestamp: int = -1
-
-    def add(self, size: int, timestamp_ms: int) -> None:
-        """Adds a record behind the others."""
-        self.records += 1
-        self.bytes += size
-        self.first_timestamp = timestamp_ms if self.first_timestamp < 0 else self.first_timestamp
-        self.last_timestamp = timestamp_ms

@@ -1,8 +1,4 @@
-"""Subscriptions: which topic partitions a source reads.
-
-Flink's three KafkaSubscribers: a list of topics, a pattern, or a set of topic partitions. Each queries the cluster for
-every plan.
-"""
+"""Which topic partitions a source reads, and which of them are new."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from dagster_kafka_flip.errors import TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from typing import TypeAlias
 
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.split import TopicMetadata, TopicPartition
@@ -24,102 +19,71 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
-class TopicListSubscription:
-    """All partitions of a list of topics."""
+class Subscription:
+    """The topic partitions that a source reads, asked for with each plan: Flink's three KafkaSubscribers.
 
-    topics: tuple[str, ...]
+    Exactly one is set. A pattern must match a topic's whole name, and excludes Kafka's internal topics. Partitions that
+    are added to a topic later are not in a set of topic partitions.
+    """
 
-    def describe(self, cluster: KafkaCluster, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Returns the current topics."""
-        return cluster.describe_topics(self.topics, skip_missing=skip_missing)
-
-    def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """The listed topics that do not exist."""
-        return tuple(topic for topic in self.topics if topic not in found)
-
-    def may_read(self, topic_partition: TopicPartition) -> bool:
-        """Whether the subscription includes a topic partition, if it exists."""
-        return topic_partition.topic in self.topics
-
-    def __str__(self) -> str:
-        return ", ".join(self.topics)
-
-
-@dataclass(frozen=True)
-class TopicPatternSubscription:
-    """All partitions of the topics whose whole name matches a pattern, except Kafka's internal topics."""
-
-    pattern: str
-
-    def describe(self, cluster: KafkaCluster, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Returns the topics that currently match."""
-        del skip_missing
-        names = [name for name in cluster.list_topics() if re.fullmatch(self.pattern, name)]
-        # A topic may be deleted between the two requests.
-        found = cluster.describe_topics(names, skip_missing=True) if names else {}
-        matching = {name: topic for name, topic in found.items() if not topic.is_internal}
-        if not matching:
-            raise TopicNotFoundError(
-                f"no topic matches the pattern {self.pattern!r} (the pattern must match the whole name; internal "
-                "topics and topics that this client may not describe are excluded); correct the pattern, create a "
-                "matching topic, or grant DESCRIBE on such topics"
-            )
-        return matching
-
-    def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """Always empty: a pattern does not list topics."""
-        del found
-        return ()
-
-    def may_read(self, topic_partition: TopicPartition) -> bool:
-        """Whether the subscription includes a topic partition, if it exists."""
-        return re.fullmatch(self.pattern, topic_partition.topic) is not None
-
-    def __str__(self) -> str:
-        return f"topics matching {self.pattern}"
-
-
-@dataclass(frozen=True)
-class PartitionSetSubscription:
-    """A fixed set of topic partitions; partitions added later are not included."""
-
-    partitions: tuple[TopicPartition, ...]
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] | None = None
 
     @property
-    def topics(self) -> tuple[str, ...]:
-        """Their topics, sorted and unique."""
-        return tuple(sorted({tp.topic for tp in self.partitions}))
+    def named_topics(self) -> tuple[str, ...]:
+        """The topics that it names; none of a pattern."""
+        return self.topics or tuple(sorted({tp.topic for tp in self.partitions or ()}))
 
     def describe(self, cluster: KafkaCluster, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Returns the current topics, reduced to the requested topic partitions."""
-        found = cluster.describe_topics(self.topics, skip_missing=skip_missing)
-        wanted = set(self.partitions)
+        """Returns the current topics, reduced to the topic partitions to read."""
+        if self.pattern is not None:
+            return self._matching(cluster, self.pattern)
+        found = cluster.describe_topics(self.named_topics, skip_missing=skip_missing)
+        if self.partitions is None:
+            return found
         for tp in self.partitions:
             if not skip_missing and tp not in found[tp.topic].partitions:
                 raise TopicNotFoundError(
                     f"{tp} does not exist: the topic {tp.topic} has {len(found[tp.topic].partitions)} partitions, "
                     "numbered from 0; correct the number, or add partitions to the topic"
                 )
+        wanted = set(self.partitions)
         return {
             name: replace(topic, partitions=tuple(tp for tp in topic.partitions if tp in wanted))
             for name, topic in found.items()
         }
 
+    def _matching(self, cluster: KafkaCluster, pattern: str) -> Mapping[str, TopicMetadata]:
+        names = [name for name in cluster.list_topics() if re.fullmatch(pattern, name)]
+        # A topic may be deleted between the two requests.
+        found = cluster.describe_topics(names, skip_missing=True) if names else {}
+        matching = {name: topic for name, topic in found.items() if not topic.is_internal}
+        if not matching:
+            raise TopicNotFoundError(
+                f"no topic matches the pattern {pattern!r} (the pattern must match the whole name; internal topics and "
+                "topics that this client may not describe are excluded); correct the pattern, create a matching "
+                "topic, or grant DESCRIBE on such topics"
+            )
+        return matching
+
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """The listed topic partitions that do not exist."""
+        """The listed topics or topic partitions that do not exist."""
         there = {tp for topic in found.values() for tp in topic.partitions}
-        return tuple(str(tp) for tp in self.partitions if tp not in there)
+        topics = (topic for topic in self.topics or () if topic not in found)
+        return (*topics, *(str(tp) for tp in self.partitions or () if tp not in there))
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
         """Whether the subscription includes a topic partition, if it exists."""
-        return topic_partition in self.partitions
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic_partition.topic) is not None
+        if self.partitions is not None:
+            return topic_partition in self.partitions
+        return topic_partition.topic in (self.topics or ())
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.partitions))
-
-
-Subscription: TypeAlias = "TopicListSubscription | TopicPatternSubscription | PartitionSetSubscription"
-"""A source has exactly one of the three subscriptions."""
+        listed = ", ".join(map(str, self.topics or self.partitions or ()))
+        return listed if self.pattern is None else f"topics matching {self.pattern}"
 
 
 def check_topic_name(topic: str) -> None:

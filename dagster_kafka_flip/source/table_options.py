@@ -35,19 +35,6 @@ _NAMES = (
 # Options of the formats, which a source alone does not know.
 _OF_FORMATS = ("format", "key.format", "key.fields", "key.fields-prefix", "value.format", "value.fields-include")
 
-_NOT_HERE: Mapping[str, str] = {
-    "scan.parallelism": "the number of tasks follows from the batch's size and Spark's cores: remove it",
-    "scan.topic-partition-discovery.interval": "every run discovers topic partitions: remove it",
-    "scan.watermark.alignment.max-drift": "remove it, and set max_drift of the KafkaSource",
-}
-_OTHER_WATERMARKS = "a run takes the watermark once, at its end: remove it"
-_OF_SINKS = "it is only for writing to Kafka; remove it"
-
-_NOT_HERE_PROPERTIES: Mapping[str, str] = {
-    "partition.discovery.interval.ms": "every run discovers topic partitions: remove it",
-    "register.consumer.metrics": "runs report their numbers as metadata: remove it",
-}
-
 # Flink's grammar of specific offsets: one topic's, by partition.
 _OFFSET = re.compile(r"partition:([0-9]{1,10}),offset:([0-9]{1,19})")
 
@@ -74,19 +61,13 @@ def source_fields(options: Mapping[str, str]) -> dict[str, Any]:
 def _check_name(name: str) -> None:
     if name in _NAMES or name.startswith(_PROPERTIES):
         return
-    if name in _NOT_HERE:
-        raise refused(name, _NOT_HERE[name])
-    if name.startswith("scan.watermark."):
-        raise refused(name, _OTHER_WATERMARKS)
-    if name.startswith("sink."):
-        raise refused(name, _OF_SINKS)
     if name in _OF_FORMATS or name.startswith(("key.", "value.", "raw.", "json.", "csv.", "avro.", "avro-confluent.")):
         raise refused(
             name,
             "it sets how records are decoded: KafkaTableOptions.from_options takes it; "
             "else set value_format and key_format beside the source",
         )
-    raise refused(name, f"unknown; {near_names(name, (*_NAMES, *_OF_FORMATS, *_NOT_HERE))}")
+    raise refused(name, f"unknown, or without a meaning here; {near_names(name, (*_NAMES, *_OF_FORMATS))}")
 
 
 def _topics(options: Mapping[str, str]) -> dict[str, Any]:
@@ -108,8 +89,6 @@ def _property_fields(properties: dict[str, str]) -> dict[str, Any]:
         if name in _FIELDS:
             field, read = _FIELDS[name]
             fields[field] = read(option, value)
-        elif name in _NOT_HERE_PROPERTIES:
-            raise refused(option, _NOT_HERE_PROPERTIES[name])
         else:
             try:
                 check_properties({name: value}, Client.BOTH)
@@ -119,14 +98,7 @@ def _property_fields(properties: dict[str, str]) -> dict[str, Any]:
     return {**fields, "properties": others}
 
 
-def _isolation_level(option: str, value: str) -> str:
-    levels = ("read_committed", "read_uncommitted")
-    if value not in levels:
-        raise refused(option, f"expected {' or '.join(levels)}, not {value!r}")
-    return value
-
-
-def _filled(option: str, value: str) -> str:
+def _as_is(option: str, value: str) -> str:
     if not value:
         raise refused(option, "empty")
     return value
@@ -134,7 +106,7 @@ def _filled(option: str, value: str) -> str:
 
 def _connection(option: str, value: str) -> KafkaConnection:
     try:
-        return KafkaConnection(bootstrap_servers=_filled(option, value))
+        return KafkaConnection(bootstrap_servers=_as_is(option, value))
     except ConfigurationError as error:
         raise refused(option, str(error)) from None
 
@@ -142,11 +114,11 @@ def _connection(option: str, value: str) -> KafkaConnection:
 # Properties that have their own field.
 _FIELDS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "bootstrap.servers": ("connection", _connection),
-    "client.id.prefix": ("client_id_prefix", _filled),
-    "client.rack": ("client_rack", _filled),
+    "client.id.prefix": ("client_id_prefix", _as_is),
+    "client.rack": ("client_rack", _as_is),
     "commit.offsets.on.checkpoint": ("commit_offsets", truth),
-    "group.id": ("group_id", _filled),
-    "isolation.level": ("isolation_level", _isolation_level),
+    "group.id": ("group_id", _as_is),
+    "isolation.level": ("isolation_level", _as_is),
 }
 
 

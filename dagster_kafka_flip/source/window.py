@@ -127,7 +127,7 @@ class Windows(Settings):
     Attributes:
         max_lateness: How late a record may arrive after records with later timestamps: the log is read this much
             further. Default: one hour. None reads to the log's end, and treats records deleted by retention as not
-            late. Ignored for topics with LogAppendTime.
+            late.
         event_time: A timestamp column of the decoded value, instead of the record's timestamp.
         column: The column with each row's window key. Default: `kafka_window`.
         repair: Replaces windows of a stream's table: only the stream's rows, and its position does not change.
@@ -221,7 +221,6 @@ class WindowPlan:
             maximum lateness, and in no window.
         stragglers_before: A record with a timestamp after the last window before this offset is as much too early, and
             in no window: its window begins behind it. Only of times in the value.
-        set_by_broker: Topics that are read as LogAppendTime, so none of their records can be late.
         incidents: Tolerated errors.
         compacted: Compacted topics.
         maybe_compacted: Topics whose cleanup policy this client may not see.
@@ -234,7 +233,6 @@ class WindowPlan:
     high_watermarks: Mapping[TopicPartition, int]
     stragglers_from: Position
     stragglers_before: Position
-    set_by_broker: frozenset[str] = frozenset()
     incidents: tuple[Incident, ...] = ()
     compacted: frozenset[str] = frozenset()
     maybe_compacted: frozenset[str] = frozenset()

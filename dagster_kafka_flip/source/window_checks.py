@@ -13,7 +13,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
-from dagster_kafka_flip.source.broken_logs import others_affected
+from dagster_kafka_flip.source.broken_logs import broken_logs, others_affected
 from dagster_kafka_flip.source.identity import check_cluster, is_same_log, recreated_topics
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.split import LOOKED_THROUGH, RecordSearch, TimestampedOffset
@@ -34,8 +34,6 @@ def _time(ms: int) -> int:
     return max(0, ms)
 
 
-# The clock of a new leader, and so its timestamps, may be behind the previous leader's.
-_BROKER_CLOCKS = timedelta(seconds=10) // timedelta(milliseconds=1)
 # Tolerated clock difference before a record counts as being in the future.
 _CLOCK_SKEW = timedelta(minutes=5) // timedelta(milliseconds=1)
 
@@ -56,30 +54,32 @@ class WindowLogs:
         rules: Windows,
         now: int,
         settings: Mapping[str, TopicSettings],
-        set_by_broker: frozenset[str],
     ) -> None:
         self.partitions, self.rules, self.now = tuple(partitions), rules, now
         self.beginning, self.end = log.beginning_offsets(partitions), log.end_offsets(partitions)
         self.high_watermarks = log.high_watermarks
         # Of the topics whose settings this client may see.
         self._settings = settings
-        # Topics whose records can't be late, because brokers set their timestamps on arrival.
-        self._set_by_broker = set_by_broker
         self._cluster, self._isolation_level = cluster, log.isolation_level
         self._entries: dict[tuple[TopicPartition, int], int | None] = {}
         self._records: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
 
-    def prefetch(self, entries: Iterable[Position], records: Iterable[Position] = ()) -> None:
-        """Adds lookups for some timestamps."""
+    def prefetch(self, entries: Iterable[int], records: Iterable[int]) -> None:
+        """Adds lookups for some timestamps in all logs."""
         records = tuple(records)
-        self._ask_for_entries([*entries, *records])
-        self._search({(tp, _time(ms)) for times in records for tp, ms in times.items()} - self._records.keys())
+        self._ask_for_entries([dict.fromkeys(self.partitions, ms) for ms in (*entries, *records)])
+        self._search((tp, ms) for ms in records for tp in self.partitions)
+
+    def find_first(self, partitions: Sequence[TopicPartition]) -> None:
+        """Adds the lookups of some logs' first records."""
+        self._ask_for_entries([dict.fromkeys(partitions, 0)])
+        self._search((tp, 0) for tp in partitions)
 
     def entry(self, tp: TopicPartition, ms: int) -> int:
         """The first entry at or after a timestamp: all earlier records are older. The end offset if there is none."""
         key = (tp, _time(ms))
         if key not in self._entries:
-            self.prefetch([{tp: ms}])
+            self._ask_for_entries([{tp: ms}])
         found = self._entries[key]
         return self.end[tp] if found is None else min(found, self.end[tp])
 
@@ -87,7 +87,8 @@ class WindowLogs:
         """The first visible record at or after a timestamp; None if none is before the end or the search limit."""
         key = (tp, _time(ms))
         if key not in self._records:
-            self.prefetch([], [{tp: ms}])
+            self._ask_for_entries([{tp: ms}])
+            self._search([(tp, ms)])
         return self._records[key]
 
     def _ask_for_entries(self, wanted: Iterable[Position]) -> None:
@@ -114,7 +115,8 @@ class WindowLogs:
 
     def _search(self, wanted: Iterable[tuple[TopicPartition, int]]) -> None:
         # A number of offsets, not seconds, so that the result depends only on the log.
-        starts = {(tp, ms): self.entry(tp, ms) for tp, ms in wanted}
+        new = {(tp, _time(ms)) for tp, ms in wanted} - self._records.keys()
+        starts = {(tp, ms): self.entry(tp, ms) for tp, ms in new}
         searches = {
             (tp, ms): RecordSearch(tp, start, stop, ms)
             for (tp, ms), start in starts.items()
@@ -125,16 +127,9 @@ class WindowLogs:
             found = self._cluster.search_records(set(searches.values()), self._isolation_level)
             self._records |= {key: found[search] for key, search in searches.items()}
 
-    def lateness(self, tp: TopicPartition) -> int | None:
-        """How late a record may be, in milliseconds; None if unlimited."""
-        lateness = self.rules.lateness_ms
-        if tp.topic not in self._set_by_broker:
-            return lateness
-        return _BROKER_CLOCKS if lateness is None else min(lateness, _BROKER_CLOCKS)
-
-    def stop_time(self, tp: TopicPartition, bound: int) -> int | None:
+    def stop_time(self, bound: int) -> int | None:
         """The timestamp whose first record is the stop of a window with the given end; None for the end of the log."""
-        lateness = self.lateness(tp)
+        lateness = self.rules.lateness_ms
         return None if lateness is None else bound + lateness
 
     def is_from_future(self, record: TimestampedOffset) -> bool:
@@ -157,15 +152,15 @@ class WindowLogs:
         return settings is None or settings.is_unlimited or not settings.keeps(ms, self.now)
 
 
-def check_future(stop_times: Sequence[Position], logs: WindowLogs, tolerance: Tolerance) -> None:
+def check_future(stop_times: Sequence[int], logs: WindowLogs, tolerance: Tolerance) -> None:
     """Checks that no window ends at a record with a timestamp in the future."""
     # In a repair, the stream's position is the end, regardless of later records.
     if logs.rules.repair:
         return
     dated = {
         tp: record
-        for times in stop_times
-        for tp, ms in times.items()
+        for ms in stop_times
+        for tp in logs.partitions
         if (record := logs.record(tp, ms)) is not None and logs.is_from_future(record)
     }
     if not dated:
@@ -180,19 +175,18 @@ def check_future(stop_times: Sequence[Position], logs: WindowLogs, tolerance: To
     tolerance.meet(error, "The run read the log to its end.", lost_offsets=0)
 
 
-def check_retention(
-    windows: Sequence[Window], starts: Sequence[Position], logs: WindowLogs, tolerance: Tolerance
-) -> None:
+def check_retention(windows: Sequence[Window], logs: WindowLogs, tolerance: Tolerance) -> None:
     """Checks that no record of a window was deleted: that each log's first record is older than the window's time.
 
     A deleted record was before the log's first record. Records are at most `max_lateness` late, so if the first
     record is older than the window by more than this, no deleted record was in the window.
     """
     trimmed = [tp for tp in logs.partitions if logs.beginning[tp] > 0]
-    logs.prefetch([], [dict.fromkeys(trimmed, 0)])
+    logs.find_first(trimmed)
     affected: dict[TopicPartition, list[Window]] = {}
-    for window, times in zip(windows, starts, strict=True):
-        trimmed = [tp for tp in trimmed if logs.may_be_gone(tp, times[tp])]
+    for window in windows:
+        oldest = window.start_ms - (logs.rules.lateness_ms or 0)
+        trimmed = [tp for tp in trimmed if logs.may_be_gone(tp, oldest)]
         if not trimmed:
             break
         for tp in trimmed:
@@ -218,7 +212,7 @@ def check_retention(
 
 def with_completeness(planned: Sequence[PlannedWindow], logs: WindowLogs, tolerance: Tolerance) -> list[PlannedWindow]:
     """Returns the windows, with those marked that may still get records."""
-    longest = max((logs.lateness(tp) or 0 for tp in logs.partitions), default=0)
+    longest = logs.rules.lateness_ms or 0
     complete = {window.window.key: logs.now >= window.window.stop_ms + longest for window in planned}
     open_windows = [window.window for window in planned if not complete[window.window.key]]
     if open_windows:
@@ -248,7 +242,7 @@ def _waiting(planned: Sequence[PlannedWindow], logs: WindowLogs) -> dict[tuple[T
     held_back = [tp for tp, end in logs.end.items() if logs.high_watermarks[tp] > end]
 
     def is_held_back(tp: TopicPartition, window: PlannedWindow) -> bool:
-        ms = logs.stop_time(tp, window.window.stop_ms)
+        ms = logs.stop_time(window.window.stop_ms)
         record = None if ms is None else logs.record(tp, ms)
         # A record from the future ends no window: the log is read to its end, and continues after it.
         return record is None or logs.is_from_future(record)
@@ -298,21 +292,9 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, rules: Wi
         if rules.repair
         else "To replace them with the log's current records, tolerate EndBeforePositionError"
     )
-    at = {tp: offset for tp, offset in sorted(known.position.items()) if tp in log and is_same_log(tp, known, now)}
-    if beyond := {tp: offset for tp, offset in at.items() if offset > log.high_watermarks[tp]}:
-        tp, offset = next(iter(beyond.items()))
-        error = EndBeforePositionError(
-            f"{tp}: the log ends at offset {log.high_watermarks[tp]}, but the table's windows were read up to "
-            f"offset {offset}{others_affected(beyond)}: the log was truncated, or the topic is a different one",
-            f"Find out which. {way_out}",
-        )
-        tolerance.meet(error, _WENT_ON)
-    if cut := log.cut_offsets({tp: at[tp] for tp in at.keys() - beyond.keys()}, known.leader_epochs):
-        tp, offset = min(cut.items())
-        where = "" if offset is None else f" at offset {offset}"
-        error = EndBeforePositionError(
-            f"{tp}: the log was truncated{where} and written again, as after an unclean leader election, but the "
-            f"table's windows were read up to offset {known.position[tp]}{others_affected(cut)}",
-            way_out,
-        )
-        tolerance.meet(error, _WENT_ON)
+    at = {tp: offset for tp, offset in known.position.items() if tp in log and is_same_log(tp, known, now)}
+    same_topics = {topic for topic, topic_id in now.topic_ids.items() if known.topic_ids.get(topic) == topic_id}
+    for each in broken_logs(at, log.cut_offsets(at, known.leader_epochs), same_topics, log):
+        if each.error is EndBeforePositionError:
+            finding = f"{each.finding}. The table's windows were read up to that position"
+            tolerance.meet(EndBeforePositionError(finding, way_out), _WENT_ON)

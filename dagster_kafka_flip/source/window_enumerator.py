@@ -6,11 +6,10 @@ the run. See "Windows of time" in docs/architecture.md.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError, TopicRecreatedError
+from dagster_kafka_flip.errors import ConfigurationError, TopicRecreatedError
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.enumerator import Enumerator
 from dagster_kafka_flip.source.identity import found_topics, recreated_topics, topic_ids_of
@@ -28,12 +27,12 @@ from dagster_kafka_flip.source.window_checks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.enumerator import ReadSettings
-    from dagster_kafka_flip.source.split import Position, TopicPartition, TopicSettings
+    from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.window import Window, Windows
 
 
@@ -46,37 +45,28 @@ def exact_windows(
     *record* at or after its end plus `max_lateness`: a later record of the window exceeds the lateness. With them come
     `stragglers_from` and `stragglers_before` of the WindowPlan.
     """
-    is_by_value = logs.rules.event_time is not None
-    lateness = {tp: logs.lateness(tp) for tp in logs.partitions}
-    early = {tp: (late or 0) if is_by_value else 0 for tp, late in lateness.items()}
-    bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
-    stop_times = [
-        {tp: ms for tp in logs.partitions if (ms := logs.stop_time(tp, bound)) is not None} for bound in bounds
-    ]
+    is_by_value, late = logs.rules.event_time is not None, logs.rules.lateness_ms
+    early = (late or 0) if is_by_value else 0
     # If the value has the timestamp and lateness is unlimited, a record of the window may be anywhere.
-    limited_starts = [tp for tp, late in lateness.items() if late is not None or not is_by_value]
-    logs.prefetch(
-        [
-            dict.fromkeys(limited_starts, 0),
-            # Where the next window would begin matters only where a record may be before it.
-            *({tp: bound - early[tp] for tp in limited_starts} for bound in (bounds if is_by_value else bounds[:-1])),
-        ],
-        [*stop_times, *(dict.fromkeys(logs.partitions, window.stop_ms) for window in windows)],
-    )
-    oldest = [{tp: window.start_ms - (lateness[tp] or 0) for tp in logs.partitions} for window in windows]
-    check_retention(windows, oldest, logs, tolerance)
+    is_anywhere = is_by_value and late is None
+    bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
+    stop_times = [ms for bound in bounds if (ms := logs.stop_time(bound)) is not None]
+    # Where the next window would begin matters only where a record may be before it.
+    starts = [0, *(bound - early for bound in (bounds if is_by_value else bounds[:-1]))]
+    logs.prefetch(() if is_anywhere else starts, [*stop_times, *(window.stop_ms for window in windows)])
+    check_retention(windows, logs, tolerance)
     check_future(stop_times, logs, tolerance)
 
     def start(tp: TopicPartition, bound: int) -> int:
-        if is_by_value and lateness[tp] is None:
+        if is_anywhere:
             return logs.beginning[tp]
-        entry = logs.entry(tp, bound - early[tp])
+        entry = logs.entry(tp, bound - early)
         # Lookups by timestamp skip records without a timestamp. Those before the first record with one may be in
         # any window up to that record's, so they are read and counted.
         return logs.beginning[tp] if entry == logs.entry(tp, 0) else entry
 
     def stop(tp: TopicPartition, bound: int) -> int:
-        return logs.bound(tp, logs.stop_time(tp, bound))
+        return logs.bound(tp, logs.stop_time(bound))
 
     planned = [
         PlannedWindow(
@@ -92,9 +82,6 @@ def exact_windows(
         {tp: stop(tp, bounds[0]) for tp in logs.partitions},
         {tp: start(tp, bounds[-1]) if is_by_value else logs.beginning[tp] for tp in logs.partitions},
     )
-
-
-_logger = logging.getLogger(__name__)
 
 
 class WindowEnumerator(Enumerator):
@@ -130,8 +117,7 @@ class WindowEnumerator(Enumerator):
         # What a repair read of other logs, the stream would read again from its beginning there.
         of_logs = Tolerance(()) if self._windows.repair else tolerance
         cluster_id = self._cluster.cluster_id()
-        topics, missing = found_topics(self._source.subscription, self._cluster, self._context.tolerated)
-        tolerance.incidents += missing
+        topics = found_topics(self._source.subscription, self._cluster, tolerance)
         logs_now = EnumeratorState({}, cluster_id, topic_ids_of(topics))
         made_again: frozenset[str] = frozenset()
         if known is not None:
@@ -143,8 +129,7 @@ class WindowEnumerator(Enumerator):
         if known is not None:
             check_ends(known, logs_now, log, self._windows, of_logs)
         settings = self._cluster.topic_settings(topics)
-        by_broker = self._topics_set_by_broker(topics, settings)
-        logs = WindowLogs(self._cluster, log, partitions, self._windows, now, settings, by_broker)
+        logs = WindowLogs(self._cluster, log, partitions, self._windows, now, settings)
         planned, stragglers_from, stragglers_before = exact_windows(windows, logs, tolerance)
         self._check_still_same(logs_now)
         # In a repair, the stream itself will write records that are still to come or held back.
@@ -159,7 +144,6 @@ class WindowEnumerator(Enumerator):
             high_watermarks=log.high_watermarks,
             stragglers_from=stragglers_from,
             stragglers_before=stragglers_before,
-            set_by_broker=by_broker,
             incidents=tuple(tolerance.incidents),
             compacted=frozenset(topic for topic, each in settings.items() if each.is_compacted),
             maybe_compacted=frozenset(topics) - settings.keys(),
@@ -175,17 +159,6 @@ class WindowEnumerator(Enumerator):
                 "Run again; the next run says how it can go on",
                 topics=tuple(changed),
             )
-
-    def _topics_set_by_broker(self, topics: Collection[str], settings: Mapping[str, TopicSettings]) -> frozenset[str]:
-        """Topics whose records can't be late, because brokers set their timestamps on arrival."""
-        if self._windows.event_time is not None or self._windows.repair:
-            return frozenset()
-        if TimestampTypeChangedError in self._context.tolerated:
-            return frozenset()
-        unknown = sorted(topic for topic in topics if topic not in settings)
-        if unknown:
-            _logger.info("the timestamp type of %s is unknown; assuming CreateTime", ", ".join(unknown))
-        return frozenset(topic for topic, one in settings.items() if one.is_set_by_broker)
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """Assigns a plan to tasks."""

@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.commit import Effect, brings_rows, effect_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.commit import Commit
+    from dagster_kafka_flip.table.commit import Commit, Committed
     from dagster_kafka_flip.table.document import CommitDocument, RoutedBatch, WindowsDocument
 
 
@@ -63,6 +64,19 @@ class Anchor:
     is_recorded: bool = False
     undone_start: EnumeratorState | None = None
     attempt: str | None = None
+
+    def followed_by(self, committed: Committed, state: EnumeratorState) -> Anchor:
+        """The position after the stream's next commit."""
+        return Anchor(
+            table_version=committed.version,
+            version=committed.version,
+            state=state,
+            table_rows=committed.table_rows,
+            other_streams=self.other_streams,
+            committed_ms=instants.now_ms(),
+            transaction_version=self.version,
+            attempt=committed.attempt,
+        )
 
 
 def check_doubt(anchor: Anchor) -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.anchor import Anchor
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
@@ -91,6 +89,29 @@ class KnownPosition:
     transaction_version: int | None = None
     known_since: int | None = None
     log: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Fields for Dagster's metadata and Airflow's events."""
+        kept = self.kept_until
+        return vars(self) | {
+            "state": self.state.to_json(),
+            "verified_at": self.verified_at.isoformat(),
+            "kept_until": None if kept is None else kept.isoformat(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> KnownPosition | None:
+        """Reads the result of `to_json`; None if the value is something else."""
+        try:
+            found: dict[str, Any] = {each.name: value[each.name] for each in fields(cls)}
+            kept = found["kept_until"]
+            found["state"] = EnumeratorState.from_json(found["state"])
+            found["verified_at"] = datetime.fromisoformat(found["verified_at"])
+            found["kept_until"] = None if kept is None else datetime.fromisoformat(kept)
+            return cls(**found)
+        except (KeyError, TypeError, ValueError):
+            # A foreign value with the same name. The table has the position.
+            return None
 
     def is_of(self, target: DeltaTarget) -> bool:
         """Whether the record belongs to a target's stream and table."""

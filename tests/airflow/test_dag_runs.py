@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from dagster_kafka_flip import KafkaConnection, KafkaSource, ingest
-from dagster_kafka_flip.ingestion.result import known_from_json
 from dagster_kafka_flip.runtime.spark_server import SparkServer
+from dagster_kafka_flip.table.known_position import KnownPosition
 from tests import landed
 from tests.document_tests import ROOT, blocks
 from tests.kafka_topic import Kafka, committed_records
@@ -266,7 +266,7 @@ def test_the_documents_dags_land_what_they_say(
     assert extra["kafka/lag_after"] == 0
     assert (idle["kafka/idle"], idle["delta/rows_written"], idle["spark/started"]) == (True, 0, True)
     # The event's position is one that a run trusts, and starts no Spark for.
-    known = known_from_json(idle["kafka/position"])
+    known = KnownPosition.from_json(idle["kafka/position"])
     result = ingest(
         KafkaSource(topics=("orders",)), str(lake / "orders"), spark=no_spark, connection=connection, known=known
     )

@@ -250,7 +250,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
 
 @_mutant("a window ends where the next one begins", WINDOW_MUTANTS)
 def _(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WindowLogs, "stop_time", lambda _, __, bound: bound)
+    patch.setattr(WindowLogs, "stop_time", lambda _, bound: bound)
 
 
 @_mutant("nobody looks whether a topic was recreated while windows were planned", WINDOW_MUTANTS)

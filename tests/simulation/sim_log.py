@@ -13,7 +13,6 @@ from dagster_kafka_flip.source.split import (
     LogEnd,
     Position,
     RecordSearch,
-    SplitSample,
     TimestampedOffset,
     TopicMetadata,
     TopicPartition,
@@ -303,15 +302,6 @@ class SimCluster:
     def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
         return self._ask("the settings", lambda: {topic: TopicSettings("CreateTime", None, False) for topic in topics})
 
-    def record_times(
-        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
-    ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
-        del isolation_level
-        for each in ranges:
-            tp = each.topic_partition
-            for offset, entry in self._log.partition(tp).visible(each.starting_offset, each.stopping_offset):
-                yield tp, TimestampedOffset(offset, entry.time_ms)
-
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
         group = self._log.groups.setdefault(group_id, {})
         return self._ask("the group's offsets", lambda: {tp: group[tp] for tp in partitions if tp in group})
@@ -321,10 +311,6 @@ class SimCluster:
             self._log.groups.setdefault(group_id, {}).update(position)
 
         self._ask("a commit of the group's offsets", commit)
-
-    def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
-        del isolation_level
-        return self._ask("a sample", lambda: {each.topic_partition: SplitSample(1, 100, 0, 0) for each in splits})
 
     def close(self) -> None:
         """Nothing to close."""

@@ -9,7 +9,6 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.split import (
     LogEnd,
     RecordSearch,
-    SplitSample,
     TimestampedOffset,
     TopicMetadata,
     TopicPartition,
@@ -77,7 +76,6 @@ class ClusterModel(KafkaCluster):
     id: str | None = "cluster"
     topic_id: str | None = "topic-id"
     requests: int = 0
-    record_bytes: int = 10
     settings: dict[str, TopicSettings] = field(default_factory=dict[str, TopicSettings])
 
     def cluster_id(self):
@@ -156,28 +154,8 @@ class ClusterModel(KafkaCluster):
         self.requests += bool(searches)
         return {search: self.logs[search.topic_partition].search(search, isolation_level) for search in searches}
 
-    def record_times(self, ranges, isolation_level):
-        del isolation_level
-        self.requests += 1
-        for each in ranges:
-            timestamps = self.logs[each.topic_partition].timestamps
-            for offset in range(each.starting_offset, each.stopping_offset):
-                yield each.topic_partition, TimestampedOffset(offset, timestamps[offset])
-
     def close(self):
         pass
-
-    def sample(self, splits, isolation_level):
-        self.requests += 1
-        return {
-            split.topic_partition: SplitSample(
-                records=1,
-                bytes=self.record_bytes,
-                first_timestamp=self.logs[split.topic_partition].timestamps[split.starting_offset],
-                last_timestamp=self.logs[split.topic_partition].timestamps[split.stopping_offset - 1],
-            )
-            for split in splits
-        }
 
     def commit_offsets(self, position, group_id):
         self.committed.update(position)

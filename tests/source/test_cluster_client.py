@@ -15,11 +15,8 @@ import pytest
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError, EndBeforePositionError
-from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, RecordSearch, TopicPartition
 from tests.kafka_topic import Kafka
 from tests.source.flink.logs import until
@@ -62,8 +59,7 @@ def test_a_broker_that_falls_silent_does_not_mean_that_there_are_no_records(tmp_
     ):
         kafka.create("t")
         kafka.produce("t", [(None, "x")] * 3)
-        enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
-        plan = enumerator.start()
+        assert cluster.cluster_id() is not None
         status = local.status()
         assert status is not None
         cluster.request_timeout = 0.2
@@ -71,25 +67,10 @@ def test_a_broker_that_falls_silent_does_not_mean_that_there_are_no_records(tmp_
         try:
             with pytest.raises(ClusterUnreachableError, match=r"single records \(t-0\)"):
                 cluster.search_records([RecordSearch(tp, 1, 2, 0)], "read_committed")
-            with pytest.raises(ClusterUnreachableError, match="did not send a sample of records from offset 0"):
-                cluster.sample([split], "read_committed")
             with pytest.raises(ClusterUnreachableError, match=r"Kafka at .* did not return records \("):
                 list(cluster.records([split], "read_committed"))
-            # What is not known is taken to be large, and not to be no limit.
-            assert enumerator.estimate_record_bytes(plan) == 1024 * 1024
         finally:
             os.kill(status.pid, signal.SIGCONT)
-
-
-def test_a_record_behind_a_long_hole_is_found_by_the_sample(kafka, connection, topic):
-    kafka.create(topic)
-    kafka.open_transaction(topic, [(None, "aborted")] * 120).abort()
-    kafka.produce(topic, [(None, "12345")])
-    kafka.produce(topic, [(None, "12345")] * 100)
-    cluster = KafkaCluster(connection)
-    tp = TopicPartition(topic, 0)
-    sample = cluster.sample([KafkaPartitionSplit(tp, 0, 150)], "read_committed")[tp]
-    assert (sample.records > 0, sample.bytes / sample.records) == (True, 5)
 
 
 def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, connection, topic):
@@ -111,9 +92,8 @@ def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, co
         ]
         record = next(record for record in found if record.topic_partition == first and record.offset == 0)
         assert record[2:] == (5, 0, b"k", b"0", (("h", b"1"), ("e", None)))
-        times = [time for _, time in cluster.record_times([KafkaPartitionSplit(first, 1, 6)], "read_uncommitted")]
-        assert [time.offset for time in times] == [1, 2, 4]
-        assert times[0].timestamp_ms == 5
+        uncommitted = list(cluster.records([KafkaPartitionSplit(first, 1, 6)], "read_uncommitted"))
+        assert [record.offset for record in uncommitted] == [1, 2, 4]
         with pytest.raises(
             EndBeforePositionError,
             match=rf"{topic}-1: the log ends at offset 1, but records up to "

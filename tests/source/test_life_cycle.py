@@ -112,26 +112,21 @@ def test_a_limit_in_bytes_uses_known_record_sizes():
     assert _texts(batch) == ["t-0 [0, 10)"]
 
 
-def test_a_limit_in_bytes_samples_once_if_record_sizes_are_unknown():
-    cluster = ClusterModel({T0: _log(60)}, record_bytes=50)
+def test_without_a_known_record_size_a_limit_in_bytes_takes_records_to_be_large():
     context = SplitEnumeratorContext()
-    enumerator = _enumerator(cluster, context=context)
+    enumerator = _enumerator(ClusterModel({T0: _log(60)}), context=context)
     enumerator.start()
-    before = cluster.requests
-    limits = Limits(max_bytes_per_batch=1000)
-    assert [_texts(batch) for _ in range(3) if (batch := enumerator.assign(limits))] == [
-        ["t-0 [0, 20)"],
-        ["t-0 [20, 40)"],
-        ["t-0 [40, 60)"],
-    ]
-    assert (context.record_bytes, cluster.requests - before) == (50, 1)
+    first = enumerator.assign(Limits(max_bytes_per_batch=3 * 1024 * 1024))
+    context.record_bytes = 100 * 1024
+    second = enumerator.assign(Limits(max_bytes_per_batch=3 * 1024 * 1024))
+    assert (first and _texts(first), second and _texts(second)) == (["t-0 [0, 3)"], ["t-0 [3, 33)"])
 
 
 def test_the_narrower_of_two_limits_counts_and_a_batch_is_never_empty():
     assert Limits(max_records_per_batch=7, max_bytes_per_batch=1000).max_offsets(100) == 7
     assert Limits(max_records_per_batch=70, max_bytes_per_batch=1000).max_offsets(100) == 10
     assert Limits(max_bytes_per_batch=1000).max_offsets(1_000_000) == 1
-    assert Limits(max_bytes_per_batch=1000).max_offsets(None) is None
+    assert Limits(max_bytes_per_batch=1000).max_offsets(None) == 1
     assert Limits(max_bytes_per_batch=1000).max_offsets(0.0) == 1000, "records without bytes lift no limit"
     assert Limits().max_offsets(100) is None
 

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
-from dagster_kafka_flip.source import client_errors
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
-from dagster_kafka_flip.source.client_errors import who_answers
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
@@ -44,29 +42,13 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
         source.create_enumerator(SplitEnumeratorContext()).start()
     assert time.monotonic() - begin < 30
     assert str(error.value) == (
-        f"Kafka at {http}: {http} is an HTTP server, not a Kafka broker. Check the port in "
-        "bootstrap_servers and any proxy in front of the broker, then run again"
+        f"Kafka at {http}: what answers at {http} does not speak the Kafka protocol with security_protocol PLAINTEXT. "
+        "Check the port in bootstrap_servers, whether the listener uses TLS, and any proxy in front of the broker, "
+        "then run again"
     )
 
 
-@pytest.mark.parametrize(
-    ("size", "reported"),
-    [
-        (1213486160, "a:1 is an HTTP server, not a Kafka broker"),
-        (352518912, "a:1 uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"),
-        (1397966893, "a:1 does not speak the Kafka protocol (its answer begins with b'SSH-')"),
-        (-2, "a:1 does not speak the Kafka protocol (its answer begins with b'\\xff\\xff\\xff\\xfe')"),
-    ],
-)
-def test_the_first_four_bytes_show_who_answers(size, reported):
-    output = f"a:1/bootstrap: Receive failed: Invalid response size {size} (0..100000000): increase receive.message.max"
-    assert who_answers(output) == reported
-
-
-def test_a_broker_that_hangs_is_waited_for_and_not_said_to_close_connections(monkeypatch):
-    # As with the ten seconds for which the client waits by default, but soon.
-    monkeypatch.setattr(client_errors, "_MUTE_SECONDS", 0.9)
-    monkeypatch.setattr(client_errors, "_NOBODY_SECONDS", 0.5)
+def test_a_broker_that_hangs_is_waited_for():
     quick: Any = {"api.version.request.timeout.ms": "1000"}
     # The system accepts connections for a process that never looks at them.
     with socket.create_server(("127.0.0.1", 0)) as hanging:
@@ -76,5 +58,6 @@ def test_a_broker_that_hangs_is_waited_for_and_not_said_to_close_connections(mon
             KafkaSource(topics=("t",), connection=connection).create_enumerator(SplitEnumeratorContext()).start()
     assert str(error.value) == (
         f"Kafka at {address} did not return the cluster's id within 5 s: connections are accepted, but not answered. "
-        "Check whether the broker, or a proxy in front of it, hangs or has too much to do"
+        "Check whether the listener expects another security_protocol than PLAINTEXT, and whether the broker, or a "
+        "proxy in front of it, hangs"
     )

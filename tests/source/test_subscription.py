@@ -7,9 +7,7 @@ import pytest
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import (
-    PartitionSetSubscription,
-    TopicListSubscription,
-    TopicPatternSubscription,
+    Subscription,
 )
 from tests.source.log_model import ClusterModel, LogModel
 
@@ -36,7 +34,7 @@ _CLUSTER = _cluster(orders_eu=2, orders_us=1, payments=1, orders_eu_v2=1, __orde
     ],
 )
 def test_the_whole_name_has_to_match_and_internal_topics_are_left_out(pattern, topics):
-    subscription = TopicPatternSubscription(pattern)
+    subscription = Subscription(pattern=pattern)
     found = subscription.describe(_CLUSTER)
     assert set(found) == topics
     assert str(subscription) == f"topics matching {pattern}"
@@ -47,7 +45,7 @@ def test_the_whole_name_has_to_match_and_internal_topics_are_left_out(pattern, t
 @pytest.mark.parametrize("pattern", ["order", "rders_eu", "nothing.*", "__orders.*"])
 def test_a_pattern_that_matches_nothing_is_an_error(pattern):
     with pytest.raises(TopicNotFoundError) as error:
-        TopicPatternSubscription(pattern).describe(_CLUSTER)
+        Subscription(pattern=pattern).describe(_CLUSTER)
     assert str(error.value) == (
         f"no topic matches the pattern {pattern!r} (the pattern must match the whole name; internal topics and topics "
         "that this client may not describe are excluded); correct the pattern, create a matching topic, or grant "
@@ -60,13 +58,13 @@ def test_a_topic_that_is_deleted_while_a_pattern_is_looked_up_is_not_missed():
         def list_topics(self):
             return (*super().list_topics(), "orders_gone")
 
-    found = TopicPatternSubscription("orders_.*").describe(Deleting(_cluster(orders_eu=1).logs))
+    found = Subscription(pattern="orders_.*").describe(Deleting(_cluster(orders_eu=1).logs))
     assert set(found) == {"orders_eu"}
 
 
 def test_only_the_partitions_of_a_set_are_read():
     eu, us = TopicPartition("orders_eu", 1), TopicPartition("orders_us", 0)
-    subscription = PartitionSetSubscription((eu, us))
+    subscription = Subscription(partitions=(eu, us))
     found = subscription.describe(_CLUSTER)
     assert {name: topic.partitions for name, topic in found.items()} == {"orders_eu": (eu,), "orders_us": (us,)}
     assert (subscription.may_read(eu), subscription.may_read(TopicPartition("orders_eu", 0))) == (True, False)
@@ -74,7 +72,7 @@ def test_only_the_partitions_of_a_set_are_read():
 
 
 def test_a_list_reads_all_partitions():
-    subscription = TopicListSubscription(("orders_eu", "payments"))
+    subscription = Subscription(("orders_eu", "payments"))
     found = subscription.describe(_CLUSTER)
     assert [len(topic.partitions) for topic in found.values()] == [2, 1]
     assert subscription.may_read(TopicPartition("payments", 9))

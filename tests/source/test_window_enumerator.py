@@ -11,7 +11,6 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     EndBeforePositionError,
     RecordsFromFutureError,
-    TimestampTypeChangedError,
     TopicNotFoundError,
     TopicRecreatedError,
     WindowBeyondRetentionError,
@@ -27,7 +26,6 @@ from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 _BY_PRODUCER = TopicSettings("CreateTime", None, is_limited_by_size=False)
-_BY_BROKER = TopicSettings("LogAppendTime", None, is_limited_by_size=False)
 
 
 def _at(hours):
@@ -109,31 +107,11 @@ def test_a_window_is_read_from_its_first_record_to_as_far_as_one_may_be_late(lat
     assert plan.state == EnumeratorState({T0: stop}, "cluster", {"t": "topic-id"})
 
 
-def test_brokers_that_set_the_time_are_trusted_to_ten_seconds():
-    second = 1 / 3600
-    log = _log(0.5, 1.5, 2, 2 + 9 * second, 2 + 10 * second, 2.5, 4)
-    by_broker = _cluster(log, _BY_BROKER)
-    plan = _plan(by_broker)
-    assert _ranges(plan) == [(1, 4)]
-    assert plan.set_by_broker == {"t"}
-    assert _ranges(_plan(by_broker, lateness=None)) == [(1, 4)]
-    assert _ranges(_plan(by_broker, lateness=0)) == [(1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "changes"),
-    [
-        (_BY_BROKER, {"tolerated": [TimestampTypeChangedError]}),
-        (_BY_BROKER, {"event_time": "at"}),
-        (_BY_BROKER, {"repair": True}),
-        (_BY_PRODUCER, {}),
-        (None, {}),
-    ],
-)
-def test_producers_may_be_as_late_as_the_option_allows(settings, changes):
+@pytest.mark.parametrize("changes", [{}, {"event_time": "at"}, {"repair": True}])
+@pytest.mark.parametrize("settings", [_BY_PRODUCER, TopicSettings("LogAppendTime", None, False), None])
+def test_records_may_be_as_late_as_the_option_allows_whoever_sets_their_times(settings, changes):
     plan = _plan(_cluster(_EACH_HALF_HOUR, settings), **changes)
     assert plan.windows[0].stops == {T0: 6}
-    assert plan.set_by_broker == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -220,8 +198,7 @@ def test_a_log_without_any_time_is_read_from_its_beginning():
 
 
 @pytest.mark.parametrize(
-    ("lateness", "over_at", "settings"),
-    [(1, 3, _BY_PRODUCER), (0, 2, _BY_PRODUCER), (None, 2, _BY_PRODUCER), (1, 2 + 10 / 3600, _BY_BROKER)],
+    ("lateness", "over_at", "settings"), [(1, 3, _BY_PRODUCER), (0, 2, _BY_PRODUCER), (None, 2, _BY_PRODUCER)]
 )
 def test_a_window_is_over_when_no_record_of_it_may_come_any_longer(lateness, over_at, settings):
     cluster = _cluster(_log(0.5, 1.5), settings)
@@ -404,11 +381,6 @@ def test_a_log_that_is_read_to_its_end_waits_for_an_open_transaction(log):
     assert [window.is_complete for window in _plan(log, tolerated=tolerated).windows] == [False]
 
 
-def test_without_a_limit_a_log_whose_broker_sets_the_times_waits_only_for_its_seconds():
-    plan = _plan(_cluster(_log(1.5, 2.5, 9, 10, open_from=3), _BY_BROKER), lateness=None)
-    assert _ranges(plan) == [(0, 1)]
-
-
 @pytest.mark.parametrize("beginning", [0, 1])
 def test_a_time_beyond_the_calendar_is_reported_in_milliseconds(beginning):
     log = LogModel([_at(0.5), _at(1.1), _at(1.2) * 1000], beginning)
@@ -419,9 +391,8 @@ def test_a_time_beyond_the_calendar_is_reported_in_milliseconds(beginning):
 def test_a_log_that_ends_before_what_was_read_of_it_is_refused_also_where_topics_have_no_ids():
     cluster = _cluster(_log(0.5, 1.5), topic_id=None)
     known = EnumeratorState({T0: 9}, "cluster", {})
-    with pytest.raises(
-        EndBeforePositionError, match=r"t-0: the log ends at offset 2, but the table's windows .* up to offset 9:"
-    ):
+    refused = "t-0: the log ends at offset 2, before the position 9: .* windows were read up to that position"
+    with pytest.raises(EndBeforePositionError, match=refused):
         _plan(cluster, known=known)
     plan = _plan(cluster, known=known, tolerated=[EndBeforePositionError])
     assert _incident(plan).error == "EndBeforePositionError"

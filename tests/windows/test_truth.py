@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     RecordsFromFutureError,
     SchemaMismatchError,
-    TimestampTypeChangedError,
     TopicRecreatedError,
     WindowBeyondRetentionError,
     WindowNotCompleteError,
@@ -123,25 +122,6 @@ def test_a_record_from_the_future_stops_the_run_or_the_log_is_read_to_its_end(
     [result] = rewrite(hours(0, 1), tolerate=(RecordsFromFutureError,))
     assert values(rows()) == ["before", "behind"]
     assert result.plan.incidents[0].error == "RecordsFromFutureError"
-
-
-def test_a_changed_timestamp_type_is_found_in_the_records(kafka, rewrite, rows, spark, table, topic):
-    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-
-    kafka.create(topic)
-    window = recent()
-    kafka.produce(topic, [(None, "by its producer")], timestamp=window.start_ms + 5)
-    kafka.produce(topic, [(None, "later")], timestamp=window.stop_ms + 60_000)
-    kafka.produce(topic, [(None, "late")], timestamp=window.start_ms + 6)
-    entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    for future in kafka.admin.incremental_alter_configs([resource]).values():
-        future.result(30)
-    with pytest.raises(TimestampTypeChangedError, match=r"-0 offset 0: a producer set its timestamp"):
-        rewrite([window])
-    assert rows() == []
-    rewrite([window], tolerate=(TimestampTypeChangedError,))
-    assert values(rows()) == ["by its producer", "late"]
 
 
 def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, rewrite, spark, table, topic):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from tests.source.flink.logs import by_number, transact, write
+from tests.source.flink.logs import by_number, write
 
 pytestmark = pytest.mark.kafka
 
@@ -65,52 +65,6 @@ def test_the_highest_timestamp_is_also_that_of_open_and_aborted_transactions(kaf
 def test_nothing_is_asked_where_nothing_is_wanted(cluster):
     assert cluster.beginning_offsets([]) == cluster.end_offsets([], COMMITTED) == cluster.max_timestamps([]) == {}
     assert cluster.offsets_for_times({}, COMMITTED) == {}
-    assert cluster.sample([], COMMITTED) == {}
-
-
-def test_a_sample_is_of_both_ends_and_within_the_split(kafka, cluster, topic):
-    kafka.create(topic, partitions=3)
-    write(kafka, topic, {0: [1000 + offset for offset in range(400)], 1: [1000, 2000, 3000]})
-    tp = TopicPartition(topic, 0)
-    key = len(f"{topic}-0")
-    splits = [_split(topic, 0, 10, 390), _split(topic, 1, 1, 2)]
-    found = cluster.sample(splits, COMMITTED)
-    assert by_number({tp: (s.first_timestamp, s.last_timestamp) for tp, s in found.items()}) == {
-        0: (1010, 1389),
-        1: (2000, 2000),
-    }
-    # A bounded number of them, from the start and from the end.
-    assert found[tp].records == 100
-    head, tail = range(10, 60), range(340, 390)
-    assert found[tp].bytes == sum(key + len(str(offset)) for offset in (*head, *tail))
-    # A split that is shorter than that is looked at whole, and only once.
-    assert cluster.sample([_split(topic, 0, 0, 70)], COMMITTED)[tp].records == 70
-
-
-def test_a_sample_leaves_out_aborted_records_and_markers(kafka, cluster, topic):
-    kafka.create(topic, partitions=2)
-    transact(kafka, cluster, topic, {0: [1000] * 3, 1: [1000]}, commit=False)
-    transact(kafka, cluster, topic, {0: [2000] * 2}, commit=True)
-    # aaaMccM, and aM
-    splits = [_split(topic, 0, 0, 7), _split(topic, 1, 0, 2)]
-    committed = by_number(cluster.sample(splits, COMMITTED))
-    assert {p: (s.records, s.bytes, s.first_timestamp) for p, s in committed.items()} == {0: (2, 2, 2000)}
-    uncommitted = by_number(cluster.sample(splits, UNCOMMITTED))
-    assert {p: (s.records, s.bytes, s.last_timestamp) for p, s in uncommitted.items()} == {
-        0: (5, 5, 2000),
-        1: (1, 1, 1000),
-    }
-
-
-def test_a_sample_ends_where_an_open_transaction_begins(kafka, cluster, topic):
-    kafka.create(topic)
-    write(kafka, topic, {0: [1000] * 2})
-    transaction = kafka.open_transaction(topic, [(None, "open")] * 3)
-    tp = TopicPartition(topic, 0)
-    assert cluster.sample([_split(topic, 0, 0, 2)], COMMITTED)[tp].records == 2
-    # Beyond the end, which no plan asks for: it comes to an end all the same.
-    assert cluster.sample([_split(topic, 0, 0, 5)], COMMITTED)[tp].records == 2
-    transaction.abort()
 
 
 def test_committed_offsets_are_those_of_one_group(kafka, cluster, topic):

@@ -12,7 +12,7 @@ from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits, TaskPlan
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import TopicPartition
 from tests.kafka_topic import QUIET
 from tests.source.flink.logs import by_number, offsets_read, splits_of, until, within
 
@@ -135,16 +135,3 @@ def test_a_time_that_was_compacted_away_is_the_next_record_left(
     if timestamp == IN_A_HOLE:
         for assignment, pair in ((before.assign(Limits()), (0, found)), (enumerator.assign(Limits()), (found, END))):
             assert offsets_read(spark, source_of(builder), assignment) == {0: within([*LEFT, ROLL], pair)}
-
-
-def test_a_sample_of_holes_finds_what_is_left(cluster, compacted):
-    splits = [
-        KafkaPartitionSplit(TopicPartition(compacted, 0), 0, END),
-        KafkaPartitionSplit(TopicPartition(compacted, 1), 0, 3),
-        KafkaPartitionSplit(TopicPartition(compacted, 2), 4, 6),
-    ]
-    found = by_number(cluster.sample(splits, "read_committed"))
-    # Keys and values of one byte each, and "roll".
-    assert {p: (sample.records, sample.bytes) for p, sample in found.items()} == {0: (5, 13), 2: (1, 2)}
-    assert (found[0].first_timestamp, found[0].last_timestamp) == (4000, 10_000_000)
-    assert (found[2].first_timestamp, found[2].last_timestamp) == (6000, 6000)

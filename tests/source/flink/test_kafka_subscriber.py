@@ -9,9 +9,7 @@ import pytest
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import (
-    PartitionSetSubscription,
-    TopicListSubscription,
-    TopicPatternSubscription,
+    Subscription,
 )
 
 pytestmark = pytest.mark.kafka
@@ -24,21 +22,21 @@ def _described(subscription, cluster):
 
 
 def test_a_topic_list_is_all_partitions_of_its_topics(cluster, flink_topics):
-    subscription = TopicListSubscription((flink_topics.empty, flink_topics.one))
-    assert _described(subscription, cluster) == {topic: list(range(10)) for topic in subscription.topics}
+    subscription = Subscription((flink_topics.empty, flink_topics.one))
+    assert _described(subscription, cluster) == {topic: list(range(10)) for topic in subscription.topics or ()}
     assert str(subscription) == f"{flink_topics.empty}, {flink_topics.one}"
 
 
 def test_a_missing_topic_of_a_list_is_an_error(cluster, flink_topics):
     with pytest.raises(TopicNotFoundError, match=r"^the topic removed does not exist on "):
-        TopicListSubscription((flink_topics.one, "removed")).describe(cluster)
+        Subscription((flink_topics.one, "removed")).describe(cluster)
 
 
 def test_a_topic_pattern_matches_whole_names(kafka, cluster, topic):
     matching, longer, other = f"{topic}.pattern-1", f"{topic}.pattern-12", f"{topic}.other"
     for name in (matching, longer, other):
         kafka.create(name, partitions=2)
-    subscription = TopicPatternSubscription(re.escape(topic) + r"\.pattern-\d")
+    subscription = Subscription(pattern=re.escape(topic) + r"\.pattern-\d")
     assert _described(subscription, cluster) == {matching: [0, 1]}
     # A topic that is made later is found by the next look.
     kafka.create(f"{topic}.pattern-2")
@@ -49,7 +47,7 @@ def test_a_topic_pattern_matches_whole_names(kafka, cluster, topic):
 
 def test_a_topic_pattern_that_matches_nothing_is_an_error(cluster, topic):
     with pytest.raises(TopicNotFoundError, match=r"^no topic matches the pattern 'nothing-at-all' "):
-        TopicPatternSubscription("nothing-at-all").describe(cluster)
+        Subscription(pattern="nothing-at-all").describe(cluster)
 
 
 def test_internal_topics_are_matched_by_no_pattern_and_read_when_they_are_named(kafka, cluster, flink_topics):
@@ -57,18 +55,22 @@ def test_internal_topics_are_matched_by_no_pattern_and_read_when_they_are_named(
     internal = "__consumer_offsets"
     kafka.commit_offsets("flink-internal", flink_topics.empty, {0: 0})
     assert {internal, flink_topics.one} <= set(cluster.list_topics())
-    every = TopicPatternSubscription(".*").describe(cluster)
+    every = Subscription(pattern=".*").describe(cluster)
     assert flink_topics.one in every
     assert internal not in every
     assert not [name for name, topic in every.items() if topic.is_internal]
     with pytest.raises(TopicNotFoundError):
-        TopicPatternSubscription("__consumer_.*").describe(cluster)
-    assert TopicListSubscription((internal,)).describe(cluster)[internal].is_internal
+        Subscription(pattern="__consumer_.*").describe(cluster)
+    assert Subscription((internal,)).describe(cluster)[internal].is_internal
 
 
 def test_a_partition_set_is_just_those(cluster, flink_topics):
-    subscription = PartitionSetSubscription(
-        (TopicPartition(flink_topics.one, 3), TopicPartition(flink_topics.one, 7), TopicPartition(flink_topics.two, 0))
+    subscription = Subscription(
+        partitions=(
+            TopicPartition(flink_topics.one, 3),
+            TopicPartition(flink_topics.one, 7),
+            TopicPartition(flink_topics.two, 0),
+        )
     )
     assert _described(subscription, cluster) == {flink_topics.one: [3, 7], flink_topics.two: [0]}
 
@@ -76,10 +78,10 @@ def test_a_partition_set_is_just_those(cluster, flink_topics):
 def test_a_missing_topic_partition_of_a_set_is_an_error(cluster, flink_topics):
     missing = TopicPartition(flink_topics.one, 2**31 - 1)
     with pytest.raises(TopicNotFoundError) as error:
-        PartitionSetSubscription((TopicPartition(flink_topics.one, 0), missing)).describe(cluster)
+        Subscription(partitions=(TopicPartition(flink_topics.one, 0), missing)).describe(cluster)
     assert str(error.value) == (
         f"{missing} does not exist: the topic {flink_topics.one} has 10 partitions, numbered from 0; correct the "
         "number, or add partitions to the topic"
     )
     with pytest.raises(TopicNotFoundError, match=r"^the topic removed does not exist on "):
-        PartitionSetSubscription((TopicPartition("removed", 0),)).describe(cluster)
+        Subscription(partitions=(TopicPartition("removed", 0),)).describe(cluster)
