@@ -17,7 +17,7 @@ from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.unavailable import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -96,7 +96,7 @@ def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None
     return f"{_TABLE}.{quoted(name)} {operator} {shown}"
 
 
-def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, table: DataFrame) -> None:
+def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, table: Callable[[], DataFrame]) -> None:
     """Merges the latest changes in a session with the settings `SETTINGS`, its fence and its document.
 
     What a history needs of the table is looked up by the MERGE itself: a source that reads the MERGE's own table reads
@@ -104,7 +104,7 @@ def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, tab
     """
     rows = latest.rows
     if latest.changes.is_history:
-        rows = versions(latest.changes, rows, table.alias(_TABLE).where(" AND ".join(latest.bounds) or "true"))
+        rows = versions(latest.changes, rows, table().alias(_TABLE).where(" AND ".join(latest.bounds) or "true"))
     view, spark = f"dagster_kafka_flip_{uuid.uuid4().hex}", rows.sparkSession
     # Only a global view is there in other sessions, too.
     rows.createGlobalTempView(view)

@@ -135,7 +135,7 @@ class TableWriter:
         if self._table.target.schema_evolution:
             # A MERGE would add all columns of the changes, including the one that marks deletes.
             self._evolve(changes.landed)
-        merge(session, self._table.target, latest, self._table.rows())
+        merge(session, self._table.target, latest, self._table.rows)
 
     def read(self, what: Callable[[], _T], attempt: str) -> _T:
         """Reads what a write needs to know. Nothing is written yet, so the table's lock isn't needed."""

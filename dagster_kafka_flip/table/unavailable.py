@@ -92,22 +92,26 @@ def _with_values(changes: Changes, rows: DataFrame, names: Sequence[str]) -> Dat
     )
     left_out = f.transform(f.coalesce(f.col(quoted(columns.unavailable)), f.array()), f.lower)
 
-    def value(name: str) -> Column:
+    def known(name: str) -> Column:
         """A STRUCT, so that a null is a value, too."""
-        is_there = ~deleted & ~f.array_contains(left_out, name.lower())
-        known = f.when(f.coalesce(is_there, f.lit(True)), f.struct(f.col(quoted(name)).alias("value")))
-        return f.last(known, ignorenulls=True).over(of_life)
+        is_left_out = f.coalesce(f.array_contains(left_out, name.lower()), f.lit(False))
+        return f.when(~deleted & ~is_left_out, f.struct(f.col(quoted(name)).alias("value")))
 
-    missing = f.array(*(f.when(~deleted & value(name).isNull(), f.lit(name)) for name in names))
-    inner = {columns.unavailable.lower(), columns.previous_key.lower(), _BEGINS, _LIFE}
+    values = {name: f"_dagster_kafka_flip_value_{index}" for index, name in enumerate(names)}
+    rows = rows.select(
+        "*",
+        f.when(f.col(_LIFE) > 0, f.first(offset).over(of_life)).alias(BEGAN),
+        *(f.last(known(name), ignorenulls=True).over(of_life).alias(value) for name, value in values.items()),
+    )
+    missing = f.array(*(f.when(~deleted & f.col(value).isNull(), f.lit(name)) for name, value in values.items()))
+    inner = {columns.unavailable.lower(), columns.previous_key.lower(), _BEGINS, _LIFE, *values.values()}
     return rows.select(
         *(
-            f.when(deleted, f.col(quoted(name))).otherwise(value(name)["value"]).alias(name)
-            if name in names
+            f.when(deleted, f.col(quoted(name))).otherwise(f.col(values[name])["value"]).alias(name)
+            if name in values
             else f.col(quoted(name))
             for name in rows.columns
             if name.lower() not in inner
         ),
         f.filter(missing, lambda name: name.isNotNull()).alias(UNRESOLVED),
-        f.when(f.col(_LIFE) > 0, f.first(offset).over(of_life)).alias(BEGAN),
     )
