@@ -206,7 +206,8 @@ class KafkaSource(Settings):
 
     def plan_once(self, context: SplitEnumeratorContext, state: EnumeratorState | None = None) -> ReadPlan:
         """Plans from a state, None for a new stream, without reading anything."""
-        with contextlib.closing(self._enumerator(context, state)) as enumerator:
+        enumerator = self.create_enumerator(context) if state is None else self.restore_enumerator(context, state)
+        with contextlib.closing(enumerator):
             return enumerator.start()
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
