@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.cli.asset import find_asset
 
 COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
 MINUTE = 60_000
@@ -310,23 +311,22 @@ def test_an_asset_is_planned_from_dagsters_record(  # noqa: PLR0915 - one landin
     assert "was deleted and recreated" in run(*where, code=1, TEST_BROKER=broker).stderr
 
 
-@pytest.mark.kafka
-def test_a_project_as_dg_finds_it_and_the_default_file(broker, records, project, tmp_path, monkeypatch):
+def test_a_project_as_dg_finds_it_and_the_default_file(project, tmp_path, monkeypatch):
     path = Path(project())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     (tmp_path / "pyproject.toml").write_text("[tool.other]\n")
     path.rename(tmp_path / "definitions.py")
-    by_default = planned("--asset", "lake/landed", TEST_BROKER=broker)
+    found = find_asset("lake/landed")
+    assert found.defined_in == found.located == ("-f", "definitions.py")
+
     root = f"root_{path.stem}"
-    package = tmp_path / "src" / root
-    package.mkdir(parents=True)
-    (tmp_path / "definitions.py").rename(package / "definitions.py")
-    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    (tmp_path / root).mkdir()
+    (tmp_path / "definitions.py").rename(tmp_path / root / "definitions.py")
     settings = f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{root}"\n'
     (tmp_path / "pyproject.toml").write_text(settings)
-    assert planned("--asset", "lake/landed", TEST_BROKER=broker) == by_default
-    wrong = run("--asset", "lake/lnded", code=1, TEST_BROKER=broker).stderr
+    found = find_asset("lake/landed")
+    assert (found.defined_in, found.located) == ((), ("-m", f"{root}.definitions"))
+    wrong = run("--asset", "lake/lnded", code=1).stderr
     assert f"the module {root}.definitions has no asset lake/lnded; assets of this package: lake/landed" in wrong
 
 

@@ -103,7 +103,11 @@ def _is_nested(value: object) -> bool:
 
 
 def _is_told(value: object) -> bool:
-    return value is not None and value is not False and value not in ("", [], {})
+    if isinstance(value, Mapping):
+        return any(map(_is_told, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_told, value))
+    return value is not None and value is not False and value != ""
 
 
 def _text(value: Any) -> str:
