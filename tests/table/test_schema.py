@@ -124,7 +124,7 @@ def test_a_message_about_thousands_of_columns_names_some_and_counts_the_others()
         StructType([StructField(field.name, StringType()) for field in table.fields]),
         StructType([StructField(f"d{number}", IntegerType()) for number in range(3_000)]),
     ):
-        with pytest.raises(SchemaMismatchError, match=r"c2\b.* and 2,995 more") as caught:
+        with pytest.raises(SchemaMismatchError, match=r"[cd]2\b.* and 2,995 more") as caught:
             check_schema(batch, table, "t", may_change=False, may_widen=lambda: False)
         assert len(str(caught.value)) < 5_000
 
