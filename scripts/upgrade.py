@@ -67,7 +67,7 @@ def _newest() -> dict[str, str]:
         newest: dict[str, str] = {_normal(each["name"]): each["version"] for each in installed}
         del newest["dagster-kafka-flip"]
         packages = packages_of(Version(newest["pyspark"]), Version(newest["delta-spark"]))
-        there = {jar.name for jar in retrieve(packages, excludes=brought_by_spark(), older=packages)}
+        there = {jar.name for jar in retrieve(packages, excludes=sorted(brought_by_spark()), older=packages)}
         missing = [package for package in packages if "{}_{}-{}.jar".format(*package.split(":")) not in there]
         if not missing:
             return newest

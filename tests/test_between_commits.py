@@ -13,7 +13,6 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     StreamOverlapError,
     TableModeError,
-    TopicRecreatedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
@@ -31,7 +30,6 @@ from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -188,60 +186,6 @@ def test_rows_with_and_without_a_key_are_not_mixed_in_a_table_that_gets_both_at_
     with pytest.raises(TableModeError, match=r"the stream 'appended' writes to .* with Append\(\), and the"):
         land("keyed", Upsert(key=("id",)))
     assert landed.values(table, "kafka_topic") == [f"{topic}-appended"]
-
-
-@pytest.fixture
-def both(connection, spark_of, table):
-    """Lands a source in two tables, in one run; returns what came of it."""
-
-    def run(source, **options):
-        tables = {
-            name: TableRun(
-                RunSpec(
-                    source=source.connected(connection),
-                    target=DeltaTarget(table=f"{table}-{name}"),
-                    spark=spark_of,
-                    decoder=Decoder.of(None, None, KafkaColumns()),
-                    limits=Limits(),
-                    log=logging.getLogger(__name__),
-                    **options,
-                )
-            )
-            for name in ("first", "second")
-        }
-        done = ingest_tables(tables, verify_after=timedelta(hours=1), log=logging.getLogger(__name__))
-        assert done.failures == {}
-        return done.results
-
-    return run
-
-
-def test_after_a_conflict_on_one_table_all_tables_leave_new_records_to_the_next_run(
-    kafka, both, offsets, topic, table, conflicts
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * 3)
-    met = conflicts(1, also=lambda: kafka.produce(topic, [(None, "late")]))
-    results = both(KafkaSource(topics=(topic,)))
-    assert met() == 1, "the second table's write is of the same batch"
-    stops = {name: result.state.position[TopicPartition(topic, 0)] for name, result in results.items()}
-    assert stops == {"first": 3, "second": 3}
-    assert offsets(f"{table}-first") == offsets(f"{table}-second") == [0, 1, 2]
-
-
-def test_a_topic_made_again_that_ends_before_the_specific_start_is_landed_in_each_of_several_tables(
-    kafka, both, offsets, topic, table
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "old")] * 7)
-    start = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 5})
-    source = KafkaSource(topics=(topic,), starting_offsets=start)
-    both(source)
-    kafka.delete(topic)
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "new")] * 3)
-    both(source, tolerated=frozenset({TopicRecreatedError}))
-    assert offsets(f"{table}-first") == offsets(f"{table}-second") == [0, 1, 2, 5, 6]
 
 
 def test_runs_that_fail_while_they_plan_or_write_leave_no_connection_to_kafka_open(

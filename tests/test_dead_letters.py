@@ -7,18 +7,15 @@ import json
 import logging
 import re
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dagster import DagsterInstance, materialize
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 import dagster_kafka_flip
 from dagster_kafka_flip.errors import (
-    ConcurrentIngestionError,
     ConfigurationError,
     DeadLetterDecoderError,
     DeadLetterLostError,
@@ -38,7 +35,6 @@ from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, DeadLetters, decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
-from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -239,37 +235,6 @@ def test_a_run_that_dies_neither_loses_nor_doubles_a_dead_letter(kafka, land, wh
     assert versions(dead) == after, "what is settled stays so"
 
 
-def test_a_run_that_finds_more_to_read_settles_what_one_that_died_has_left_and_may_die_too(
-    kafka, land, whole, crash, topic
-):
-    kafka.create(topic, partitions=2)
-    letters = []
-    # Larger plans: the later rejects must not take the earlier ones' place.
-    for death in [*_DEATHS, None]:
-        at = [kafka.end_offset(topic, partition) for partition in range(2)]
-        kafka.produce(topic, [(None, _BAD), (None, _GOOD), (None, _BAD)])
-        kafka.produce(topic, [(None, _GOOD), (None, _BAD)], partition=1)
-        letters += [(0, at[0]), (0, at[0] + 2), (1, at[1] + 1)]
-        if death is None:
-            assert not land().is_idle
-        else:
-            crash(*death)
-            with pytest.raises(Crash):
-                land()
-    assert whole(2) == sorted(letters)
-
-
-def test_a_run_that_dies_before_it_notes_that_nothing_is_owed_is_made_up_for(kafka, land, whole, crash, topic):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _GOOD)] * 2)
-    crash("dead", "before")
-    with pytest.raises(Crash):
-        land()
-    kafka.produce(topic, [(None, _BAD)])
-    assert land().dead_letters == 1
-    assert whole() == [(0, 2)]
-
-
 def test_failing_to_record_that_no_dead_letters_are_missing_does_not_fail_the_run(
     kafka, land, whole, topic, monkeypatch, caplog
 ):
@@ -291,55 +256,6 @@ def test_failing_to_record_that_no_dead_letters_are_missing_does_not_fail_the_ru
     looked = land(known=result.known)
     assert (looked.is_idle, looked.started_spark, looked.known.dead_letters_pending) == (True, True, False)
     assert whole() == []
-
-
-def test_a_missing_observation_is_made_up_for_by_reading(kafka, land, whole, topic, monkeypatch):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
-    nothing = Observed.nothing("by hand")
-    monkeypatch.setattr("dagster_kafka_flip.ingestion.observation.BatchObservation.get", lambda self, patience: nothing)
-    result = land()
-    assert (result.dead_letters, result.rejected_records, result.records, result.watermark) == (1, 1, None, None)
-    assert whole() == [(0, 1)]
-
-
-def test_one_of_two_runs_that_write_the_same_missing_dead_letters_wins_and_the_other_continues(
-    kafka, land, whole, crash, topic, monkeypatch
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _GOOD), (None, _BAD), (None, _BAD)])
-    crash("dead", "before")
-    with pytest.raises(Crash):
-        land()
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-    meet = threading.Barrier(2, timeout=60)
-    original = DeadLetterTable._commit
-    met = threading.local()
-
-    def commit(self, *args):
-        if not hasattr(met, "once"):
-            met.once = True
-            meet.wait()
-        return original(self, *args)
-
-    monkeypatch.setattr(DeadLetterTable, "_commit", commit)
-    ends = []
-
-    def run():
-        try:
-            ends.append(land().dead_letters)
-        except ConcurrentIngestionError:
-            # Of the main stream, later on: both have planned the same.
-            ends.append(None)
-
-    runs = [threading.Thread(target=run) for _ in range(2)]
-    for one in runs:
-        one.start()
-    for one in runs:
-        one.join(180)
-    assert len(ends) == 2
-    land()
-    assert whole() == [(0, 1), (0, 2), (0, 3)]
 
 
 # --- going back ---------------------------------------------------------------------------------------------------
@@ -881,30 +797,6 @@ def test_a_debt_of_a_recreated_topic_does_not_stick(way, kafka, connection, land
     assert (result.rows, result.dead_letters) == (1, 1)
     assert offsets(dead) == [(0, 0)]
     assert land().is_idle
-
-
-def test_the_second_try_of_a_dead_letter_commit_is_the_same_attempt(kafka, land, whole, topic, monkeypatch):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-    original, tries = TableWriter._append, []
-
-    def append(self, rows, document):
-        if document.stream != "main-dead-letters":
-            original(self, rows, document)
-            return
-        tries.append((rows, document))
-        if len(tries) == 1:
-            msg = "java.net.SocketTimeoutException: Read timed out"
-            raise PySparkException(msg)
-        # The store was slow: what was taken for failed gets there just before the second try.
-        original(self, *tries[0])
-        original(self, rows, document)
-
-    monkeypatch.setattr(TableWriter, "_append", append)
-    assert land().dead_letters == 1
-    assert len({document.attempt for _, document in tries}) == 1
-    assert len(tries) == 2
-    assert whole() == [(0, 0)]
 
 
 # --- repairs ------------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class LocalBroker(LocalServer):
         super().__init__(data_dir, {"port": port, "controller_port": controller_port}, timeout)
         for name, value in (properties or {}).items():
             expect(f"properties[{name!r}]", value, str, '"1000"')
-        taken = sorted(set(properties or {}) & set(_addressing(port, controller_port)))
+        taken = sorted(set(properties or {}) & set(self._addressing(port, controller_port)))
         if taken:
             raise ConfigurationError(
                 f"{', '.join(taken)} can't be set as broker properties: data_dir, port and controller_port determine "
@@ -146,7 +146,7 @@ class LocalBroker(LocalServer):
 
     def _command(self, program: Sequence[str], ports: Mapping[str, int]) -> list[str]:
         write_private(self.data_dir / "log4j2.properties", _LOGGING)
-        settings = {**_DEFAULT_PROPERTIES, **self._properties, **_addressing(**ports)}
+        settings = {**_DEFAULT_PROPERTIES, **self._properties, **self._addressing(**ports)}
         # JSON escapes are valid in Java properties.
         lines = [f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items()]
         write_private(self.data_dir / "server.properties", "".join(lines))
@@ -203,17 +203,16 @@ class LocalBroker(LocalServer):
 
         return answers
 
-
-def _addressing(port: int, controller_port: int) -> dict[str, str]:
-    return {
-        "process.roles": "broker,controller",
-        "node.id": str(_NODE_ID),
-        "listeners": f"PLAINTEXT://{LOCALHOST}:{port},CONTROLLER://{LOCALHOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{LOCALHOST}:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"{_NODE_ID}@{LOCALHOST}:{controller_port}",
-        # Relative to the working directory, because a comma in a path would separate two paths.
-        "log.dirs": "data",
-    }
+    def _addressing(self, port: int, controller_port: int) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(_NODE_ID),
+            "listeners": f"PLAINTEXT://{LOCALHOST}:{port},CONTROLLER://{LOCALHOST}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{LOCALHOST}:{port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"{_NODE_ID}@{LOCALHOST}:{controller_port}",
+            # Relative to the working directory, because a comma in a path would separate two paths.
+            "log.dirs": "data",
+        }

@@ -62,7 +62,8 @@ def read(changes: Changes) -> merge.LatestChanges:
     latest = {world.key(number): number for number in sorted(rows.evaluate(), key=lambda each: world.log.places[each])}
     ends = ((">=", min), ("<=", max)) if latest else ()
     bounds = [merge._bound("kafka_key", "bigint", operator, str(end(latest))) for operator, end in ends]
-    return merge.LatestChanges(lambda _: list(latest.values()), len(latest), tuple(filter(None, bounds)))  # pyright: ignore[reportArgumentType]
+    numbers: Any = list(latest.values())
+    return merge.LatestChanges(changes, numbers, len(latest), tuple(filter(None, bounds)))  # pyright: ignore[reportArgumentType]
 
 
 @contextlib.contextmanager
@@ -71,9 +72,10 @@ def isolated_session(session: Any, settings: Mapping[str, str]) -> Generator[Any
     yield type(session)(session.world, settings)
 
 
-def merge_into(session: Any, target: DeltaTarget, changes: Changes, latest: merge.LatestChanges, numbers: Any) -> None:
+def merge_into(session: Any, target: DeltaTarget, latest: merge.LatestChanges, _: Any) -> None:
     """As the product's `merge`."""
-    world, statement = session.world, merge.statement(target, changes, latest, "the_changes")
+    numbers: Any = latest.rows
+    world, statement = session.world, merge.statement(target, latest, "the_changes")
     port = SimPort(world.table(target), target, world.scheduler)
 
     def changed(rows: Sequence[Row]) -> tuple[set[Row], list[Row]]:

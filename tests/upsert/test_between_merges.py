@@ -16,8 +16,6 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
     WriteFailedError,
 )
-from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
@@ -25,7 +23,6 @@ from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.processes import wait_until
 from tests.upsert.conftest import change
@@ -39,39 +36,6 @@ class _DiedError(BaseException):
 
 def _die():
     raise _DiedError
-
-
-def test_a_run_that_dies_before_or_behind_delta_s_commit_is_gone_on_with(
-    kafka, follow, topic, table, around_the_merge, monkeypatch
-):
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
-    around_the_merge(before=_die)
-    with pytest.raises(_DiedError):
-        follow(limits=Limits(max_records_per_batch=2))
-    assert landed.operations(table) == ["CREATE TABLE"]
-
-    around_the_merge(after=_die)
-    with pytest.raises(_DiedError):
-        follow(limits=Limits(max_records_per_batch=2))
-    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
-
-    original = TableWriter.commit
-
-    def commit(self, *arguments):
-        original(self, *arguments)
-        _die()
-
-    monkeypatch.setattr(TableWriter, "commit", commit)
-    with pytest.raises(_DiedError):
-        follow(reported=-1)
-    monkeypatch.undo()
-    last = follow(reported=1)
-    assert last.is_idle
-    assert last.unreported is not None
-    assert (last.unreported.commits, last.unreported.rows) == (1, 1)
-    assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
-    assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
 
 
 def test_other_writers_leave_the_keyed_table_correct(kafka, follow, spark, topic, table, around_the_merge):
@@ -271,18 +235,6 @@ def test_records_that_are_read_again_do_not_win_over_newer_ones(kafka, follow, t
     assert result.merged == MergedRows(inserted=1, updated=0, deleted=0, unchanged=1), "2 is back until its delete"
     assert follow().merged == MergedRows(0, 0, 1, 0)
     assert landed.rows(table, "id", "name", "kafka_offset") == [(1, "b", 2)]
-
-
-@pytest.mark.nightly
-def test_a_moved_position_ends_in_the_same_rows(kafka, follow, connection, spark, topic, table):
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
-    follow()
-    source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, mode=Upsert(key=("id",)))
-    move = plan_move(source.connected(connection), target, spark, OffsetsInitializer.earliest())
-    commit_move(move, target, spark, "for a test")
-    assert follow().merged == MergedRows(inserted=0, updated=0, deleted=0, unchanged=3)
-    assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
 
 
 @pytest.mark.nightly
