@@ -23,8 +23,8 @@ from pydantic_core import PydanticUndefined
 
 import dagster_kafka_flip
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER, AssetOptions
-from dagster_kafka_flip.components import schemas
 from dagster_kafka_flip.components.kafka_delta import HELP
+from dagster_kafka_flip.settings.docstrings import entries as entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -274,7 +274,7 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
 
 
 def _dagsters_options() -> list[_Row]:
-    texts = {name: _line(text) for each in OPTIONS_OF_DAGSTER for name, text in schemas.entries(each).items()}
+    texts = {name: _line(text) for each in OPTIONS_OF_DAGSTER for name, text in entries_of(each).items()}
     types = {name: kind for each in OPTIONS_OF_DAGSTER for name, kind in each.__annotations__.items()}
     # Python keeps each type as a reference to its text.
     return [
@@ -295,7 +295,7 @@ def _documented(what: Any) -> tuple[str, dict[str, str]]:
     texts: dict[str, str] = {}
     for each in reversed(what.__mro__ if inspect.isclass(what) else [what]):
         if each.__module__.startswith(dagster_kafka_flip.__name__):
-            entries = {name: _line(text) for name, text in schemas.entries(each).items()}
+            entries = {name: _line(text) for name, text in entries_of(each).items()}
             # "See Format." says what the base's text, which is here already, says at length.
             texts |= {name: text for name, text in entries.items() if not (name in texts and text.startswith("See "))}
     summary = _DOC_SECTION.split(inspect.getdoc(what) or "")[0].strip()
@@ -385,7 +385,7 @@ def _type(annotation: Any, module: str) -> str:
     """An annotation in words: what may be given."""
     if str(annotation).startswith("Unpack["):
         return "from [`AssetOptions`](#assetoptions)"
-    text = annotation if isinstance(annotation, str) else _name(annotation)
+    text = re.sub(r"\b(typing|attributes)\.", "", annotation if isinstance(annotation, str) else _name(annotation))
     text = re.sub(r"\w+", lambda found: _literal(found[0], module), text)
     # The meaning lists what a list of many choices may have.
     text = re.sub(r"(?<=\[)Literal\[([^\]]*,){4}[^\]]*\]", "str", text)

@@ -636,11 +636,11 @@ def test_the_jobs_in_the_guide_are_of_what_they_say(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_lag": -1}, "max_lag=-1: must be at least 0, or None"),
-        ({"max_rejected": -1}, "max_rejected=-1: must be at least 0, or None"),
-        ({"duplicate_commits": 0}, "duplicate_commits=0: must be at least 1, or None"),
-        ({"max_delay": timedelta(0)}, "max_delay=0:00:00: must be greater than 0"),
-        ({"duplicates": False, "duplicate_commits": 5}, "duplicates=False disables the check"),
+        ({"max_lag": -1}, "max_lag: must be greater than or equal to 0"),
+        ({"max_rejected": -1}, "max_rejected: must be greater than or equal to 0"),
+        ({"duplicate_commits": 0}, "duplicate_commits: must be greater than or equal to 1"),
+        ({"max_delay": timedelta(0)}, "max_delay: must be greater than 0"),
+        ({"duplicates": False, "duplicate_commits": 5}, "duplicates=False disables it"),
         ({"rejected_within": timedelta(hours=1)}, "max_rejected is not set; set both"),
         ({"max_rejected": 1}, "an undecodable record fails a run of the asset some"),
         ({"gaps": False, "duplicates": False, "identity": False, "schema": False}, "every check is disabled"),

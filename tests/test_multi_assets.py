@@ -271,13 +271,13 @@ def test_a_range_that_can_not_be_replaced_in_one_table_is_replaced_in_the_others
     assert _offsets(f"{table}/typed") == [(0, 0), (0, 1), (1, 0)]
 
 
-def test_a_mode_that_is_none_ends_the_run_at_once(source_of_no_topic, instance, unused_resources):
+def test_the_launchpad_knows_the_modes_of_a_run():
     assets = build_kafka_delta_multi_asset(
-        name="many", source=source_of_no_topic, tables=[KafkaDeltaTable("a", table="warehouse/a")]
+        name="many", source=KafkaSource(topics=("t",)), tables=[KafkaDeltaTable("a", table="warehouse/a")]
     )
-    failed = _run(assets, instance, unused_resources, mode="overwrite")
-    (step,) = failed.get_step_failure_events()
-    assert "mode: 'overwrite' is not append or replace" in str(step.step_failure_data.error)
+    config: Any = assets.op.config_schema.config_type
+    choices = config.fields["mode"].config_type.enum_values
+    assert [choice.config_value for choice in choices] == ["append", "replace"]
 
 
 @pytest.fixture

@@ -90,12 +90,7 @@ class Ingestion:
             raise ConfigurationError(f"on_idle: {self.on_idle!r} is not {' or '.join(choices)}")
 
     def check_layout(self) -> None:
-        """Validates the table's mode and layout against the columns of its rows, if these are known before a run.
-
-        Raises:
-            ConfigurationError: A key, partition or clustering column is not among the columns, or another option
-            contradicts the mode.
-        """
+        """Validates the table's mode and layout against the columns of its rows, if these are known before a run."""
         check_keyed(self.target, self.decoder, self.tolerated, has_transform=self.transform is not None)
         columns = self.decoder.landed_names
         if self.transform is not None or columns is None:
@@ -146,12 +141,7 @@ class Ingestion:
         return replace(spec, source=config.overridden(spec.source), tries=tries)
 
     def run(self, context: AssetExecutionContext, values: dict[str, Any]) -> Iterator[StepEvent]:
-        """Materializes the asset.
-
-        Raises:
-            ConfigurationError: The run config is invalid.
-            KafkaFlipError: The ingestion failed.
-        """
+        """Materializes the asset."""
         if self.partitions is not None:
             yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
             return
@@ -173,13 +163,7 @@ class Ingestion:
         yield from self.run_events(context.asset_key, result, record)
 
     def run_events(self, key: AssetKey, result: IngestResult, record: Record) -> Iterator[StepEvent]:
-        """Returns the Dagster events of a stream's run.
-
-        Args:
-            key: The asset.
-            result: Result of the run.
-            record: Dagster's record of the asset at the start of the run.
-        """
+        """Returns the Dagster events of a stream's run."""
         metadata = self._with_columns(result_metadata(record.noted_in(result), record.materialization))
         findings = Findings(result.all_incidents, result.rejected_records, unknown=result.unknown, fields=result.fields)
         if self.on_idle == "skip" and record.has_all_of(result):
@@ -195,11 +179,7 @@ class Ingestion:
     def replace(
         self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig
     ) -> Iterator[StepEvent]:
-        """Replaces a time range of a stream's table; the position does not change.
-
-        Raises:
-            KafkaFlipError: The ingestion failed.
-        """
+        """Replaces a time range of a stream's table; the position does not change."""
         rules = Windows(repair=True, time_column=config.time_column)
         results = tuple(run_windows(self.spec(context, config), [window], rules))
         yield MaterializeResult(asset_key=key, metadata=self._with_columns(windows_metadata(results)))

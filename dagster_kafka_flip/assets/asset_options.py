@@ -1,31 +1,26 @@
-"""Dagster's own options of an asset: their names, and a validation where they are set.
-
-Dagster's own errors do not name the option.
-"""
+"""Dagster's own options of an asset: their names, and its errors about them."""
 
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from dagster import (
-    AssetKey,
-    AutomationCondition,
-    BackfillPolicy,
-    DagsterInvalidDefinitionError,
-    FreshnessPolicy,
-    PartitionsDefinition,
-    RetryPolicy,
-)
+from dagster import DagsterInvalidDefinitionError
 
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
+
+    from dagster import (
+        AutomationCondition,
+        BackfillPolicy,
+        FreshnessPolicy,
+        PartitionsDefinition,
+        RetryPolicy,
+    )
 
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
 
@@ -95,31 +90,6 @@ class AssetOptions(DescriptionOptions, OpOptions, total=False):
 OPTIONS_OF_DAGSTER = (AssetOptions, DescriptionOptions, OpOptions)
 """The classes that describe the options of AssetOptions, each those that it adds."""
 
-_LIST = "a list"
-# Type and example of each option. A string is not accepted as a list, although Python could iterate over it.
-_KINDS: Mapping[str, tuple[type | tuple[type, ...] | str, str]] = {
-    "automation_condition": (AutomationCondition, "AutomationCondition.eager()"),
-    "backfill_policy": (BackfillPolicy, "BackfillPolicy.single_run()"),
-    "code_version": (str, '"1"'),
-    "deps": (_LIST, '["lake/customers"]'),
-    "description": (str, '"Orders, as they are."'),
-    "freshness_policy": (FreshnessPolicy, "FreshnessPolicy.time_window(fail_window=timedelta(hours=1))"),
-    "group_name": (str, '"sales"'),
-    "kafka": (str, '"kafka", the key of the KafkaResource in Definitions(resources=...)'),
-    "key": ((str, AssetKey, list, tuple), '["lake", "orders"]'),
-    "key_prefix": ((str, list, tuple), '"lake"'),
-    "kinds": (_LIST, '["gold"]'),
-    "metadata": (Mapping, '{"runbook": "https://..."}'),
-    "name": (str, '"orders"'),
-    "op_tags": (Mapping, '{"dagster-k8s/config": {}}'),
-    "owners": (_LIST, '["team:sales"]'),
-    "partitions_def": (PartitionsDefinition, 'DailyPartitionsDefinition("2026-01-01")'),
-    "pool": (str, '"writers"'),
-    "retry_policy": (RetryPolicy, "RetryPolicy(max_retries=3)"),
-    "spark": (str, '"spark", the key of the SparkResource in Definitions(resources=...)'),
-    "tags": (Mapping, '{"tier": "1"}'),
-    "topics_of": (Mapping, '{"sales": ["orders", "returns"]}'),
-}
 # Words in Dagster's errors that identify the option.
 _DAGSTERS_WORDS = {
     "group name": "group_name",
@@ -129,31 +99,17 @@ _DAGSTERS_WORDS = {
     "tag ": "tags",
     "Tag ": "tags",
 }
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
-_REQUIRED = frozenset({"kafka", "spark"})
 
 
-def check_asset_options(**options: Any) -> None:
-    """Checks the types of options; Dagster validates the values."""
-    for option, value in options.items():
-        if value is None and option not in _REQUIRED:
-            continue
-        kind, example = _KINDS[option]
-        if isinstance(kind, str):
-            if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-                expect(option, value, list, example)
-        else:
-            expect(option, value, kind, example)
-    name = options.get("name")
-    if name is not None and not _PLAIN_NAME.fullmatch(name):
-        raise ConfigurationError(f"name: invalid asset name {name!r}; use letters, digits and '_' only, or set key=")
-    _check_topics_of(options.get("topics_of"))
-
-
-def _check_topics_of(topics_of: Mapping[str, object] | None) -> None:
-    for key, topics in (topics_of or {}).items():
-        if isinstance(topics, (str, bytes)) or not isinstance(topics, Iterable):
-            expect(f"topics_of[{key!r}]", topics, list, '["orders"]')
+def given_options(**options: Any) -> dict[str, Any]:
+    """Returns the options that are set. Dagster validates them, but would take a string for a list of letters."""
+    for option in ("deps", "kinds", "owners"):
+        if isinstance(value := options.get(option), (str, bytes)):
+            expect(option, value, list, '["..."]')
+    for option in ("kafka", "spark"):
+        if option in options:
+            expect(option, options.pop(option), str, f'"{option}", the key of a resource in Definitions(resources=...)')
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @contextlib.contextmanager
@@ -161,7 +117,7 @@ def dagsters_errors(name: str) -> Generator[None, None, None]:
     """Context manager: converts Dagster's definition errors to ConfigurationError."""
     try:
         yield
-    except (CheckError, DagsterInvalidDefinitionError) as error:
+    except (CheckError, DagsterInvalidDefinitionError, TypeError) as error:
         reason = (str(error).strip().splitlines() or ["no message"])[0]
         option = next((f"{each}: " for word, each in _DAGSTERS_WORDS.items() if word in reason), "")
         raise ConfigurationError(f"{option}Dagster can't create the asset {name}: {reason}") from error

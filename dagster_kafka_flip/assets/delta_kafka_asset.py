@@ -14,16 +14,15 @@ from dagster import (
     AssetKey,
     AssetObservation,
     AssetsDefinition,
-    AssetSpec,
     DataVersion,
     JsonMetadataValue,
     MaterializeResult,
     MetadataValue,
     OpDefinition,
-    multi_asset,
 )
 
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions, check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions, dagsters_errors, given_options
+from dagster_kafka_flip.assets.asset_step import asset_spec, step
 from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, per_second
@@ -32,9 +31,8 @@ from dagster_kafka_flip.assets.registries import registries_of
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
-from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
-from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, located_at, resources_of
+from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, resources_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, check_options, expect, with_options_of
 from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -147,27 +145,38 @@ def delta_kafka_asset(
         expect("limits", limits, Limits, "Limits(max_records_per_batch=100_000)")
     if cluster is not None:
         expect("cluster", cluster, str, '"eu", a name in the clusters of the KafkaResource')
-    check_asset_options(kafka=kafka, spark=spark, **asset_options)
+    options = given_options(kafka=kafka, spark=spark, **asset_options)
     sink.check_content(source.content)
     key = topic_asset_key(sink.topic, cluster, kafka)
     publishing = Publishing(key, source, sink, limits or Limits(), cluster, kafka, spark)
-    given: dict[str, Any] = {name: value for name, value in asset_options.items() if value is not None}
-    of_op = {name: given.pop(name, None) for name in ("op_tags", "retry_policy", "pool")}
-    of_op["pool"] = of_op["pool"] or f"kafka-sink:{sink.transactional_id_prefix}"
-    given["metadata"] = {
-        COLUMN_SCHEMA: record_schema(),
-        "delta/published_table": str(source),
-        SINK: sink.transactional_id_prefix,
-        **given.get("metadata", {}),
-    }
-    given["deps"] = _upstream(upstream, source)
+    options.setdefault("pool", f"kafka-sink:{sink.transactional_id_prefix}")
+    options["deps"] = _upstream(upstream, source)
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
         check_transform(transform, ROWS)
         made = publishing if transform is _as_it_is else replace(publishing, transform=transform)
-        described = given.get("description") or inspect.getdoc(transform)
         with dagsters_errors(key.to_user_string()):
-            return _asset(made, {**given, "description": described}, of_op)
+            spec = asset_spec(
+                key,
+                {**options, "description": options.get("description") or inspect.getdoc(transform)},
+                kinds={"kafka", "spark"},
+                metadata={
+                    COLUMN_SCHEMA: record_schema(),
+                    "delta/published_table": str(source),
+                    SINK: sink.transactional_id_prefix,
+                },
+            )
+        assets_def = step(
+            op_name("publish", [key]),
+            [spec],
+            lambda context: _run(context, made),
+            options,
+            resources=made.resource_keys,
+            config=PublishRunConfig,
+            transform=made.transform,
+        )
+        _PUBLISHINGS[assets_def.op] = made
+        return assets_def
 
     return decorate
 
@@ -192,25 +201,6 @@ def build_delta_kafka_asset(*, source: DeltaSource, sink: KafkaSink, **options: 
 
 def _as_it_is(rows: DataFrame) -> DataFrame:
     return rows
-
-
-def _asset(publishing: Publishing, options: Mapping[str, Any], of_op: Mapping[str, Any]) -> AssetsDefinition:
-    config: Any = PublishRunConfig.to_fields_dict()
-    make_asset: Any = multi_asset(
-        name=op_name("publish", [publishing.key]),
-        specs=[AssetSpec(key=publishing.key, kinds={"kafka", "spark"}, skippable=True, **options)],
-        required_resource_keys=publishing.resource_keys,
-        config_schema=config,
-        **of_op,
-    )
-
-    # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def published(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from step_events(context, _run(context, publishing))
-
-    made: AssetsDefinition = make_asset(located_at(publishing.transform, published))
-    _PUBLISHINGS[made.op] = publishing
-    return made
 
 
 def publishing_of(assets_def: AssetsDefinition) -> Publishing | None:

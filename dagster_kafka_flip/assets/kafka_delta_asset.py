@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import inspect
+import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetKey, AssetOut, AssetsDefinition, BackfillPolicy, BetaWarning, multi_asset
+from dagster import AssetKey, AssetsDefinition, BackfillPolicy, BetaWarning
 
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
-from dagster_kafka_flip.assets.asset_options import AssetOptions, check_asset_options, dagsters_errors
-from dagster_kafka_flip.assets.metadata import table_metadata
+from dagster_kafka_flip.assets.asset_options import AssetOptions, dagsters_errors, given_options
+from dagster_kafka_flip.assets.asset_step import asset_spec
+from dagster_kafka_flip.assets.landing import landed
 from dagster_kafka_flip.assets.partitions import AssetPartitions
-from dagster_kafka_flip.assets.registry import register, selected_ingestions
-from dagster_kafka_flip.assets.run_checks import check_specs
-from dagster_kafka_flip.assets.step_events import step_events
-from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
-from dagster_kafka_flip.assets.transform_arguments import check_transform, located_at
+from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, check_run_options
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
-from dagster_kafka_flip.settings.arguments import check_arguments, check_options, with_options_of
+from dagster_kafka_flip.settings.arguments import check_arguments, check_options, expect, with_options_of
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
     from os import PathLike
 
-    from dagster import AssetExecutionContext, PartitionsDefinition
+    from dagster import AssetExecutionContext
     from pyspark.sql import DataFrame
     from typing_extensions import Unpack
 
@@ -43,8 +41,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
-# The options that Dagster takes for the op, and not for its output.
-_OF_OP = frozenset({"backfill_policy", "deps", "op_tags", "partitions_def", "pool", "retry_policy"})
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 @check_options(AssetOptions.__annotations__, inside={"table": DeltaTarget, "limits": Limits})
@@ -97,10 +94,12 @@ def kafka_delta_asset(
     Raises:
         ConfigurationError: The options contradict each other, or the function does not take `records`.
     """
-    check_asset_options(kafka=kafka, spark=spark, topics_of=topics_of, **asset_options)
+    options = given_options(kafka=kafka, spark=spark, **asset_options)
     check_run_options(limits=limits)
-    name, key = asset_options.get("name"), asset_options.get("key")
-    if key is not None and (name is not None or asset_options.get("key_prefix") is not None):
+    if topics_of is not None:
+        expect("topics_of", topics_of, Mapping, '{"sales": ["orders", "returns"]}')
+    name, key, prefix = (options.pop(each, None) for each in ("name", "key", "key_prefix"))
+    if key is not None and (name is not None or prefix is not None):
         raise ConfigurationError("key is the whole asset key; remove name and key_prefix, or key")
     target = DeltaTarget.of(table)
     decoder = Decoder.of(key_format, value_format, columns)
@@ -117,31 +116,29 @@ def kafka_delta_asset(
         kafka=kafka,
         spark=spark,
     )
-    partitions = _partitions(asset_options.get("partitions_def"), windows, source, topics_of)
-    if partitions is not None:
+    # Dagster does not allow spaces in a pool's name.
+    options.setdefault("pool", "_".join(f"delta:{target.identity}".split()))
+    partitions_def = options.get("partitions_def")
+    if partitions_def is not None:
+        partitions = AssetPartitions(partitions_def, windows or Windows(), source, topics_of)
         ingestion = ingestion.with_partitions(partitions)
-    elif asset_options.get("backfill_policy") is not None:
+        options.setdefault("backfill_policy", _single_run())
+    elif windows is not None or topics_of is not None:
+        raise ConfigurationError("windows and topics_of are for an asset with partitions; set partitions_def")
+    elif "backfill_policy" in options:
         raise ConfigurationError("backfill_policy is for an asset with partitions; set partitions_def")
-    dagsters: dict[str, Any] = {
-        **asset_options,
-        "deps": [*upstream_asset_keys(source, kafka), *(asset_options.get("deps") or ())],
-        "metadata": {**table_metadata(ingestion.target), **(asset_options.get("metadata") or {})},
-        "kinds": {"deltalake", "spark", *(asset_options.get("kinds") or ())},
-        "pool": asset_options.get("pool") or _pool(target),
-    }
-    if partitions is not None:
-        dagsters["backfill_policy"] = asset_options.get("backfill_policy") or _single_run()
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
         check_transform(transform)
         made = ingestion if transform is _as_it_is else replace(ingestion, transform=transform)
-        made.check_layout()
-        own_name = name or (None if key is not None else transform.__name__)
-        if own_name is not None:
-            check_asset_options(name=own_name)
-        with dagsters_errors(own_name or str(key)):
-            described = asset_options.get("description") or inspect.getdoc(transform)
-            return _asset(made, {**dagsters, "name": own_name, "description": described})
+        own_name = name or transform.__name__
+        if key is None and not (isinstance(own_name, str) and _PLAIN_NAME.fullmatch(own_name)):
+            msg = f"name: invalid asset name {own_name!r}; use letters, digits and '_' only, or set key="
+            raise ConfigurationError(msg)
+        with dagsters_errors(own_name if key is None else str(key)):
+            parts = [prefix] if isinstance(prefix, str) else prefix or ()
+            spec = asset_spec(AssetKey([*parts, own_name]) if key is None else key, options, kinds=())
+        return landed(spec.key.to_python_identifier(), [(spec, made)], options, _run)
 
     return decorate
 
@@ -171,49 +168,8 @@ def _as_it_is(records: DataFrame) -> DataFrame:
     return records
 
 
-def _asset(ingestion: Ingestion, options: Mapping[str, Any]) -> AssetsDefinition:
-    given = dict(options)
-    name, key, prefix = (given.pop(each, None) for each in ("name", "key", "key_prefix"))
-    asset_key = AssetKey([*_parts(prefix), name or ""]) if key is None else AssetKey.from_coercible(key)
-    of_op = {each: given.pop(each) for each in _OF_OP & given.keys()}
-    config: Any = ingestion.config.to_fields_dict()
-    with warnings.catch_warnings():
-        # Backfill policies are in beta; hides the warning for the default policy.
-        warnings.simplefilter("ignore", BetaWarning)
-        # With can_subset: Dagster's conditions would start the asset with an explicit list of the checks that it can't
-        # do without, and leave out all others, of every asset in the run.
-        make_asset: Any = multi_asset(
-            name=asset_key.to_python_identifier(),
-            outs={"result": AssetOut(key=asset_key, is_required=False, **given)},
-            can_subset=True,
-            check_specs=check_specs(ingestion.checks, asset_key),
-            required_resource_keys=ingestion.resource_keys,
-            config_schema=config,
-            **of_op,
-        )
-
-    # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from step_events(context, _run(context, ingestion))
-
-    return register(make_asset(located_at(ingestion.transform, land)), {asset_key: ingestion})
-
-
-def _partitions(
-    partitions_def: PartitionsDefinition[Any] | None,
-    windows: Windows | None,
-    source: KafkaSource,
-    topics_of: Mapping[str, Sequence[str]] | None,
-) -> AssetPartitions | None:
-    if partitions_def is not None:
-        return AssetPartitions(partitions_def, windows or Windows(), source, topics_of)
-    if windows is not None or topics_of is not None:
-        raise ConfigurationError("windows and topics_of are for an asset with partitions; set partitions_def")
-    return None
-
-
-def _run(context: AssetExecutionContext, ingestion: Ingestion) -> Iterator[StepEvent]:
-    if selected_ingestions(context):
+def _run(context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion]) -> Iterator[StepEvent]:
+    for ingestion in chosen.values():
         yield from ingestion.run(context, context.op_execution_context.op_config)
 
 
@@ -221,12 +177,3 @@ def _single_run() -> BackfillPolicy:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)
         return BackfillPolicy.single_run()
-
-
-def _pool(target: DeltaTarget) -> str:
-    # Dagster does not allow spaces in a pool's name.
-    return "_".join(f"delta:{target.identity}".split())
-
-
-def _parts(key_prefix: str | Sequence[str] | None) -> Sequence[str]:
-    return [key_prefix] if isinstance(key_prefix, str) else key_prefix or ()

@@ -5,20 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import dagster
 from dagster import AssetKey, AssetsDefinition, MaterializeResult
 
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, dagsters_errors, given_options
+from dagster_kafka_flip.assets.asset_step import asset_spec, step
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import spark_of
-from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.table.maintenance import SHORTEST_RETENTION, maintain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from dagster import AssetExecutionContext
     from typing_extensions import Unpack
@@ -56,7 +55,7 @@ def kafka_delta_maintenance(
         ConfigurationError: The asset is not from this package, or `vacuum_after` is shorter than 7 days.
     """
     asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_maintenance")
-    check_asset_options(**asset_options)
+    options = given_options(**asset_options)
     if vacuum_after is not None:
         expect("vacuum_after", vacuum_after, timedelta, "timedelta(days=7)")
         if vacuum_after < SHORTEST_RETENTION:
@@ -66,30 +65,21 @@ def kafka_delta_maintenance(
             )
     own_key = AssetKey([*asset_key.path[:-1], f"{asset_key.path[-1]}_maintenance"])
     with dagsters_errors(own_key.to_user_string()):
-        return _asset(
-            ingestion,
-            {
-                **asset_options,
-                "key": own_key,
-                "deps": [asset_key],
-                "description": asset_options.get("description")
-                or f"OPTIMIZE and VACUUM of the table {ingestion.target}.",
-                "metadata": {**table_metadata(ingestion.target), **(asset_options.get("metadata") or {})},
-                "kinds": {"deltalake", "spark"},
-                "pool": asset.op.pool,
-            },
-            vacuum_after,
+        spec = asset_spec(
+            own_key,
+            options,
+            deps=[asset_key],
+            description=f"OPTIMIZE and VACUUM of the table {ingestion.target}.",
+            metadata=table_metadata(ingestion.target),
+            kinds={"deltalake", "spark"},
         )
-
-
-def _asset(ingestion: Ingestion, options: Mapping[str, Any], vacuum_after: timedelta | None) -> AssetsDefinition:
-    make_asset: Any = dagster.asset(required_resource_keys={ingestion.spark}, **options)
-
-    # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def maintenance(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from step_events(context, _run(context, ingestion, vacuum_after))
-
-    return make_asset(maintenance)
+    return step(
+        own_key.to_python_identifier(),
+        [spec],
+        lambda context: _run(context, ingestion, vacuum_after),
+        {"pool": asset.op.pool},
+        resources={ingestion.spark},
+    )
 
 
 def _run(

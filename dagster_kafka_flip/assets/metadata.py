@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagster import AssetMaterialization, AssetObservation, TextMetadataValue, TimestampMetadataValue
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
-    from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
+    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, WindowsResult
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -70,82 +70,96 @@ def data_version(state: EnumeratorState) -> DataVersion:
     return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
 
 
-def reader_schemas_metadata(result: IngestResult | WindowsResult) -> dict[str, str]:
-    """The schema versions, by subject, that records were read with: `kafka/key_schema` and `kafka/value_schema`."""
-    return {f"kafka/{side}_schema": schema for side, schema in result.reader_schemas.items()}
-
-
-def columns_metadata(results: Sequence[IngestResult | WindowsResult]) -> dict[str, str]:
-    """How the table's columns were changed, and which ones were not written; empty if neither happened."""
-    changes = [change for result in results for change in result.column_changes]
-    names = [name for result in results for name in result.columns_not_written]
-    texts_by_name = {"delta/column_changes": changes, "delta/columns_not_written": names}
-    return {name: ", ".join(dict.fromkeys(texts)) for name, texts in texts_by_name.items() if texts}
-
-
-def column_schema(result: IngestResult | WindowsResult) -> TableSchema:
-    """The table's columns, with their comments as descriptions."""
-    return TableSchema(columns=[TableColumn(name, type_, result.comments.get(name)) for name, type_ in result.columns])
-
-
 def result_metadata(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
-    """Returns the metadata of a materialization.
-
-    Args:
-        result: Result of the run.
-        previous: The asset's previous materialization; an idle run copies values from it.
-    """
-    seconds = sum(batch.read_and_write_seconds for batch in result.batches)
-    confirming = sum(batch.confirm_seconds for batch in result.batches)
+    """Returns the metadata of a materialization; an idle run repeats some of the previous one."""
     metadata: dict[str, Any] = {
         "kafka/idle": result.is_idle,
         "kafka/splits": splits_table(_splits(result), "lag_before", "lag_after"),
-        **known_metadata(
-            {
-                "kafka/records_read": result.records,
-                "kafka/bytes_read": result.bytes,
-                "kafka/rejected_records": result.rejected_records,
-            },
-            result.unknown,
+        **_of_commits(
+            result.batches,
+            rejected=result.rejected_records,
+            unknown=result.unknown,
+            planning=result.plan_seconds,
+            starting=result.spark_seconds if result.started_spark else None,
         ),
         "kafka/lag_before": sum(result.plan.lag_before.values()),
         "kafka/lag_after": result.lag_after,
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
-        "kafka/tasks": sum(batch.tasks for batch in result.batches),
-        "delta/rows_written": result.rows,
         **_merged(result),
-        "delta/bytes_written": total(batch.committed.bytes for batch in result.batches),
-        "delta/commits": len(result.batches),
         "delta/version": result.known.table_version,
         "spark/started": result.started_spark,
-        "seconds/plan": round(result.plan_seconds, 3),
-        "seconds/total": round(result.plan_seconds + result.spark_seconds + seconds + confirming, 3),
+        "kafka/lost_offsets": result.lost_offsets,
+        **_now_and_then(result),
+        **_unreported(result),
+        **_event_time(result, previous),
+        **_of_results([result], result.fields, result.all_incidents),
+        ROW_COUNT: result.known.table_rows,
+        **_about_the_table(result, previous),
+        # Long values come last on the page.
+        POSITION: MetadataValue.json(result.known.to_json()),
     }
-    # Dagster plots numbers, and an idle run has no values for them.
-    if result.started_spark:
-        metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
-    if result.batches:
-        metadata["seconds/read_and_write"] = round(seconds, 3)
-        metadata["seconds/commit"] = round(confirming, 3)
-    if result.records:
-        metadata["kafka/records_per_second"] = per_second(result.records, seconds)
-    if result.events_without_row:
-        metadata["kafka/events_without_row"] = result.events_without_row
-    # Omits unknown values, because 0 would be a value.
-    metadata["kafka/lost_offsets"] = result.lost_offsets
-    metadata = {name: value for name, value in metadata.items() if value is not None}
-    metadata |= _now_and_then(result)
-    metadata |= _unreported(result)
-    metadata |= _event_time(result, previous)
-    metadata |= fields_metadata(result.fields)
-    metadata |= reader_schemas_metadata(result)
-    metadata |= columns_metadata([result])
-    if result.known.table_rows is not None:
-        metadata[ROW_COUNT] = result.known.table_rows
-    metadata |= _about_the_table(result, previous)
-    # Long values come last on the page.
-    metadata[POSITION] = MetadataValue.json(result.known.to_json())
-    return metadata
+    return _known(metadata)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Omits unknown values: an unknown number is not 0."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _of_commits(
+    parts: Sequence[BatchResult | WindowsResult],
+    *,
+    rejected: int | None,
+    unknown: str | None,
+    planning: float,
+    starting: float | None,
+) -> dict[str, Any]:
+    """What a run read, wrote and took, by all its commits. Dagster plots numbers: an idle run has none of the times."""
+    commits = [part.committed for part in parts if part.committed is not None]
+    records = total(part.observed.records for part in parts)
+    writing = sum(part.read_and_write_seconds for part in parts)
+    confirming = sum(part.confirm_seconds for part in parts)
+    return {
+        "kafka/records_read": records,
+        "kafka/bytes_read": total(part.observed.bytes for part in parts),
+        "kafka/rejected_records": rejected,
+        UNKNOWN: unknown,
+        "kafka/events_without_row": total(part.observed.events_without_row for part in parts) or None,
+        "kafka/tasks": sum(part.tasks for part in parts),
+        "delta/rows_written": total(commit.rows for commit in commits),
+        "delta/bytes_written": total(commit.bytes for commit in commits),
+        "delta/commits": len(commits),
+        "seconds/plan": round(planning, 3),
+        "seconds/spark_start": None if starting is None else round(starting, 3),
+        "seconds/read_and_write": round(writing, 3) if parts else None,
+        "seconds/commit": round(confirming, 3) if parts else None,
+        "seconds/total": round(planning + (starting or 0) + writing + confirming, 3),
+        "kafka/records_per_second": per_second(records, writing) if records else None,
+    }
+
+
+def _of_results(
+    results: Sequence[IngestResult | WindowsResult], fields: FieldsSeen | None, met: Sequence[Incident]
+) -> dict[str, Any]:
+    """What a run learned of records and columns, and what it tolerated."""
+    changes = dict.fromkeys(change for result in results for change in result.column_changes)
+    left_out = dict.fromkeys(name for result in results for name in result.columns_not_written)
+    spark_ui = results[-1].spark_ui
+    return {
+        **fields_metadata(fields),
+        # The schema versions, by subject, that records were read with.
+        **{f"kafka/{side}_schema": schema for side, schema in results[-1].reader_schemas.items()},
+        "delta/column_changes": ", ".join(changes) or None,
+        "delta/columns_not_written": ", ".join(left_out) or None,
+        SPARK_UI: None if spark_ui is None else MetadataValue.url(spark_ui),
+        "kafka/incidents": MetadataValue.json([incident.to_json() for incident in met]) if met else None,
+    }
+
+
+def _column_schema(result: IngestResult | WindowsResult) -> TableSchema | None:
+    """The table's columns, with their comments as descriptions."""
+    columns = [TableColumn(name, type_, result.comments.get(name)) for name, type_ in result.columns]
+    return TableSchema(columns=columns) if columns else None
 
 
 def _about_the_table(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
@@ -153,7 +167,7 @@ def _about_the_table(result: IngestResult, previous: AssetMaterialization | None
     values = {
         "dagster/uri": None if result.location is None else uri(result.location),
         TABLE_NAME: result.table_name,
-        COLUMN_SCHEMA: column_schema(result) if result.columns else None,
+        COLUMN_SCHEMA: _column_schema(result),
     }
     earlier = {} if previous is None else previous.metadata
     return {name: found for name, value in values.items() if (found := value or earlier.get(name)) is not None}
@@ -186,14 +200,10 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
         if result.dead_letters is not None:
             metadata["kafka/dead_letters"] = result.dead_letters
         metadata["kafka/dead_letter_table"] = result.dead_letter_table
-    if result.all_incidents:
-        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in result.all_incidents])
     if result.group_commit_failures:
         metadata["kafka/group_commit_failures"] = result.group_commit_failures
     if result.overrides_start:
         metadata["kafka/start_overridden"] = True
-    if result.spark_ui is not None:
-        metadata[SPARK_UI] = MetadataValue.url(result.spark_ui)
     return metadata
 
 
@@ -220,12 +230,6 @@ def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> 
         return {} if recorded is None else {WATERMARK: recorded}
     delay = round(time.time() - result.watermark / 1000, 3)
     return {WATERMARK: timestamp_value(result.watermark), "seconds/end_to_end_delay": delay}
-
-
-def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
-    """Returns known numbers, and why others are unknown: an unknown number is not 0."""
-    known: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
-    return known if unknown is None else {**known, UNKNOWN: unknown}
 
 
 def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
@@ -263,12 +267,7 @@ def uri(location: str) -> str:
 
 
 def splits_table(splits: Iterable[Mapping[str, Any]], *more_columns: str) -> TableMetadataValue:
-    """Returns the splits in their order; if they are too many for a page, the largest.
-
-    Args:
-        splits: The values of each split, by column.
-        *more_columns: Columns with numbers, in addition to those that each split has.
-    """
+    """Returns the splits in their order; if they are too many for a page, the largest."""
     largest = heapq.nlargest(_SHOWN_SPLITS, enumerate(splits), key=lambda numbered: numbered[1]["offsets"])
     constraints = TableColumnConstraints(nullable=False)
     return MetadataValue.table(
@@ -317,13 +316,7 @@ _OF_THE_RUN = (
 def window_metadata(
     result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Returns the metadata of one partition.
-
-    Args:
-        result: The commit that wrote the window.
-        planned: The partition's window.
-        topics: The partition's topics; None for all.
-    """
+    """Returns the metadata of one partition."""
     splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
     read = {split.topic_partition.topic for split in planned.splits}
     metadata: dict[str, Any] = {
@@ -362,62 +355,24 @@ def of_run(metadata: Mapping[str, Any], name: str) -> Any:
 
 
 def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    """Returns the metadata of a run, which Dagster shows for each of its partitions.
-
-    Args:
-        results: The run's commits, at least one.
-    """
-    commits = [result.committed for result in results if result.committed is not None]
-    records = total(result.observed.records for result in results)
-    planning = sum(result.plan_seconds for result in results)
-    seconds = sum(result.read_and_write_seconds for result in results)
-    confirming = sum(result.confirm_seconds for result in results)
-    starting = sum(result.spark_seconds for result in results)
+    """Returns the metadata of a run, of at least one commit, which Dagster shows for each of its partitions."""
+    versions = [result.committed.version for result in results if result.committed is not None]
     metadata: dict[str, Any] = {
-        **known_metadata(
-            {
-                "kafka/records_read": records,
-                "kafka/bytes_read": total(result.observed.bytes for result in results),
-                "kafka/rejected_records": rejected_records(results),
-                "kafka/stragglers": stragglers(results),
-            },
-            unknown(results),
+        **_of_commits(
+            results,
+            rejected=rejected_records(results),
+            unknown=unknown(results),
+            planning=sum(result.plan_seconds for result in results),
+            starting=sum(result.spark_seconds for result in results),
         ),
-        "kafka/tasks": sum(result.tasks for result in results),
-        **{
-            name: number
-            for name, number in (
-                ("delta/rows_written", total(commit.rows for commit in commits)),
-                ("delta/bytes_written", total(commit.bytes for commit in commits)),
-            )
-            if number is not None
-        },
-        "delta/commits": len(commits),
-        "seconds/plan": round(planning, 3),
-        "seconds/spark_start": round(starting, 3),
-        "seconds/read_and_write": round(seconds, 3),
-        "seconds/commit": round(confirming, 3),
-        "seconds/total": round(planning + starting + seconds + confirming, 3),
+        "kafka/stragglers": stragglers(results),
+        "delta/version": versions[-1] if versions else None,
         "dagster/uri": uri(results[-1].location),
+        TABLE_NAME: results[-1].table_name,
+        **_of_results(results, fields(results), incidents(results)),
+        COLUMN_SCHEMA: _column_schema(results[-1]),
     }
-    if (name := results[-1].table_name) is not None:
-        metadata[TABLE_NAME] = name
-    metadata |= fields_metadata(fields(results))
-    metadata |= reader_schemas_metadata(results[-1])
-    metadata |= columns_metadata(results)
-    if records:
-        metadata["kafka/records_per_second"] = per_second(records, seconds)
-    if events := total(result.observed.events_without_row for result in results):
-        metadata["kafka/events_without_row"] = events
-    if commits:
-        metadata["delta/version"] = commits[-1].version
-    if results[-1].columns:
-        metadata[COLUMN_SCHEMA] = column_schema(results[-1])
-    if (spark_ui := results[-1].spark_ui) is not None:
-        metadata[SPARK_UI] = MetadataValue.url(spark_ui)
-    if met := incidents(results):
-        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in met])
-    return metadata
+    return _known(metadata)
 
 
 def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetsDefinition, AssetSpec, multi_asset
+from dagster import AssetsDefinition, AssetSpec
 
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
-from dagster_kafka_flip.assets.asset_options import OpOptions, check_asset_options, dagsters_errors
-from dagster_kafka_flip.assets.metadata import table_metadata
+from dagster_kafka_flip.assets.asset_options import OpOptions, dagsters_errors, given_options
+from dagster_kafka_flip.assets.landing import landed
 from dagster_kafka_flip.assets.position_record import read_record
-from dagster_kafka_flip.assets.registry import register, selected_ingestions
-from dagster_kafka_flip.assets.run_checks import check_specs
 from dagster_kafka_flip.assets.run_config import IngestRunConfig
-from dagster_kafka_flip.assets.step_events import step_events
-from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
@@ -114,10 +109,9 @@ def build_kafka_delta_multi_asset(
     Raises:
         ConfigurationError: There is no table, two are the same, or the options contradict each other.
     """
-    check_asset_options(kafka=kafka, spark=spark, **op_options)
+    options = given_options(kafka=kafka, spark=spark, **op_options)
     check_run_options(limits=limits)
     expect("name", name, str, '"orders"')
-    check_asset_options(name=name)
     expect("tables", tables or (), Iterable, '[KafkaDeltaTable(spec="orders", table="lake/orders")]')
     if not tables:
         raise ConfigurationError(f"{name} has no table; add at least one KafkaDeltaTable")
@@ -130,8 +124,7 @@ def build_kafka_delta_multi_asset(
         "kafka": kafka,
         "spark": spark,
     }
-    ingestions: dict[AssetKey, Ingestion] = {}
-    specs: list[AssetSpec] = []
+    made: dict[AssetKey, tuple[AssetSpec, Ingestion]] = {}
     for table in tables:
         expect("tables", table, KafkaDeltaTable, 'KafkaDeltaTable(spec="orders", table="lake/orders")')
         expect("spec", table.spec, (str, AssetSpec), '"lake/orders", or AssetSpec("lake/orders")')
@@ -142,35 +135,12 @@ def build_kafka_delta_multi_asset(
                 f"spec: the asset {spec.key.to_user_string()} has partitions; several tables of one read must be "
                 "streams"
             )
-        ingestion = _ingestion(table, shared)
-        ingestion.check_layout()
-        if spec.key in ingestions:
+        if spec.key in made:
             raise ConfigurationError(f"{name} has two tables for the asset {spec.key.to_user_string()}")
-        ingestions[spec.key] = ingestion
-        specs.append(_spec(spec, ingestion))
-    _check_apart(name, ingestions)
-
-    resources = {kafka, spark}.union(*(ingestion.resource_keys for ingestion in ingestions.values()))
-    config: Any = IngestRunConfig.to_fields_dict()
-    with dagsters_errors(name):
-        make_assets: Any = multi_asset(
-            name=name,
-            specs=specs,
-            can_subset=True,
-            check_specs=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
-            required_resource_keys=resources,
-            config_schema=config,
-            op_tags=op_options.get("op_tags"),
-            retry_policy=op_options.get("retry_policy"),
-            pool=op_options.get("pool") or f"delta:{name}",
-        )
-
-    # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from step_events(context, _land(context))
-
-    with dagsters_errors(name):
-        return register(make_assets(land), ingestions)
+        made[spec.key] = spec, _ingestion(table, shared)
+    _check_apart(name, {key: ingestion for key, (_, ingestion) in made.items()})
+    options.setdefault("pool", f"delta:{name}")
+    return landed(name, [*made.values()], options, _land)
 
 
 def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
@@ -187,17 +157,6 @@ def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
     )
 
 
-def _spec(spec: AssetSpec, ingestion: Ingestion) -> AssetSpec:
-    described = None if ingestion.transform is None else inspect.getdoc(ingestion.transform)
-    return spec.replace_attributes(
-        deps=[*upstream_asset_keys(ingestion.source, ingestion.kafka), *spec.deps],
-        kinds={"deltalake", "spark", *spec.kinds},
-        metadata={**table_metadata(ingestion.target), **spec.metadata},
-        description=spec.description or described or f"Unchanged records from Kafka: {ingestion.source}.",
-        skippable=True,
-    )
-
-
 def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
     seen: dict[str, AssetKey] = {}
     for key, ingestion in ingestions.items():
@@ -209,16 +168,7 @@ def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
             )
 
 
-def _land(context: AssetExecutionContext) -> Iterator[StepEvent]:
-    """Materializes the selected assets.
-
-    Raises:
-        ConfigurationError: The run config is invalid, or another asset writes to one of the streams.
-        KafkaFlipError: One of the tables failed, after the others were written.
-    """
-    chosen = selected_ingestions(context)
-    if not chosen:
-        return
+def _land(context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion]) -> Iterator[StepEvent]:
     config = IngestRunConfig(**context.op_execution_context.op_config)
     if config.replaces:
         yield from _replace(context, chosen, config)

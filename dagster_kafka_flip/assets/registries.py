@@ -14,20 +14,12 @@ if TYPE_CHECKING:
 
 
 def registries_of(context: Any, keys: Iterable[str]) -> dict[str, SchemaRegistry]:
-    """Returns the registries of a run's resources.
-
-    Raises:
-        ConfigurationError: A resource has another type, or a field of it is malformed.
-    """
+    """The registries of a run's resources."""
     return {key: registry_of(getattr(context.resources, key), key) for key in keys}
 
 
 def registry_of(resource: Any, key: str) -> SchemaRegistry:
-    """Returns the registry of a SchemaRegistryResource.
-
-    Raises:
-        ConfigurationError: The resource has another type, or a field of it is malformed.
-    """
+    """The registry of a SchemaRegistryResource."""
     if not hasattr(resource, "registry"):
         expect(f"the resource {key!r}", resource, SchemaRegistryResource, 'SchemaRegistryResource(url="http://...")')
     return resource.registry()

@@ -43,13 +43,7 @@ def ingestions_of(assets_def: AssetsDefinition) -> dict[AssetKey, Ingestion]:
 
 
 def ingestion_of(asset: Any, key: CoercibleToAssetKey | None, caller: str) -> tuple[AssetKey, Ingestion]:
-    """Returns one asset of a definition and its ingestion.
-
-    Args:
-        asset: The definition.
-        key: Key of one of its assets; None for the only one.
-        caller: The calling function, for the error.
-    """
+    """Returns one asset of a definition and its ingestion."""
     landed = ingestions_of(asset) if isinstance(asset, AssetsDefinition) else {}
     if not landed:
         what = (
@@ -68,14 +62,7 @@ def ingestion_of(asset: Any, key: CoercibleToAssetKey | None, caller: str) -> tu
 
 
 def selected_ingestions(context: AssetExecutionContext) -> dict[AssetKey, Ingestion]:
-    """The ingestions of the assets that a step is to land; none if the run selects only checks of them.
-
-    Args:
-        context: Context of the run. Without a code location, as with `materialize()`, no other assets are compared.
-
-    Raises:
-        ConfigurationError: Another asset of the code location conflicts.
-    """
+    """The ingestions of the assets that a step is to land; none if the run selects only checks of them."""
     selected = context.selected_asset_keys
     chosen = {key: made for key, made in ingestions_of(context.assets_def).items() if key in selected}
     if not chosen:
@@ -107,10 +94,6 @@ def check_streams(
 
     Two assets of the same stream would each get only some of the records. Two assets with partitions would replace each
     other's rows, and a stream and windows in one table would duplicate every record.
-
-    Args:
-        tables: These assets, `by_table`.
-        others: The others, which may be among these.
     """
     for table, ingestions in tables.items():
         for (key, one), (other_key, other) in itertools.product(ingestions.items(), others.get(table, {}).items()):

@@ -156,50 +156,24 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
 
 
 def kafka_of(context: Any, key: str, cluster: str | None) -> KafkaConnection:
-    """Returns the connection of a run's KafkaResource to a cluster.
-
-    Args:
-        context: Context of the run.
-        key: The resource's key.
-        cluster: Name of the cluster. Default: the resource's own fields.
-
-    Raises:
-        ConfigurationError: The resource has another type, or does not have the cluster.
-    """
+    """The connection of a run's KafkaResource to a cluster; None for that of the resource's own fields."""
     return connection_of(getattr(context.resources, key), key, cluster)
 
 
 def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnection:
-    """Returns the connection of a KafkaResource to a cluster.
-
-    Args:
-        resource: The resource.
-        key: The resource's key.
-        cluster: Name of the cluster. Default: the resource's own fields.
-
-    Raises:
-        ConfigurationError: The resource has another type, or does not have the cluster.
-    """
+    """The connection of a KafkaResource to a cluster."""
     if not hasattr(resource, "connection"):
         expect(f"the resource {key!r}", resource, KafkaResource, 'KafkaResource(bootstrap_servers="localhost:9092")')
     return resource.connection(cluster)
 
 
 def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
-    """Returns a function that provides the session of a run's SparkResource.
-
-    Raises:
-        ConfigurationError: The resource has another type.
-    """
+    """A function that provides the session of a run's SparkResource."""
     return session_of(getattr(context.resources, key), key)
 
 
 def session_of(resource: Any, key: str) -> Callable[[], SparkSession]:
-    """Returns a function that provides the session of a SparkResource.
-
-    Raises:
-        ConfigurationError: The resource has another type.
-    """
+    """A function that provides the session of a SparkResource."""
     if not hasattr(resource, "session"):
         expect(f"the resource {key!r}", resource, SparkResource, "SparkResource()")
     return resource.session

@@ -66,14 +66,7 @@ def check_names(
     rules: Windows | None,
     has_fields: bool = False,
 ) -> tuple[str, ...]:
-    """Names of the checks that can fail, in the order of their descriptions; other errors fail the run.
-
-    Args:
-        tolerated: Errors that don't fail a run.
-        keeps_rejected: Whether undecodable records don't fail a run.
-        rules: The rules that assign records to windows; None for a stream.
-        has_fields: Whether a format declares fields.
-    """
+    """Names of the checks that can fail, in the order of their descriptions; other errors fail the run."""
     names = {CHECKS[error] for error in tolerated} | ({NO_RECORDS_REJECTED} if keeps_rejected else set())
     if has_fields:
         names |= {SCHEMA_FITS}

@@ -5,12 +5,12 @@
 import contextlib
 from collections.abc import Generator
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from dagster import Config
 from pydantic import Field
 
-from dagster_kafka_flip.assets.kafka_cluster_config import is_env_var
+from dagster_kafka_flip.assets.config_fields import is_env_var
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.base import CheckedModel
 from dagster_kafka_flip.source.instants import nearest_time
@@ -19,7 +19,6 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_millisec
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 
-_MODES = ("append", "replace")
 _LIMITS = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
 # Options that mode replace does not use; setting one is an error.
 _FOR_APPEND = ("max_bytes_per_batch", "max_batches")
@@ -50,11 +49,7 @@ class _RunConfig(CheckedModel, Config):
         self.limited(Limits())
 
     def limited(self, limits: Limits) -> Limits:
-        """Returns the limits with the run's overrides.
-
-        Raises:
-            ConfigurationError: A limit is less than 1.
-        """
+        """Returns the limits with the run's overrides."""
         names = [name for name in _LIMITS if name in type(self).model_fields]
         overrides = {name: value for name in names if (value := self._known(name)) is not None}
         return Limits(**{**limits.model_dump(), **overrides})
@@ -75,7 +70,7 @@ class IngestRunConfig(_RunConfig):
     )
     max_batches: int | None = Field(default=None, description="Maximum number of commits in this run.")
     verify: bool = Field(default=False, description="Check the table even if nothing seems to be new.")
-    mode: str = Field(
+    mode: Literal["append", "replace"] = Field(
         default="append",
         description="append: add the records. replace: read a time range (start and stop as timestamp:...) again and "
         "replace the table's rows of it; the position does not change.",
@@ -128,13 +123,10 @@ class IngestRunConfig(_RunConfig):
 
     def _check(self) -> None:
         super()._check()
-        mode = self._known("mode")
-        if mode is not None and mode not in _MODES:
-            raise ConfigurationError(f"mode: {mode!r} is not {' or '.join(_MODES)}")
         ends = [self._offsets(field) for field in ("start", "stop")]
-        if mode == "append" and self.time_column is not None:
-            raise ConfigurationError("time_column: only for mode: replace; remove it, or set the mode")
-        if mode != "replace":
+        if not self.replaces:
+            if self.time_column is not None:
+                raise ConfigurationError("time_column: only for mode: replace; remove it, or set the mode")
             return
         unused = [name for name in _FOR_APPEND if getattr(self, name) is not None]
         if unused:

@@ -22,7 +22,7 @@ from dagster import (
     multi_observable_source_asset,
 )
 
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, dagsters_errors, given_options
 from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA
 from dagster_kafka_flip.assets.resources import kafka_of
@@ -88,12 +88,12 @@ def kafka_topic_asset(
         **asset_options: Dagster's options `description`, `group_name`, `owners`, `tags`, `metadata` and
             `automation_condition`.
     """
-    check_asset_options(kafka=kafka, **asset_options)
-    return observable_topics(source, kafka, dict.fromkeys(upstream_asset_keys(source, kafka), asset_options))
+    options = given_options(kafka=kafka, **asset_options)
+    return observable_topics(source, kafka, dict.fromkeys(upstream_asset_keys(source, kafka), options))
 
 
 def observable_topics(
-    source: KafkaSource, kafka: str, options: Mapping[AssetKey, DescriptionOptions]
+    source: KafkaSource, kafka: str, options: Mapping[AssetKey, Mapping[str, Any]]
 ) -> AssetsDefinition:
     """Like `kafka_topic_asset`, with Dagster's options of each asset."""
     keys = [*options]
@@ -153,7 +153,7 @@ def _observe(
             yield ObserveResult(asset_key=key, data_version=gone, metadata={"kafka/topics": 0})
 
 
-def _spec(key: AssetKey, description: str | None, asset_options: DescriptionOptions) -> AssetSpec:
+def _spec(key: AssetKey, description: str | None, asset_options: Mapping[str, Any]) -> AssetSpec:
     given: dict[str, Any] = {**asset_options}
     given["description"] = given.get("description") or description or f"The Kafka topic {key.path[-1]}."
     given["metadata"] = {COLUMN_SCHEMA: record_schema(), **(given.get("metadata") or {})}
@@ -179,12 +179,7 @@ class _Topics:
     settings: Mapping[str, TopicSettings]
 
     def observation(self, key: AssetKey, last: tuple[float, Mapping[str, Any]] | None) -> ObserveResult:
-        """Returns the observation for Dagster.
-
-        Args:
-            key: The asset's key.
-            last: Time in seconds since the epoch and metadata of the last observation; None if there is none.
-        """
+        """Returns the observation for Dagster."""
         partitions = [tp for topic in self.topics for tp in topic.partitions]
         beginning_offsets = {tp: self.beginning[tp] for tp in partitions}
         end_offsets = {tp: self.end[tp] for tp in partitions}

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster import (
-    AssetCheckResult,
-    AssetChecksDefinition,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    AssetsDefinition,
-    multi_asset_check,
-)
+from dagster import AssetCheckResult, AssetChecksDefinition, AssetCheckSeverity, AssetsDefinition
 
 from dagster_kafka_flip.assets.delta_kafka_asset import SINK, SINK_PROGRESS, publishing_of
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, newest_materializations
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
-from dagster_kafka_flip.assets.run_checks import WITH_ITS_ASSET, check_result
+from dagster_kafka_flip.assets.run_checks import check_result
+from dagster_kafka_flip.checks.check_step import check_step
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.settings.names import counted
@@ -24,7 +18,7 @@ from dagster_kafka_flip.sink.comparison import TopicComparison, check_comparable
 from dagster_kafka_flip.sink.result import LEFT_OUT, LEFT_OUT_BY_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dagster import DagsterInstance
 
@@ -69,32 +63,41 @@ def delta_kafka_checks(
         raise ConfigurationError("delta_kafka_checks takes an asset of delta_kafka_asset or build_delta_kafka_asset")
     if type(max_records) is not int or max_records < 1:
         raise ConfigurationError(f"max_records={max_records}: expected a whole number of at least 1")
-    made = [_left_out_check(publishing)] if publishing.sink.may_leave_out else []
+
+    def look_back(context: Any) -> Iterator[AssetCheckResult]:
+        yield _left_out(context.instance, publishing)
+
+    def compare(context: Any) -> Iterator[AssetCheckResult]:
+        found = TopicComparison(
+            publishing.source,
+            publishing.bound_sink(context),
+            publishing.bound_transform(context),
+            kafka_of(context, publishing.kafka, publishing.cluster),
+            spark_of(context, publishing.spark)(),
+            max_records,
+        ).compare()
+        yield _result(publishing, found)
+
+    made: list[AssetChecksDefinition] = []
+    if publishing.sink.may_leave_out:
+        question = "The last run that published something left no rows out."
+        made.append(check_step(publishing.key, "left_out_checks", {NO_ROWS_LEFT_OUT: question}, look_back))
     if equals_table:
         check_comparable(publishing.source, publishing.sink)
-        made.append(_topic_check(publishing, max_records, blocking=blocking))
+        question = "The topic has what the table had at the published version."
+        step = check_step(
+            publishing.key,
+            "topic_checks",
+            {PUBLISHED_EQUALS_TABLE: question},
+            compare,
+            resources=publishing.resource_keys,
+            blocking=blocking,
+        )
+        made.append(step)
     if not made:
         msg = "delta_kafka_checks: equals_table=False leaves no check, because the sink leaves no rows out"
         raise ConfigurationError(msg)
     return made
-
-
-def _left_out_check(publishing: Publishing) -> AssetChecksDefinition:
-    @multi_asset_check(
-        name=publishing.key.to_python_identifier("left_out_checks"),
-        specs=[
-            AssetCheckSpec(
-                NO_ROWS_LEFT_OUT,
-                asset=publishing.key,
-                description="The last run that published something left no rows out.",
-                automation_condition=WITH_ITS_ASSET,
-            )
-        ],
-    )
-    def check_left_out(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType] - as below
-        yield _left_out(context.instance, publishing)
-
-    return check_left_out
 
 
 def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckResult:
@@ -158,35 +161,6 @@ def _result_of_rows(
     return check_result(publishing.key, NO_ROWS_LEFT_OUT, description, passed=passed, metadata=details)
 
 
-def _topic_check(publishing: Publishing, max_records: int, *, blocking: bool) -> AssetChecksDefinition:
-    @multi_asset_check(
-        name=publishing.key.to_python_identifier("topic_checks"),
-        specs=[
-            AssetCheckSpec(
-                PUBLISHED_EQUALS_TABLE,
-                asset=publishing.key,
-                description="The topic has what the table had at the published version.",
-                blocking=blocking,
-                automation_condition=WITH_ITS_ASSET,
-            )
-        ],
-        required_resource_keys=publishing.resource_keys,
-    )
-    # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def check_topic(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        found = TopicComparison(
-            publishing.source,
-            publishing.bound_sink(context),
-            publishing.bound_transform(context),
-            kafka_of(context, publishing.kafka, publishing.cluster),
-            spark_of(context, publishing.spark)(),
-            max_records,
-        ).compare()
-        yield _result(publishing, found)
-
-    return check_topic
-
-
 def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
     metadata: dict[str, Any] = {
         "records_read": found.records,
@@ -204,12 +178,12 @@ def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
         metadata["examples"] = "\n".join(found.examples)
     # Weaker guarantees promise less, and a row that was left out is not a loss.
     is_wrong = found.differs and publishing.sink.delivery_guarantee == "exactly_once" and not found.may_be_left_out
-    return AssetCheckResult(
-        check_name=PUBLISHED_EQUALS_TABLE,
-        asset_key=publishing.key,
+    return check_result(
+        publishing.key,
+        PUBLISHED_EQUALS_TABLE,
+        _description(publishing, found),
         passed=not found.differs and not found.unknown,
         severity=AssetCheckSeverity.ERROR if is_wrong else AssetCheckSeverity.WARN,
-        description=_description(publishing, found),
         metadata=metadata,
     )
 
@@ -231,4 +205,4 @@ def _description(publishing: Publishing, found: Comparison) -> str:
         elif not found.unknown:
             parts.append("All are equal" + ("" if found.is_whole else "; earlier records were not compared"))
     parts += [f"Unknown: {why}" for why in found.unknown]
-    return "".join(f"{part.rstrip('.')}. " for part in parts).strip()
+    return ". ".join(part.rstrip(".") for part in parts)

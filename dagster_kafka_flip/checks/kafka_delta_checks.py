@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import (
     AssetChecksDefinition,
-    AssetCheckSpec,
     AssetKey,
     AssetsDefinition,
     BetaWarning,
     build_column_schema_change_checks,
-    multi_asset_check,
 )
+from pydantic import Field
 
 from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
@@ -27,9 +26,8 @@ from dagster_kafka_flip.assets.run_checks import (
     NO_RECORDS_REJECTED_LATELY,
     SAME_LOG,
     WATERMARK_FRESH,
-    WITH_ITS_ASSET,
 )
-from dagster_kafka_flip.assets.step_events import step_events
+from dagster_kafka_flip.checks.check_step import check_step, selected
 from dagster_kafka_flip.checks.log_checks import LogChecks
 from dagster_kafka_flip.checks.table_checks import (
     KEYS_NOT_NULL,
@@ -40,11 +38,12 @@ from dagster_kafka_flip.checks.table_checks import (
     TableChecks,
 )
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings.arguments import check_arguments, expect
+from dagster_kafka_flip.settings.arguments import check_arguments
+from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dagster import AssetCheckResult
 
@@ -54,15 +53,17 @@ if TYPE_CHECKING:
 DEFAULT_DUPLICATE_COMMITS = 10
 DEFAULT_REJECTED_WITHIN = timedelta(days=1)
 
-_DESCRIPTIONS = {
+_OF_THE_TABLE = {
     NO_GAP: "Each commit of the stream begins at the offsets where the previous one ended.",
     NO_DUPLICATE: "No record (by topic, partition and offset) is in the table more than once.",
     NO_DUPLICATE_KEY: "No key of the table has more than one row, or more than one current row.",
     KEYS_NOT_NULL: "No row of the table has a null in its key.",
     NO_OVERLAP: "No row of a key's history overlaps with the next one.",
+}
+_OF_THE_LOG = {
+    SAME_LOG: "The cluster and the topics are the ones that the stream's position belongs to.",
     LAG_BELOW: "The lag in offsets is within the limit.",
     WATERMARK_FRESH: "The table's watermark is recent enough, or the lag is 0.",
-    SAME_LOG: "The cluster and the topics are the ones that the stream's position belongs to.",
     NO_RECORDS_REJECTED_LATELY: "The number of recently rejected records is within the limit.",
 }
 
@@ -112,48 +113,59 @@ def kafka_delta_checks(
         asset.
     """
     asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_checks")
-    _check_bounds(duplicates, duplicate_commits, max_lag, max_delay, max_rejected, rejected_within)
-    has_key = bool(ingestion.target.key)
-    if has_key and duplicate_commits != DEFAULT_DUPLICATE_COMMITS:
+    Bounds(
+        duplicate_commits=duplicate_commits,
+        max_lag=max_lag,
+        max_delay=max_delay,
+        max_rejected=max_rejected,
+        rejected_within=rejected_within,
+    )
+    has_key, is_stream = bool(ingestion.target.key), ingestion.partitions is None
+    if duplicate_commits != DEFAULT_DUPLICATE_COMMITS and (has_key or not duplicates):
         raise ConfigurationError(
-            f"duplicate_commits sets the range of no_duplicate, but the rows of the asset {asset_key.to_user_string()} "
-            "have a key: no_duplicate_key always looks at the whole table"
+            f"duplicate_commits sets the range of no_duplicate, which the asset {asset_key.to_user_string()} does not "
+            "have: its rows have a key, for which no_duplicate_key always looks at the whole table, or "
+            "duplicates=False disables it"
         )
+    if max_rejected is None and rejected_within != DEFAULT_REJECTED_WITHIN:
+        msg = "rejected_within sets how far back records are counted, but max_rejected is not set; set both"
+        raise ConfigurationError(msg)
     duplicates = duplicates and not has_key
     _check_fits(
         ingestion, asset_key, duplicates=duplicates, max_lag=max_lag, max_delay=max_delay, max_rejected=max_rejected
     )
-    is_stream = ingestion.partitions is None
-    of_the_table = [name for name, asked in ((NO_GAP, gaps and is_stream), (NO_DUPLICATE, duplicates)) if asked]
-    if keys and has_key:
-        of_the_table += [NO_DUPLICATE_KEY, KEYS_NOT_NULL]
-        of_the_table += [NO_OVERLAP] if isinstance(ingestion.target.mode, Scd2) else []
-    of_the_log = [
-        name
-        for name, asked in (
-            (SAME_LOG, identity and is_stream),
-            (LAG_BELOW, max_lag is not None),
-            (WATERMARK_FRESH, max_delay is not None),
-            (NO_RECORDS_REJECTED_LATELY, max_rejected is not None),
-        )
-        if asked
-    ]
+    asked = {
+        NO_GAP: gaps and is_stream,
+        NO_DUPLICATE: duplicates,
+        NO_DUPLICATE_KEY: keys and has_key,
+        KEYS_NOT_NULL: keys and has_key,
+        NO_OVERLAP: keys and isinstance(ingestion.target.mode, Scd2),
+        SAME_LOG: identity and is_stream,
+        LAG_BELOW: max_lag is not None,
+        WATERMARK_FRESH: max_delay is not None,
+        NO_RECORDS_REJECTED_LATELY: max_rejected is not None,
+    }
+    table = TableChecks(ingestion, asset_key, duplicate_commits)
+    log = LogChecks(ingestion, asset_key, max_lag, max_delay, max_rejected, rejected_within)
+
+    def look(context: Any) -> Iterator[AssetCheckResult]:
+        return table.results(selected(context), spark_of(context, ingestion.spark), context.instance)
+
+    def compare(context: Any) -> Iterator[AssetCheckResult]:
+        connection = kafka_of(context, ingestion.kafka, ingestion.source.cluster)
+        return log.results(selected(context), context.instance, connection)
+
     made: list[AssetChecksDefinition] = []
-    if of_the_table:
-        table, spark = TableChecks(ingestion, asset_key, duplicate_commits), ingestion.spark
-
-        def look(context: Any) -> Iterator[AssetCheckResult]:
-            return table.results(_selected(context), spark_of(context, spark), context.instance)
-
-        made.append(_step(table, "table_checks", of_the_table, spark, look, blocking=blocking))
-    if of_the_log:
-        log, kafka = LogChecks(ingestion, asset_key, max_lag, max_delay, max_rejected, rejected_within), ingestion.kafka
-
-        def compare(context: Any) -> Iterator[AssetCheckResult]:
-            connection = kafka_of(context, kafka, ingestion.source.cluster)
-            return log.results(_selected(context), context.instance, connection)
-
-        made.append(_step(log, "log_checks", of_the_log, kafka, compare))
+    for kind, questions, answers, resource in (
+        ("table_checks", _OF_THE_TABLE, look, ingestion.spark),
+        ("log_checks", _OF_THE_LOG, compare, ingestion.kafka),
+    ):
+        if wanted := {name: text for name, text in questions.items() if asked[name]}:
+            waits = blocking and answers is look
+            step = check_step(
+                asset_key, kind, wanted, answers, resources={resource}, blocking=waits, has_partitions=not is_stream
+            )
+            made.append(step)
     if schema and is_stream:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BetaWarning)
@@ -164,77 +176,14 @@ def kafka_delta_checks(
     return made
 
 
-def _step(
-    checks: TableChecks | LogChecks,
-    kind: str,
-    names: Sequence[str],
-    resource: str,
-    results: Callable[[Any], Iterator[AssetCheckResult]],
-    *,
-    blocking: bool = False,
-) -> AssetChecksDefinition:
-    @multi_asset_check(
-        name=checks.key.to_python_identifier(kind),
-        specs=[
-            AssetCheckSpec(
-                name,
-                asset=checks.key,
-                description=_DESCRIPTIONS[name],
-                blocking=blocking,
-                automation_condition=_condition(checks.ingestion),
-            )
-            for name in names
-        ],
-        can_subset=True,
-        required_resource_keys={resource},
-    )
-    # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def check(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from step_events(context, results(context))
+class Bounds(Settings):
+    """What the bounds of checks may be."""
 
-    return check
-
-
-def _condition(ingestion: Ingestion) -> Any:
-    # For Dagster, a check without partitions is never requested with a partition of its asset.
-    return WITH_ITS_ASSET if ingestion.partitions is None else None
-
-
-def _selected(context: Any) -> set[str]:
-    return {key.name for key in context.selected_asset_check_keys}
-
-
-def _check_bounds(
-    duplicates: bool,
-    duplicate_commits: int | None,
-    max_lag: int | None,
-    max_delay: timedelta | None,
-    max_rejected: int | None,
-    rejected_within: timedelta,
-) -> None:
-    for name, bound, least in (
-        ("duplicate_commits", duplicate_commits, 1),
-        ("max_lag", max_lag, 0),
-        ("max_rejected", max_rejected, 0),
-    ):
-        if bound is not None and type(bound) is not int:
-            expect(name, bound, int, "1000")
-            raise ConfigurationError(f"{name}: expected a whole number, got {bound}")
-        if bound is not None and bound < least:
-            raise ConfigurationError(f"{name}={bound}: must be at least {least}, or None")
-    for name, time in (("max_delay", max_delay), ("rejected_within", rejected_within)):
-        if time is not None:
-            expect(name, time, timedelta, "timedelta(hours=1)")
-        if time is not None and time <= timedelta(0):
-            raise ConfigurationError(f"{name}={time}: must be greater than 0")
-    if not duplicates and duplicate_commits != DEFAULT_DUPLICATE_COMMITS:
-        raise ConfigurationError(
-            "duplicate_commits sets the range of no_duplicate, but duplicates=False disables the check; set only one "
-            "of the two"
-        )
-    if max_rejected is None and rejected_within != DEFAULT_REJECTED_WITHIN:
-        msg = "rejected_within sets how far back records are counted, but max_rejected is not set; set both"
-        raise ConfigurationError(msg)
+    duplicate_commits: int | None = Field(ge=1)
+    max_lag: int | None = Field(ge=0)
+    max_delay: timedelta | None = Field(gt=timedelta())
+    max_rejected: int | None = Field(ge=0)
+    rejected_within: timedelta = Field(gt=timedelta())
 
 
 def _check_fits(

@@ -68,12 +68,7 @@ class LogChecks:
     def results(
         self, names: Collection[str], instance: DagsterInstance, connection: KafkaConnection
     ) -> Iterator[AssetCheckResult]:
-        """Runs the checks.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: The cluster answered with an error.
-        """
+        """Runs the checks."""
         # First, because it does not need the cluster, which may be unreachable.
         if NO_RECORDS_REJECTED_LATELY in names:
             yield self._no_records_rejected(instance)
@@ -265,9 +260,6 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
 
     This is the newest materialization's watermark, unless it is in the future because of a producer's wrong clock. If a
     later run found nothing new, unread records arrived after that run, so its time counts.
-
-    Args:
-        records: What runs have reported of the asset, newest first.
     """
     for record in records:
         event = reported(record)

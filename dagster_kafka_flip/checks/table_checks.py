@@ -76,9 +76,6 @@ class TableChecks:
 
         If every check already passed at the table's newest version, and this is known without Spark, Spark is not
         started.
-
-        Raises:
-            KafkaFlipError: The table can't be read.
         """
         newest = self._newest_without_spark(instance)
         passed = [] if newest is None else [self._passed_at(newest, name, instance) for name in names]

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from dagster import ComponentLoadContext, Definitions, scaffold_with
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
 from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
-from dagster_kafka_flip.components.attributes import (
-    AssetKeyAttribute,
-    AutomationAttribute,
-    DeltaSourceAttribute,
-    LimitsAttribute,
-    MapAttribute,
-    RetryPolicyAttribute,
-    SinkAttribute,
-    SinkChecksAttribute,
-    TextAttribute,
-    TextMapAttribute,
-    TextsAttribute,
-)
+from dagster_kafka_flip.components import attributes
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.scaffolding import DeltaKafkaScaffolder
-from dagster_kafka_flip.components.schemas import entries, placed
+from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.settings.docstrings import entries
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.source.plan import Limits
 
 HELP = entries(delta_kafka_asset) | entries(DescriptionOptions) | entries(OpOptions)
 # Attributes that are not options of delta_kafka_asset.
@@ -45,27 +38,29 @@ class DeltaKafkaComponent(CheckedComponent):
     The attributes are the options of delta_kafka_asset.
     """
 
-    settings_of: ClassVar[tuple[str, ...]] = ("source", "sink", "limits")
+    settings_of: ClassVar[Mapping[str, type[BaseModel]]] = {"source": DeltaSource, "sink": KafkaSink, "limits": Limits}
 
-    source: DeltaSourceAttribute = Field(description=HELP["source"])
-    sink: SinkAttribute = Field(description=HELP["sink"])
-    upstream: AssetKeyAttribute | None = Field(default=None, description="The key of the table's asset. Default: none.")
-    limits: LimitsAttribute | None = _option("limits")
-    cluster: TextAttribute | None = _option("cluster")
-    kafka: TextAttribute | None = _option("kafka")
-    spark: TextAttribute | None = _option("spark")
-    description: TextAttribute | None = Field(default=None, description="The asset's description.")
-    group_name: TextAttribute | None = _option("group_name")
-    owners: TextsAttribute | None = _option("owners")
-    tags: TextMapAttribute | None = _option("tags")
-    metadata: MapAttribute | None = _option("metadata")
-    automation_condition: AutomationAttribute | None = _option("automation_condition")
-    op_tags: MapAttribute | None = _option("op_tags")
-    retry_policy: RetryPolicyAttribute | None = _option("retry_policy")
-    pool: TextAttribute | None = Field(
+    source: attributes.DeltaSourceAttribute = Field(description=HELP["source"])
+    sink: attributes.SinkAttribute = Field(description=HELP["sink"])
+    upstream: attributes.AssetKeyAttribute | None = Field(
+        default=None, description="The key of the table's asset. Default: none."
+    )
+    limits: attributes.LimitsAttribute | None = _option("limits")
+    cluster: attributes.TextAttribute | None = _option("cluster")
+    kafka: attributes.TextAttribute | None = _option("kafka")
+    spark: attributes.TextAttribute | None = _option("spark")
+    description: attributes.TextAttribute | None = Field(default=None, description="The asset's description.")
+    group_name: attributes.TextAttribute | None = _option("group_name")
+    owners: attributes.TextsAttribute | None = _option("owners")
+    tags: attributes.TextMapAttribute | None = _option("tags")
+    metadata: attributes.MapAttribute | None = _option("metadata")
+    automation_condition: attributes.AutomationAttribute | None = _option("automation_condition")
+    op_tags: attributes.MapAttribute | None = _option("op_tags")
+    retry_policy: attributes.RetryPolicyAttribute | None = _option("retry_policy")
+    pool: attributes.TextAttribute | None = Field(
         default=None, description="Concurrency pool. Default: `kafka-sink:` and the transactional_id_prefix."
     )
-    checks: SinkChecksAttribute | None = Field(
+    checks: attributes.SinkChecksAttribute | None = Field(
         default=None, description="Options of delta_kafka_checks; {} for its defaults. Default: no check."
     )
 

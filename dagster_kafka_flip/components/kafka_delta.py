@@ -17,7 +17,7 @@ from dagster import (
     ScheduleDefinition,
     scaffold_with,
 )
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
 
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, filled, has_topic, matching_topics
@@ -25,40 +25,16 @@ from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset,
 from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestions_of
 from dagster_kafka_flip.assets.topic_asset import observable_topics, upstream_asset_keys
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
-from dagster_kafka_flip.components.attributes import (
-    AssetKeyAttribute,
-    AssetKeysAttribute,
-    AutomationAttribute,
-    BackfillPolicyAttribute,
-    ChecksAttribute,
-    ColumnsAttribute,
-    DeadLetterAttribute,
-    DurationAttribute,
-    ErrorsAttribute,
-    FormatAttribute,
-    FreshnessAttribute,
-    KafkaResourceAttribute,
-    LimitsAttribute,
-    MapAttribute,
-    OnIdleAttribute,
-    PartitionsAttribute,
-    PrefixAttribute,
-    RetryPolicyAttribute,
-    SourceAttribute,
-    TableAttribute,
-    TextAttribute,
-    TextMapAttribute,
-    TextsAttribute,
-    TopicsAttribute,
-    TopicsOfAttribute,
-    WindowsAttribute,
-)
+from dagster_kafka_flip.components import attributes
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
-from dagster_kafka_flip.components.schemas import entries, placed
+from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.settings.docstrings import entries
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,56 +66,56 @@ class KafkaDeltaComponent(CheckedComponent):
     attributes are the options of kafka_delta_asset and AssetOptions.
     """
 
-    settings_of: ClassVar[tuple[str, ...]] = ("table", "limits")
+    settings_of: ClassVar[Mapping[str, type[BaseModel]]] = {"table": DeltaTarget, "limits": Limits}
 
-    source: SourceAttribute = Field(description=HELP["source"])
-    table: TableAttribute = Field(
+    source: attributes.SourceAttribute = Field(description=HELP["source"])
+    table: attributes.TableAttribute = Field(
         description="A path or a catalog name, or the fields of a DeltaTarget. `{topic}` is replaced by the topic, "
         "`{name}` by the topic as a valid name."
     )
-    value_format: FormatAttribute | None = _option("value_format")
-    key_format: FormatAttribute | None = _option("key_format")
-    columns: ColumnsAttribute | None = _option("columns")
-    dead_letter: DeadLetterAttribute | None = _option("dead_letter")
-    limits: LimitsAttribute | None = _option("limits")
-    tolerate: ErrorsAttribute | None = _option("tolerate")
-    on_idle: OnIdleAttribute | None = _option("on_idle")
-    verify_after: DurationAttribute | None = _option("verify_after")
-    windows: WindowsAttribute | None = _option("windows")
-    topics_of: TopicsOfAttribute | None = _option("topics_of")
-    kafka: TextAttribute | None = _option("kafka")
-    spark: TextAttribute | None = _option("spark")
-    name: TextAttribute | None = Field(
+    value_format: attributes.FormatAttribute | None = _option("value_format")
+    key_format: attributes.FormatAttribute | None = _option("key_format")
+    columns: attributes.ColumnsAttribute | None = _option("columns")
+    dead_letter: attributes.DeadLetterAttribute | None = _option("dead_letter")
+    limits: attributes.LimitsAttribute | None = _option("limits")
+    tolerate: attributes.ErrorsAttribute | None = _option("tolerate")
+    on_idle: attributes.OnIdleAttribute | None = _option("on_idle")
+    verify_after: attributes.DurationAttribute | None = _option("verify_after")
+    windows: attributes.WindowsAttribute | None = _option("windows")
+    topics_of: attributes.TopicsOfAttribute | None = _option("topics_of")
+    kafka: attributes.TextAttribute | None = _option("kafka")
+    spark: attributes.TextAttribute | None = _option("spark")
+    name: attributes.TextAttribute | None = Field(
         default=None,
         description="The asset's name. Default: the folder's name; with an asset for each topic, `{name}`.",
     )
-    key: AssetKeyAttribute | None = _option("key")
-    key_prefix: PrefixAttribute | None = _option("key_prefix")
-    deps: AssetKeysAttribute | None = _option("deps")
-    description: TextAttribute | None = Field(default=None, description="The asset's description.")
-    group_name: TextAttribute | None = _option("group_name")
-    owners: TextsAttribute | None = _option("owners")
-    tags: TextMapAttribute | None = _option("tags")
-    metadata: MapAttribute | None = _option("metadata")
-    kinds: TextsAttribute | None = _option("kinds")
-    automation_condition: AutomationAttribute | None = _option("automation_condition")
-    freshness_policy: FreshnessAttribute | None = _option("freshness_policy")
-    partitions_def: PartitionsAttribute | None = _option("partitions_def")
-    backfill_policy: BackfillPolicyAttribute | None = _option("backfill_policy")
-    op_tags: MapAttribute | None = _option("op_tags")
-    retry_policy: RetryPolicyAttribute | None = _option("retry_policy")
-    pool: TextAttribute | None = _option("pool")
-    code_version: TextAttribute | None = _option("code_version")
-    checks: ChecksAttribute | None = Field(
+    key: attributes.AssetKeyAttribute | None = _option("key")
+    key_prefix: attributes.PrefixAttribute | None = _option("key_prefix")
+    deps: attributes.AssetKeysAttribute | None = _option("deps")
+    description: attributes.TextAttribute | None = Field(default=None, description="The asset's description.")
+    group_name: attributes.TextAttribute | None = _option("group_name")
+    owners: attributes.TextsAttribute | None = _option("owners")
+    tags: attributes.TextMapAttribute | None = _option("tags")
+    metadata: attributes.MapAttribute | None = _option("metadata")
+    kinds: attributes.TextsAttribute | None = _option("kinds")
+    automation_condition: attributes.AutomationAttribute | None = _option("automation_condition")
+    freshness_policy: attributes.FreshnessAttribute | None = _option("freshness_policy")
+    partitions_def: attributes.PartitionsAttribute | None = _option("partitions_def")
+    backfill_policy: attributes.BackfillPolicyAttribute | None = _option("backfill_policy")
+    op_tags: attributes.MapAttribute | None = _option("op_tags")
+    retry_policy: attributes.RetryPolicyAttribute | None = _option("retry_policy")
+    pool: attributes.TextAttribute | None = _option("pool")
+    code_version: attributes.TextAttribute | None = _option("code_version")
+    checks: attributes.ChecksAttribute | None = Field(
         default=None,
         description="Options of kafka_delta_checks; {} for its default checks. Default: no checks.",
     )
-    observe_topics: TopicsAttribute = Field(
+    observe_topics: attributes.TopicsAttribute = Field(
         default=True,
         description="Whether to define observable assets for the source's topics, or their options. Default: yes. "
         "Of each option, a topic has that of the first component that gives it.",
     )
-    connection: KafkaResourceAttribute | None = Field(
+    connection: attributes.KafkaResourceAttribute | None = Field(
         default=None,
         description="Kafka connection to look up a pattern's topics when definitions load, for an asset per topic. "
         "Default: the KafkaResource of the project's KafkaResourcesComponent.",

@@ -7,12 +7,7 @@ from typing import Any
 from dagster import ComponentLoadContext, Definitions, scaffold_with
 from pydantic import Field
 
-from dagster_kafka_flip.components.attributes import (
-    KafkaResourceAttribute,
-    SchemaRegistryResourceAttribute,
-    SparkResourceAttribute,
-    TextAttribute,
-)
+from dagster_kafka_flip.components import attributes
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.scaffolding import KafkaResourcesScaffolder
 
@@ -24,18 +19,22 @@ class KafkaResourcesComponent(CheckedComponent):
     A value `{{ env.NAME }}` becomes an EnvVar: definitions do not contain it.
     """
 
-    kafka: KafkaResourceAttribute | None = Field(
+    kafka: attributes.KafkaResourceAttribute | None = Field(
         default=None, description="The Kafka cluster, as fields of KafkaResource."
     )
-    spark: SparkResourceAttribute | None = Field(
+    spark: attributes.SparkResourceAttribute | None = Field(
         default=None, description="The Spark session, as fields of SparkResource; `{}` for a local session."
     )
-    schema_registry: SchemaRegistryResourceAttribute | None = Field(
+    schema_registry: attributes.SchemaRegistryResourceAttribute | None = Field(
         default=None, description="The schema registry, as fields of SchemaRegistryResource."
     )
-    kafka_key: TextAttribute = Field(default="kafka", description="Key of the KafkaResource. Default `kafka`.")
-    spark_key: TextAttribute = Field(default="spark", description="Key of the SparkResource. Default `spark`.")
-    schema_registry_key: TextAttribute = Field(
+    kafka_key: attributes.TextAttribute = Field(
+        default="kafka", description="Key of the KafkaResource. Default `kafka`."
+    )
+    spark_key: attributes.TextAttribute = Field(
+        default="spark", description="Key of the SparkResource. Default `spark`."
+    )
+    schema_registry_key: attributes.TextAttribute = Field(
         default="schema_registry", description="Key of the SchemaRegistryResource. Default `schema_registry`."
     )
 

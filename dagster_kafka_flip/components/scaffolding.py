@@ -78,11 +78,7 @@ class _TopicScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
         return KafkaDeltaScaffoldParams
 
     def scaffold(self, request: ScaffoldRequest[KafkaDeltaScaffoldParams]) -> None:
-        """Writes the file.
-
-        Raises:
-            ConfigurationError: Another format than YAML is requested.
-        """
+        """Writes the file."""
         topic = request.params.topic or request.target_path.name
         table = request.params.table or f"warehouse/{topic}"
         _write(request, self.text.format(type_name=request.type_name, topic=topic, table=table))
@@ -104,11 +100,7 @@ class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingType
     """Writes a defs.yaml with a KafkaResource and a SparkResource."""
 
     def scaffold(self, request: ScaffoldRequest[Any]) -> None:
-        """Writes the file.
-
-        Raises:
-            ConfigurationError: Another format than YAML is requested.
-        """
+        """Writes the file."""
         _write(request, _RESOURCES.format(type_name=request.type_name))
 
 

@@ -45,7 +45,7 @@ class SchemaRegistry(Settings):
         ssl_key_location: PEM file of the client's private key, for mutual TLS. Default: the key in
             `ssl_certificate_location`.
         ssl_key_password: The private key's password. Never shown.
-        request_timeout: Seconds to wait for one URL's answer. Default: 20.
+        request_timeout: Seconds to wait for one URL's answer.
         max_retries: How often a request is repeated after an error that may pass: no connection, or the statuses 408,
             429, 500, 502, 503 and 504. Default: 3.
     """

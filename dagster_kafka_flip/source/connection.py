@@ -49,8 +49,8 @@ class KafkaConnection(Settings):
 
     Attributes:
         bootstrap_servers: Comma-separated `host:port` pairs.
-        security_protocol: Kafka's `security.protocol`. Default: PLAINTEXT.
-        sasl_mechanism: Required with a SASL protocol.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as in Kafka's `security.protocol`.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER. Required with a SASL protocol.
         sasl_username: Required with PLAIN and SCRAM; not allowed otherwise.
         sasl_password: Required with PLAIN and SCRAM; not allowed otherwise. Never shown.
         ssl_ca_location: PEM file with the CA certificates to trust. Default: the CAs of the system and the JVM.
@@ -58,8 +58,8 @@ class KafkaConnection(Settings):
         ssl_key_location: PEM file of the client's private key, for mutual TLS. PKCS#8, PKCS#1 or SEC1.
         ssl_key_password: The private key's password. Never shown.
         client_id: The client's name in the broker's logs and quotas.
-        request_timeout: Seconds to wait for the answer to one metadata or offsets request. Default: 20.
-        read_timeout: Seconds that a Spark task waits for records before it fails. Default: 120.
+        request_timeout: Seconds to wait for the answer to one metadata or offsets request.
+        read_timeout: Seconds that a Spark task waits for records before it fails.
         properties: Settings without a field, for both clients, by the Java consumer's names. Values are never shown.
         librdkafka_properties: Settings of the planning client, by librdkafka's names; they override `properties`.
             Values are never shown.

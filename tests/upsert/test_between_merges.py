@@ -22,7 +22,6 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Scd2, Upsert
-from dagster_kafka_flip.table.table_writer import TableWriter
 from tests import landed
 from tests.processes import wait_until
 from tests.upsert.conftest import change
