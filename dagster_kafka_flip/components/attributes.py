@@ -90,11 +90,12 @@ def _text(context: ResolutionContext, value: Any) -> str | None:
 def _texts(context: ResolutionContext, value: Any) -> tuple[str, ...]:
     if not isinstance(value, (str, list)):
         raise refused(context, 'expected a list, such as ["..."]')
-    found = rendered(context, value)
-    for index, each in enumerate(value if isinstance(value, list) else ()):
+    given: list[Any] = value if isinstance(value, list) else []
+    for index, each in enumerate(given):
         if not isinstance(each, str):
             # YAML has changed 007 and 1.10 before this looks at them.
             raise refused(context.at_path(index), "expected a string; write it in quotes")
+    found = rendered(context, value)
     return tuple(_text(context, each) or "" for each in ([found] if isinstance(found, str) else found))
 
 
