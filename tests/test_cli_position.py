@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from dagster_kafka_flip import DeltaTarget, KafkaSource, ingest
 from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.cli.streams import stream_to_json
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.position_report import report_position, streams_of
 from tests.table.commits import append, create, document_of, foreign, own, restore
@@ -208,6 +209,9 @@ def test_a_report_is_made_of_history_alone():
     assert main_one.anchor.state.position == {TopicPartition("t", 0): 10}
     assert [(entry.commit.version, entry.is_undone) for entry in main_one.commits] == [(2, True)]
     assert report_position(history, "b", "t", 10**30).anchor_kind == "commit"
+    document = stream_to_json(main_one, {TopicPartition("t", 0): 0, TopicPartition("t", 1): 2})
+    assert (document["position"], document["anchor"]["kind"], document["lag"]) == ({"t": [10]}, "restore", 2)
+    assert list(document["lag_by_partition"].items()) == [("t-1", 2), ("t-0", 0)], "the largest first"
     replaced = (foreign(1, "TRUNCATE"), create())
     assert report_position(replaced, "main", "t", 5).anchor_kind == "replacement"
     assert streams_of(replaced) == ()
@@ -217,4 +221,5 @@ def test_a_report_is_made_of_history_alone():
     assert doubted.anchor is not None
     assert doubted.anchor.version == 2, "where it stands is told all the same"
     lost = report_position((append(7),), "main", "t", 5)
+    assert stream_to_json(lost, None)["error"]["type"] == "PositionLostError"
     assert (type(lost.error).__name__, lost.anchor, lost.anchor_kind) == ("PositionLostError", None, None)

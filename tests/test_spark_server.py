@@ -273,7 +273,7 @@ def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path):
         }
         (tmp_path / "spark-server.json").write_text(json.dumps(state))
         try:
-            with pytest.raises(SparkSessionError, match=r"did not answer at 127\.0\.0\.1:\d+ within 0\.1 s"):
+            with pytest.raises(SparkSessionError, match=r"did not answer at sc://127\.0\.0\.1:\d+ within 0\.1 s"):
                 SparkServer(tmp_path, timeout=0.1).start(daemon=True)
         finally:
             starting.kill()
