@@ -77,3 +77,5 @@ from dagster_kafka_flip.table.mode import Append as Append
 from dagster_kafka_flip.table.mode import Scd2 as Scd2
 from dagster_kafka_flip.table.mode import Upsert as Upsert
 from dagster_kafka_flip.table.target import DeltaTarget as DeltaTarget
+
+__all__: list[str]

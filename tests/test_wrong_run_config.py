@@ -76,7 +76,7 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({"start": "timestamp:-5"}, "start: the timestamp -5 is before 1970"),
         ({"start": "timestamp:99999999999999999999"}, "start: the timestamp 99999999999999999999 is above Kafka"),
         ({"start": "offsets:{}"}, "start: specific offsets need at least one topic partition"),
-        ({"start": 'offsets:{"orders": {"0": 1.5}}'}, "; write a map such as {"),
+        ({"start": 'offsets:{"orders": {"0": 1.5}}'}, "orders-0: invalid offset 1.5; expected a whole number"),
         ({"start": 'offsets:{"orders": {"0": -1}}'}, "start: orders-0: the offset -1 is negative"),
         ({"start": 'offsets:{"payments": {"0": 1}}'}, "start: the offsets name payments-0, but the source reads"),
         ({"start": "committed"}, "start: committed offsets need a group id: set "),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.cli.position_sink import next_run
+from dagster_kafka_flip.cli.sink import next_run
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.delta_source import DeltaSource
