@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.cli.sink import next_run
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.sink.batches import Batches
-from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
@@ -25,7 +23,6 @@ from dagster_kafka_flip.sink.progress import (
     check_table,
     plan_segments,
 )
-from dagster_kafka_flip.sink.sink_status import SinkStatus
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
 
@@ -39,19 +36,6 @@ def at(
 ) -> Progress:
     origin = Origin(3, snapshot=True)
     return Progress(lane, lanes, "o", "u", "t", "i", origin, version, rows, columns, "s", schema_ids=ids)
-
-
-@pytest.mark.parametrize(
-    ("first", "snapshot", "stop", "output"),
-    [
-        (None, False, 5, "nothing: all is published"),
-        (3, True, 3, "the snapshot of version 3"),
-        (3, True, 5, "the snapshot of version 3, then versions 4 to 5"),
-        (4, False, 4, "version 4"),
-    ],
-)
-def test_what_the_next_run_publishes_has_a_text(first, snapshot, stop, output):
-    assert next_run(SinkStatus((at(2),), first, snapshot, 5, stop), DeltaSource(table="a/b")) == output
 
 
 def test_progress_is_what_was_written():
