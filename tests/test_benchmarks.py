@@ -17,7 +17,7 @@ from tests.processes import LIGHT_JVM
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
+pytestmark = [pytest.mark.kafka, pytest.mark.nightly, pytest.mark.timeout(2400)]
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPS = {"loop: watermarks", "loop: watermarks and timestamps"}
