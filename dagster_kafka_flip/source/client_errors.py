@@ -64,6 +64,9 @@ class BrokerErrors:
         if self.last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
             return UNANSWERED
         why = self.last or otherwise
+        if _NOT_KAFKA in why:
+            # librdkafka's own advice is to allow larger answers.
+            return f"what answers at {_address(why)} does not speak the Kafka protocol"
         return re.sub(r"\bipv[46]#", "", _reason(why)) if _SAID_OF_A_BROKER.match(why) else why
 
     def raise_if_permanent(self) -> None:

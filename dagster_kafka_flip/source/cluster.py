@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 # The zero UUID, 16 zero bytes in Kafka's base64 (KIP-516), means that the topic id is unknown.
 _ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
-# Topic settings that a plan by timestamp needs.
+# Topic settings that windows, sinks and topic assets need.
 _SETTINGS = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retention.bytes")
 
 # Seconds that the first request for a group's offsets waits before the client checks for an authorization error.

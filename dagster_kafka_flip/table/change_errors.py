@@ -126,8 +126,9 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
         ),
         (
             "Make the connector send the row again (an incremental snapshot): with Upsert the next run reads it in "
-            "the same batch. Or remove the column's name from kafka_unavailable in the transform, and the value is "
-            "null. To get all values from now on, set REPLICA IDENTITY FULL in PostgreSQL"
+            "the same batch. Or remove the column's name from kafka_unavailable of this record in the transform, and "
+            "its value is null: of all records, known values would become null, too. To get all values from now on, "
+            "set REPLICA IDENTITY FULL in PostgreSQL"
         ),
     ),
     OTHER_TIME: (

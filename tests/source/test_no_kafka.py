@@ -8,9 +8,11 @@ import time
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.client_errors import BrokerErrors
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
@@ -46,6 +48,14 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
         "Check the port in bootstrap_servers, whether the listener uses TLS, and any proxy in front of the broker, "
         "then run again"
     )
+
+
+def test_the_clients_advice_to_allow_larger_answers_is_not_passed_on():
+    # As of an advertised address that leads to a TLS listener, when another broker has answered before.
+    errors = BrokerErrors(KafkaConnection(bootstrap_servers="one:9092"))
+    size = "Invalid response size 352518400 (0..100000000): increase receive.message.max.bytes"
+    errors.add(KafkaError(KafkaError._BAD_MSG, f"two:9093/2: Receive failed: {size}"))
+    assert errors.reason("timed out") == "what answers at two:9093 does not speak the Kafka protocol"
 
 
 def test_a_broker_that_hangs_is_waited_for():
