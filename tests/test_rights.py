@@ -122,7 +122,6 @@ _FEATURES: dict[str, tuple[Callable[[KafkaConnection], Any], tuple[Right, ...]]]
         (READ,),
     ),
     "an exact window": (_window, (READ,)),
-    "a limit of bytes": (lambda connection: _plan(connection, limits=Limits(max_bytes_per_batch=5)), (READ,)),
     "alignment": (lambda connection: _plan(connection, max_drift=timedelta(hours=1)), (READ,)),
     "committed offsets": (_committed, (DESCRIBE, DESCRIBE_GROUP)),
     "offsets committed back": (_commit, (READ, READ_GROUP)),
