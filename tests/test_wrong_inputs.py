@@ -441,6 +441,7 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _ingest(source=_source()), "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers"),
         (lambda: _ingest(connection="a:1"), "connection: expected KafkaConnection, got str"),
         (lambda: _ingest(spark=5), "spark: expected function, got int; for example spark=lambda: session"),
+        (lambda: _ingest(spark=None), "spark: expected function, got None; for example spark=lambda: session"),
         (lambda: _ingest(known=5), "known: expected KnownPosition, got int"),
         (lambda: _rewrite(windows="2026-01-01"), "windows: expected Window, got str"),
         (lambda: KafkaDeltaComponent(table="x/y"), "invalid KafkaDeltaComponent: source: missing"),

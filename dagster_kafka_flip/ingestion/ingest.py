@@ -50,7 +50,7 @@ def check_run_options(**options: Any) -> None:
     """Checks the types."""
     for option, value in options.items():
         kind, example = _KINDS[option]
-        is_unset = value is None and option not in {"source", "verify_after"}
+        is_unset = value is None and option not in {"source", "spark", "verify_after"}
         if not is_unset and not (kind is FunctionType and callable(value)):
             expect(option, value, kind, example)
 
