@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import LogEnd
 
-# Most searches end at their first record, so little is fetched at a time, and nothing ahead. If a batch is larger than
-# the fetch size, the broker still returns the whole batch (KIP-74).
-_FETCHES = {"fetch.message.max.bytes": 64 * 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
+# Most searches end at their first record, so the first round fetches little and does not prefetch. If a batch is larger
+# than the fetch size, the broker still returns the whole batch (KIP-74).
+_FIRST_ROUND = {"fetch.message.max.bytes": 32 * 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
+_FIRST_ROUND_OFFSETS = 200
+_SECOND_ROUND = {"fetch.message.max.bytes": 1024 * 1024, "queued.max.messages.kbytes": 32 * 1024}
 
 # Reading on over a few records is faster than a fetch at another offset.
 _READ_ON = 100
@@ -39,14 +41,30 @@ def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch]
     Reads each topic partition once, in offset order, and all of them in parallel.
     """
     found: Found = {search: None for search in searches if search.start >= search.stop}
+    wanted = [search for search in searches if search.start < search.stop]
+    short = {search: search._replace(stop=min(search.stop, search.start + _FIRST_ROUND_OFFSETS)) for search in wanted}
+    first = _round(config, _FIRST_ROUND, set(short.values()), seconds)
+    found |= {search: first[one] for search, one in short.items()}
+    rest = {
+        search: search._replace(start=one.stop)
+        for search, one in short.items()
+        if found[search] is None and one.stop < search.stop
+    }
+    second = _round(config, _SECOND_ROUND, set(rest.values()), seconds)
+    return found | {search: second[one] for search, one in rest.items()}
+
+
+def _round(
+    config: Mapping[str, Any], settings: Mapping[str, int], searches: Collection[RecordSearch], seconds: float
+) -> Found:
+    if not searches:
+        return {}
     by_log: dict[TopicPartition, list[RecordSearch]] = {}
     for search in searches:
-        if search not in found:
-            by_log.setdefault(search.topic_partition, []).append(search)
-    if not by_log:
-        return found
+        by_log.setdefault(search.topic_partition, []).append(search)
     left = {tp: _LogSearch(each) for tp, each in by_log.items()}
-    with contextlib.closing(groupless_consumer(config, _FETCHES)) as consumer:
+    found: Found = {}
+    with contextlib.closing(groupless_consumer(config, settings)) as consumer:
         consumer.assign([at(tp, log.next_start) for tp, log in left.items()])
         deadline = time.monotonic() + seconds
         while left:
