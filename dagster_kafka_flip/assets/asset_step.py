@@ -28,6 +28,7 @@ def step(
     resources: Collection[str],
     config: type[Config] | None = None,
     checks: Sequence[AssetCheckSpec] = (),
+    can_subset: bool = False,
     transform: Callable[..., Any] | None = None,
 ) -> AssetsDefinition:
     """Creates the definition of assets that one step materializes."""
@@ -39,12 +40,10 @@ def step(
     # Backfill policies are in beta; hides the warning for the default policy.
     with dagsters_errors(name), warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)
-        # With can_subset: Dagster's conditions would start the asset with an explicit list of the checks that it can't
-        # do without, and leave out all others, of every asset in the run.
         make_assets: Any = multi_asset(
             name=name,
             specs=[spec.replace_attributes(skippable=True) for spec in specs],
-            can_subset=bool(checks) or len(specs) > 1,
+            can_subset=can_subset,
             check_specs=checks,
             required_resource_keys=set(resources),
             config_schema=None if config is None else config.to_fields_dict(),

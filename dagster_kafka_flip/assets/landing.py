@@ -48,6 +48,9 @@ def landed(
         config=first.config,
         checks=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
         transform=first.transform if len(tables) == 1 else None,
+        # Else Dagster's conditions would start the asset with an explicit list of the checks that it can't do without,
+        # and leave out all others, of every asset in the run.
+        can_subset=True,
     )
     return register(made, ingestions)
 
