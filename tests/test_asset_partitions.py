@@ -177,6 +177,8 @@ def test_the_definition_identifies_windows_whatever_their_number():
         ({"x": ["a"]}, "topics_of has no topic for the partition key 'y'"),
         ({"x": ["a"], "y": ["a"]}, "two partition keys select the topic a"),
         ({"x": ["a"], "y": ["c"]}, "the source reads a, b, not c"),
+        ({"x": ["a"], "y": "b"}, r"topics_of\['y'\]: expected list, got str"),
+        ({"x": ["a"], "y": 5}, r"topics_of\['y'\]: expected list, got int"),
         (None, "the source reads a, b, not x"),
     ],
 )

@@ -23,6 +23,10 @@ def config_of(settings: type[Settings]) -> Any:
         # Dagster shows what is written as text.
         text = texts[name].replace("Values are never shown", "Give credentials as EnvVars")
         text = text.replace("Never shown", "Give it as an EnvVar")
+        text = text.replace(
+            "A user name and a password in them are moved to `username` and `password`",
+            "Give one with a login in it as an EnvVar",
+        )
         fields[name] = (_kind(field.annotation), Field(default, description=text, repr=SecretStr not in kinds))
     return create_model(f"{settings.__name__}Config", __base__=(CheckedModel, Config), __module__=__name__, **fields)
 

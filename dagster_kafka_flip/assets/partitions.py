@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.window import Window, Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dagster import PartitionsDefinition
 
@@ -77,7 +78,10 @@ class AssetPartitions:
             msg = "topics_of needs time partitions with a static dimension, and there is no static dimension"
             raise ConfigurationError(msg)
         for key in static.get_partition_keys() if static is not None else ():
-            topics = (key,) if topics_of is None else tuple(topics_of.get(key, ()))
+            given = (key,) if topics_of is None else topics_of.get(key, ())
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                expect(f"topics_of[{key!r}]", given, list, '["orders"]')
+            topics = tuple(given)
             if not topics:
                 raise ConfigurationError(f"topics_of has no topic for the partition key {key!r}")
             source.only(topics)

@@ -113,7 +113,7 @@ def kafka_delta_checks(
         asset.
     """
     asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_checks")
-    Bounds(
+    bounds = Bounds(
         duplicate_commits=duplicate_commits,
         max_lag=max_lag,
         max_delay=max_delay,
@@ -145,8 +145,9 @@ def kafka_delta_checks(
         WATERMARK_FRESH: max_delay is not None,
         NO_RECORDS_REJECTED_LATELY: max_rejected is not None,
     }
-    table = TableChecks(ingestion, asset_key, duplicate_commits)
-    log = LogChecks(ingestion, asset_key, max_lag, max_delay, max_rejected, rejected_within)
+    # The bounds' own values: "10" is 10 there.
+    table = TableChecks(ingestion, asset_key, bounds.duplicate_commits)
+    log = LogChecks(ingestion, asset_key, bounds.max_lag, bounds.max_delay, bounds.max_rejected, bounds.rejected_within)
 
     def look(context: Any) -> Iterator[AssetCheckResult]:
         return table.results(selected(context), spark_of(context, ingestion.spark), context.instance)

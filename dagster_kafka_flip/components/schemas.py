@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
 
 from dagster import Model, Resolver
 from pydantic import BaseModel, Field, create_model
@@ -46,9 +46,9 @@ def model_of(settings: type[BaseModel], *, without: Iterable[str] = (), **types:
         if name in without:
             continue
         # A field can't be named `schema`: pydantic has a method of that name.
-        written = "schema" if name == "declared" else name
+        written = field.alias or ("schema" if name == "declared" else name)
         kind = types.get(name, field.annotation)
-        default = ... if field.is_required() and name not in types else None
+        default = ... if field.is_required() and type(None) not in get_args(types.get(name)) else None
         text = field.description or described.get(written)
         fields[name] = (_or_template(kind), Field(default, alias=written, description=text))
     return create_model(f"{settings.__name__}Attributes", __base__=Model, **fields)

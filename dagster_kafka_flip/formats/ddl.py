@@ -137,7 +137,8 @@ class _Parser:
     def _rest(self, field: str, end: str) -> bool:
         """Passes over what follows a type, and returns whether it is NOT NULL."""
         if self._seen() not in {",", end} and self._seen().upper() not in _AFTER_A_TYPE:
-            raise _error(f"{field}: unexpected {self._seen() or 'end'} after the type; a comma or {end} may be missing")
+            missing = f"a comma or {end}" if end else "a comma"
+            raise _error(f"{field}: unexpected {self._seen() or 'end'} after the type; {missing} may be missing")
         is_required = False
         while self._seen() not in {",", end, _END}:
             seen = self._take().upper()

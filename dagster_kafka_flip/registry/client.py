@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tenacity
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.registry.failures import Asked, Question, may_pass
+from dagster_kafka_flip.registry.failures import Asked, Question, may_pass, without_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,9 +54,10 @@ class RegistryClient:
         try:
             self._client = _client_class()(dict(config))
         except OSError as error:
+            why = without_line(str(error))
             files = [f"{name.replace('.', '_')} {path}" for name, path in config.items() if name.endswith("location")]
             raise ConfigurationError(
-                f"the TLS files of the schema registry's client ({', '.join(files) or 'SSL_CERT_FILE'}): {error}",
+                f"the TLS files of the schema registry's client ({', '.join(files) or 'SSL_CERT_FILE'}): {why}",
                 "Check that they can be read, are PEM and belong together, and ssl_key_password",
             ) from None
 

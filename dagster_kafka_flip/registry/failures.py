@@ -190,7 +190,7 @@ class Asked:
     def _hidden(self, text: str) -> str:
         for secret in self.secrets:
             text = text.replace(secret, HIDDEN)
-        text = _TOKEN.sub(HIDDEN, " ".join(text.split()))
+        text = _TOKEN.sub(HIDDEN, " ".join(without_line(text).split()))
         return text if len(text) <= _LONGEST_WORDS else f"{text[:_LONGEST_WORDS]} ..."
 
 
@@ -245,6 +245,11 @@ def _answer(error: BaseException) -> tuple[int, int | None, str | None]:
         code if isinstance(code, int) and code > 0 else None,
         message if isinstance(message, str) and code != -1 else None,
     )
+
+
+def without_line(text: str) -> str:
+    """OpenSSL's words, without the line of Python's source that ends them."""
+    return re.sub(r" \(_ssl\.c:\d+\)", "", text)
 
 
 def _tls_error(error: BaseException) -> Exception | None:

@@ -80,6 +80,9 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = path.parent / "partial"
     with FileLock(path.parent / "lock"):
+        if path.exists():
+            # Another process has made it meanwhile.
+            return path
         # What a killed attempt left.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

@@ -42,7 +42,7 @@ BAD = [
     ("id INT NOT NUL", "schema: id: a constraint is NOT NULL"),
     ("id INT NOT", "schema: id: a constraint is NOT NULL"),
     ("id INT NOT, n INT", "schema: id: a constraint is NOT NULL"),
-    ("id INT name STRING", "schema: id: unexpected name after the type; a comma or"),
+    ("id INT name STRING", "schema: id: unexpected name after the type; a comma may be missing"),
     ("a ARRAY<INT", "schema: a: ARRAY: expected >, not the end"),
     ("a ARRAY", "schema: a: ARRAY: expected <, not the end"),
     ("a MAP<INT>", "schema: a: the key of a MAP: expected ,, not >"),
@@ -54,7 +54,7 @@ BAD = [
     ("a DECIMAL(3,5)", "schema: a: invalid DECIMAL(3, 5)"),
     ("id INT; DROP", "schema: unexpected ';' after 'id INT'"),
     ("a INT, A STRING", "schema: duplicate field A"),
-    ("a INT>", "schema: a: unexpected > after the type"),
+    ("a INT>", "schema: a: unexpected > after the type; a comma may be missing"),
     ("struct<a:int> b", "schema: the schema: expected the end, not b"),
 ]
 

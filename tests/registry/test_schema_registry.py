@@ -143,8 +143,9 @@ def test_a_pem_file_that_can_not_be_used_is_named(tmp_path):
         ({"ssl_certificate_location": str(empty)}, "ssl_certificate_location.*ssl_key_password"),
     ]
     for fields, words in cases:
-        with pytest.raises(ConfigurationError, match=words):
+        with pytest.raises(ConfigurationError, match=words) as raised:
             SchemaRegistry(url="https://a", **fields).schemas()
+        assert "_ssl.c" not in str(raised.value)
 
 
 _WITHOUT_THE_EXTRA = """

@@ -100,6 +100,10 @@ final class Scan {
 
     /** The text in hand without a copy, if it has no escapes; else null. */
     UTF8String plainText() {
+      if (!_tokenIncomplete) {
+        // A number. Behind it, the next quote may be far away.
+        return null;
+      }
       int from = _inputPtr;
       int at = from;
       while (at + Long.BYTES <= _inputEnd && !ends((long) Types.EIGHT.get(_inputBuffer, at))) {
@@ -108,7 +112,7 @@ final class Scan {
       while (at < _inputEnd && !ends(_inputBuffer[at] & 0xff | SPACES << Byte.SIZE)) {
         at++;
       }
-      if (!_tokenIncomplete || at == _inputEnd || _inputBuffer[at] != '"') {
+      if (at == _inputEnd || _inputBuffer[at] != '"') {
         return null;
       }
       // As Jackson leaves it behind a text.
