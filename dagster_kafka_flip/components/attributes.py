@@ -247,7 +247,9 @@ def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
     found = rendered(context, value)
     if not isinstance(found, Mapping):
         raise refused(context, f"invalid checks {found!r}; write {{}} for the default checks")
-    return {str(name): _RESOLVE_CHECK.get(name, rendered)(context.at_path(name), each) for name, each in found.items()}
+    return {
+        str(name): _RESOLVE_CHECK.get(str(name), rendered)(context.at_path(name), each) for name, each in found.items()
+    }
 
 
 # --- things of Dagster --------------------------------------------------------------------------------------------
