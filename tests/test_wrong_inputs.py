@@ -142,6 +142,8 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (Limits, {"max_batches": 0}, _POSITIVE.format("max_batches")),
         (Limits, {"max_batches": True}, "invalid Limits: max_batches: expected a whole number"),
         (Limits, {"spread": "evenly"}, "invalid Limits: spread: must be 'backlog' or 'time'"),
+        (_asset, {"op_tags": "x"}, "op_tags: expected Mapping, got str"),
+        (_asset, {"kinds": 5}, "kinds: expected list, got int"),
         (_asset, {"on_idle": "sleep"}, "on_idle: 'sleep' is not materialize or skip"),
         (_asset, {"dead_letter": True}, "dead_letter: expected DeadLetters or str or PathLike, got bool"),
         (_asset, {"dead_letter": ""}, "invalid DeadLetters: table: empty"),

@@ -153,6 +153,8 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
         ("automation_condition: eager", "attributes.automation_condition: invalid AutomationCondition 'eager'; write "),
         ("freshness_policy: PT1H", "attributes.freshness_policy: invalid FreshnessPolicy 'PT1H'; write "),
         ("checks: {max_delay: -5}", "attributes.checks.max_delay: invalid Bounds: max_delay: must be greater than"),
+        ("checks: {gaps: maybe}", "attributes.checks.gaps: expected true or false"),
+        ("metadata: x", "attributes.metadata: metadata: expected Mapping, got str"),
         ("checks: {max_rejected: 5}", "attributes.checks.max_rejected: max_rejected: an undecodable record fails a"),
         ("observe_topics: maybe", "attributes.observe_topics: expected true, false, or options of the topics' assets"),
         ("connection: 'a:1'", "attributes.connection: invalid KafkaResource; write its fields as a mapping"),
@@ -170,6 +172,7 @@ def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message
     ("table", "message"),
     [
         ("[a]", "attributes.table: expected a string, got ['a']"),
+        ("", "attributes.table: empty; write a path or a name"),
         ("{}", "attributes.table: invalid DeltaTarget: table: missing"),
         (
             "{table: t, clusterby: [a]}",

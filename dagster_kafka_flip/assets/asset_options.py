@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from dagster import DagsterInvalidDefinitionError
@@ -12,7 +13,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
     from dagster import (
         AutomationCondition,
@@ -102,10 +103,17 @@ _DAGSTERS_WORDS = {
 
 
 def given_options(**options: Any) -> dict[str, Any]:
-    """Returns the options that are set. Dagster validates them, but would take a string for a list of letters."""
+    """Returns the options that are set. Dagster validates them, but would take a string for a list of letters.
+
+    Those that ours are added to are looked at first: Python's error would not name the option.
+    """
     for option in ("deps", "kinds", "owners"):
-        if isinstance(value := options.get(option), (str, bytes)):
+        value = options.get(option)
+        if isinstance(value, (str, bytes)) or not (value is None or isinstance(value, Iterable)):
             expect(option, value, list, '["..."]')
+    for option in ("metadata", "op_tags", "tags"):
+        if options.get(option) is not None:
+            expect(option, options[option], Mapping, '{"...": "..."}')
     for option in ("kafka", "spark"):
         if option in options:
             expect(option, options.pop(option), str, f'"{option}", the key of a resource in Definitions(resources=...)')

@@ -78,7 +78,7 @@ class AssetPartitions:
             msg = "topics_of needs time partitions with a static dimension, and there is no static dimension"
             raise ConfigurationError(msg)
         for key in static.get_partition_keys() if static is not None else ():
-            given = (key,) if topics_of is None else topics_of.get(key, ())
+            given: Any = (key,) if topics_of is None else topics_of.get(key, ())
             if isinstance(given, str) or not isinstance(given, Iterable):
                 expect(f"topics_of[{key!r}]", given, list, '["orders"]')
             topics = tuple(given)

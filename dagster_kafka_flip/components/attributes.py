@@ -211,6 +211,8 @@ def _table(context: ResolutionContext, value: Any) -> str | DeltaTarget | None:
     found = rendered(context, value)
     if isinstance(found, (Mapping, DeltaTarget)):
         return _of(DeltaTarget, properties=_text_map, mode=mode_of)(context, found)
+    if found is None:
+        raise refused(context, "empty; write a path or a name")
     return _text(context, found)
 
 
@@ -230,7 +232,15 @@ def _start(context: ResolutionContext, value: Any) -> Any:
     return nearest_time(create(context, epoch_milliseconds, {"timestamp": value}))
 
 
-_DURATIONS = ("max_delay", "rejected_within")
+def _flag(context: ResolutionContext, value: Any) -> bool:
+    return create(context, lambda: TypeAdapter(bool).validate_python(value))
+
+
+_RESOLVE_CHECK: Mapping[str, Resolve] = {
+    **dict.fromkeys(("max_delay", "rejected_within"), _duration),
+    # A text, such as "no" or from a template, would be true.
+    **dict.fromkeys(("gaps", "duplicates", "keys", "identity", "schema", "blocking", "equals_table"), _flag),
+}
 
 
 def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
@@ -238,8 +248,7 @@ def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise refused(context, f"invalid checks {found!r}; write {{}} for the default checks")
     return {
-        str(name): _duration(context.at_path(name), each) if name in _DURATIONS else each
-        for name, each in found.items()
+        str(name): _RESOLVE_CHECK.get(str(name), rendered)(context.at_path(name), each) for name, each in found.items()
     }
 
 
@@ -386,9 +395,7 @@ def _setting(context: ResolutionContext, name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         if name == "clusters":
             return {each: _resource(KafkaClusterConfig)(context.at_path(each), one) for each, one in value.items()}
-        return {str(each): _setting(context.at_path(each), str(each), one) for each, one in value.items()}
-    if isinstance(value, (int, float)) and "." in name:
-        return _text(context, value)
+        return {str(each): _property(context.at_path(each), str(each), one) for each, one in value.items()}
     found = _ENV.fullmatch(value) if isinstance(value, str) else None
     if found is not None:
         return EnvVar(found[1] or found[2])
@@ -402,6 +409,11 @@ def _setting(context: ResolutionContext, name: str, value: Any) -> Any:
             "Dagster shows it",
         )
     return rendered(context, value)
+
+
+def _property(context: ResolutionContext, name: str, value: Any) -> Any:
+    """A client's or Spark's setting, which is a text: YAML has `5` and `true` for it."""
+    return _text(context, value) if isinstance(value, (int, float)) else _setting(context, name, value)
 
 
 # --- attributes ---------------------------------------------------------------------------------------------------
@@ -452,7 +464,7 @@ ErrorsAttribute = Annotated[Any, attribute(_errors, _TEXTS)]
 PartitionsAttribute = Annotated[Any, attribute(_partitions, _Partitions)]
 BackfillPolicyAttribute = Annotated[Any, attribute(_backfill_policy, _BackfillPolicy)]
 ChecksAttribute = Annotated[Any, attribute(_checks, _CHECKS)]
-SinkChecksAttribute = Annotated[Any, attribute(rendered, _SINK_CHECKS)]
+SinkChecksAttribute = Annotated[Any, attribute(_checks, _SINK_CHECKS)]
 RetryPolicyAttribute = Annotated[Any, attribute(_retry_policy, RetryPolicyAttributes)]
 AutomationAttribute = Annotated[Any, attribute(_condition, str)]
 _FRESHNESS = '"{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"'
