@@ -222,7 +222,7 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     for output in (shown(code=1), planned(code=1)):
         assert f"the Delta table {published.table} does not exist" in " ".join(output.split())
     published.create()
-    assert re.search(r"start +snapshot\nto_version +0\n", shown())
+    assert re.search(r"start +snapshot\nfrom_version +0\nto_version +0\n", shown())
     plan = json.loads(planned("--json"))
     assert (plan["from_version"], plan["to_version"], plan["snapshot"], plan["lag_versions"]) == (0, 0, True, None)
     assert plan["versions"] == [{"version": 0, "operation": None, "rows": None}]
