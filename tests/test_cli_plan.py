@@ -95,7 +95,6 @@ def test_all_that_is_known_of_a_plan(broker, kafka, records):
         "topic_partitions": 3,
         "splits": 2,
         "records_at_most": 7,
-        "approximate_bytes": None,
         "lag_before": 7,
         "lag_after": 0,
         "tasks": 2,

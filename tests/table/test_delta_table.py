@@ -835,7 +835,8 @@ def nested(spark, tmp_path_factory):
             "id INT, name STRING",
             (
                 "the batch does not fit the table {table}: the column id is bigint in the table and int in the batch. "
-                "Change the value format, cast in the transform, or use another table. The table (-) and "
+                "Change the value format, cast in the transform, or use another table; if no run has written to "
+                "this one yet, you can drop it. The table (-) and "
                 "the batch (+):\n- id bigint\n+ id int\n- s struct<a:int,l:array<struct<x:string>>>\n"
                 "- m map<string,int>"
             ),
@@ -847,7 +848,8 @@ def nested(spark, tmp_path_factory):
                 "batch; the "
                 "column S.l[].x is string in the table and int in the batch; the column m{{}} is int in the table and "
                 "string in the "
-                "batch. Change the value format, cast in the transform, or use another table. The "
+                "batch. Change the value format, cast in the transform, or use another table; if no run has written to "
+                "this one yet, you can drop it. The "
                 "table (-) and the batch (+):\n- S.a int\n+ S.a string\n- S.l[].x string\n+ S.l[].x int\n- m{{}} int\n"
                 "+ m{{}} string\n- name string"
             ),
@@ -857,7 +859,8 @@ def nested(spark, tmp_path_factory):
             (
                 "the batch does not fit the table {table}: the column s is struct<a:int,l:array<struct<x:string>>> "
                 "in the table and string in the batch. Change the value format, cast in the "
-                "transform, or use another table. The table (-) and the batch (+):\n"
+                "transform, or use another table; if no run has written to this one yet, you can drop it. The table (-) "
+                "and the batch (+):\n"
                 "- s struct<a:int,l:array<struct<x:string>>>\n+ s string\n- name string\n- m map<string,int>"
             ),
         ),
