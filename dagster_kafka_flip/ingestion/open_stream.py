@@ -22,7 +22,13 @@ from dagster_kafka_flip.ingestion.batch_rows import batch_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.ingestion.observation import BatchObservation, log_observed, observed_by_write
+from dagster_kafka_flip.ingestion.observation import (
+    NOTHING_REPORTED,
+    BatchObservation,
+    Observed,
+    log_observed,
+    observed_by_write,
+)
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
@@ -279,6 +285,8 @@ class OpenStream:
     ) -> BatchResult:
         batch, tasks = assignment.plan, len(assignment.task_plan.tasks)
         observed = observed_by_write(watch, committed.rows)
+        if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
+            observed = Observed(records=0, bytes=0, rejected=0)
         log_with_fields(
             self._spec.log,
             "committed version %d of %s",
@@ -310,6 +318,14 @@ class OpenStream:
             confirm_seconds=committed.confirm_seconds,
             incidents=document.incidents,
         )
+
+    def _has_no_record(self, batch: ReadPlan) -> bool:
+        """Whether there is no record in a batch's offsets, as compaction leaves them."""
+        # If rows are merged by key, Spark then drops what observes them from its adaptive plan.
+        try:
+            return self._rows.records(self.context.assignment(batch)).isEmpty()
+        except Exception:  # noqa: BLE001 - the batch is committed, and what can't be read stays unknown
+            return False
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
         planned = self._planned

@@ -859,8 +859,8 @@ def nested(spark, tmp_path_factory):
             (
                 "the batch does not fit the table {table}: the column s is struct<a:int,l:array<struct<x:string>>> "
                 "in the table and string in the batch. Change the value format, cast in the "
-                "transform, or use another table; if no run has written to this one yet, you can drop it. The table (-) "
-                "and the batch (+):\n"
+                "transform, or use another table; if no run has written to this one yet, you can drop it. The table "
+                "(-) and the batch (+):\n"
                 "- s struct<a:int,l:array<struct<x:string>>>\n+ s string\n- name string\n- m map<string,int>"
             ),
         ),
