@@ -30,6 +30,8 @@ UNANSWERED = "connections are accepted, but not answered"
 """The reason of a failure if brokers are down and librdkafka names no other."""
 
 _REFUSALS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
+# librdkafka waits ten seconds for the answer to a connection's first request. A listener that closes is faster.
+_MUTE_SECONDS = 9.0
 # What librdkafka says of an answer that is not Kafka's.
 _NOT_KAFKA = "Invalid response size"
 # Prefix of librdkafka's messages about one broker.
@@ -42,6 +44,7 @@ class BrokerErrors:
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self.last: str | None = None
+        self._began = time.monotonic()
         # Each broker's address and the time of its first error.
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -78,6 +81,16 @@ class BrokerErrors:
             is_all = kind is ClusterAccessError and len(met) >= addresses
             if met and (is_all or now - min(since for since, _ in met) > patience):
                 raise met[-1][1]
+        silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
+        if silent is None or len(self._errors) > 1 or silent[0] - self._began > _MUTE_SECONDS:
+            return
+        if now - silent[0] > _NOBODY_SECONDS:
+            raise ClusterUnreachableError(
+                f"Kafka at {self._connection.bootstrap_servers} closes every connection without an answer",
+                "Check whether the listener uses TLS or expects another security_protocol than "
+                f"{self._connection.security_protocol}, or a proxy is in front of a broker that is down, then run "
+                "again",
+            )
 
     def _permanent(self, name: str, text: str) -> ClusterAccessError | ClusterUnreachableError | None:
         connection, reason = self._connection, _reason(text)
