@@ -139,7 +139,7 @@ def test_order_by_needs_rows_that_stay_and_a_column_that_orders(kafka, follow, t
     with pytest.raises(ConfigurationError, match="'ID' is a column of the key"):
         Upsert(key=("id",), order_by="ID", soft_delete=True)
     kafka.create(topic)
-    with pytest.raises(ConfigurationError, match="order_by: the rows of .* have no column rank"):
+    with pytest.raises(ConfigurationError, match=r"order_by: the rows of .* have no column rank"):
         follow(target=ORDERED)
     for column in ("kafka_topic", "KAFKA_offset", "kafka_deleted"):
         ordered = {"mode": Upsert(key=("id",), order_by=column, soft_delete=True)}
