@@ -13,20 +13,16 @@ from dagster_kafka_flip.settings.base import CheckedModel, Settings
 from dagster_kafka_flip.settings.docstrings import entries
 
 
-def config_of(settings: type[Settings]) -> Any:
-    """Derives a base class with a config field for each field of settings."""
+def config_of(settings: type[Settings], **own_texts: str) -> Any:
+    """Derives a base class with a config field for each field of settings; some may have texts of their own."""
     texts = entries(settings)
     fields: dict[str, Any] = {}
     for name, field in settings.model_fields.items():
         kinds = {field.annotation, *get_args(field.annotation)}
         default: Any = ... if field.is_required() else field.get_default(call_default_factory=True)
         # Dagster shows what is written as text.
-        text = texts[name].replace("Values are never shown", "Give credentials as EnvVars")
+        text = own_texts.get(name, texts[name]).replace("Values are never shown", "Give credentials as EnvVars")
         text = text.replace("Never shown", "Give it as an EnvVar")
-        text = text.replace(
-            "A user name and a password in them are moved to `username` and `password`",
-            "Give one with a login in it as an EnvVar",
-        )
         fields[name] = (_kind(field.annotation), Field(default, description=text, repr=SecretStr not in kinds))
     return create_model(f"{settings.__name__}Config", __base__=(CheckedModel, Config), __module__=__name__, **fields)
 

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class SchemaRegistryResource(ConfigurableResource, config_of(SchemaRegistry)):  # pyright: ignore[reportMissingTypeArgument]
+_Config = config_of(
+    SchemaRegistry,
+    url="Comma-separated `http` or `https` URLs of one registry, tried in this order. Give one with a login in it as "
+    "an EnvVar.",
+)
+
+
+class SchemaRegistryResource(ConfigurableResource, _Config):  # pyright: ignore[reportMissingTypeArgument]
     """One schema registry that speaks Confluent's API.
 
     Set passwords as `EnvVar`: Dagster's UI shows those written as text.

@@ -26,12 +26,12 @@ _logger = logging.getLogger(__name__)
 # closed connections.
 _REFUSED_SECONDS = 2.0
 _NOBODY_SECONDS = 5.0
+# librdkafka waits ten seconds for the answer to a connection's first request. A listener that closes is faster.
+_MUTE_SECONDS = 9.0
 UNANSWERED = "connections are accepted, but not answered"
 """The reason of a failure if brokers are down and librdkafka names no other."""
 
 _REFUSALS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
-# librdkafka waits ten seconds for the answer to a connection's first request. A listener that closes is faster.
-_MUTE_SECONDS = 9.0
 # What librdkafka says of an answer that is not Kafka's.
 _NOT_KAFKA = "Invalid response size"
 # Prefix of librdkafka's messages about one broker.
@@ -43,8 +43,8 @@ class BrokerErrors:
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
-        self.last: str | None = None
         self._began = time.monotonic()
+        self.last: str | None = None
         # Each broker's address and the time of its first error.
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -68,8 +68,7 @@ class BrokerErrors:
             return UNANSWERED
         why = self.last or otherwise
         if _NOT_KAFKA in why:
-            # librdkafka's own advice is to allow larger answers.
-            return f"what answers at {_address(why)} does not speak the Kafka protocol"
+            return _not_kafka(why)
         return re.sub(r"\bipv[46]#", "", _reason(why)) if _SAID_OF_A_BROKER.match(why) else why
 
     def raise_if_permanent(self) -> None:
@@ -97,8 +96,7 @@ class BrokerErrors:
         where, protocol = f"Kafka at {connection.bootstrap_servers}", connection.security_protocol
         if _NOT_KAFKA in text:
             return ClusterUnreachableError(
-                f"{where}: what answers at {_address(text)} does not speak the Kafka protocol with security_protocol "
-                f"{protocol}",
+                f"{where}: {_not_kafka(text)} with security_protocol {protocol}",
                 "Check the port in bootstrap_servers, whether the listener uses TLS, and any proxy in front of the "
                 "broker, then run again",
             )
@@ -128,6 +126,11 @@ class BrokerErrors:
         if "alert" in text and connection.ssl_certificate_location is None:
             advice = "If the broker requires a client certificate, set ssl_certificate_location and ssl_key_location"
         return ClusterAccessError(f"{where}: the TLS connection to {_address(text)} failed: {reason}", advice)
+
+
+def _not_kafka(text: str) -> str:
+    """What answers, in place of librdkafka's own advice to allow larger answers."""
+    return f"what answers at {_address(text)} does not speak the Kafka protocol"
 
 
 def _address(text: str) -> str:

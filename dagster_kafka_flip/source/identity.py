@@ -108,13 +108,17 @@ def recreated_error(
     )
 
 
-def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) -> None:
+def check_topics(
+    state: EnumeratorState,
+    topics: Mapping[str, TopicMetadata],
+    advice: str = "The stream's next run says how it can go on",
+) -> None:
     """Rejects a state of earlier topics with the same names."""
     errors = recreated_topics(state, topics)
     if errors:
         raise TopicRecreatedError(
             ". ".join(error.finding for error in errors.values()),
-            "The stream's next run says how it can go on",
+            advice,
             topics=tuple(errors),
         )
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError, TopicRecreatedError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.enumerator import Enumerator
-from dagster_kafka_flip.source.identity import found_topics, recreated_topics, topic_ids_of
+from dagster_kafka_flip.source.identity import check_topics, found_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -153,12 +153,7 @@ class WindowEnumerator(Enumerator):
     def _check_still_same(self, planned: EnumeratorState) -> None:
         """Rejects offsets that may be those of a topic that was recreated meanwhile: its rows would replace others."""
         there = self._cluster.describe_topics(sorted(planned.topic_ids), skip_missing=True)
-        if changed := recreated_topics(planned, there):
-            raise TopicRecreatedError(
-                ". ".join(error.finding for error in changed.values()) + ". This happened while the run planned",
-                "Run again; the next run says how it can go on",
-                topics=tuple(changed),
-            )
+        check_topics(planned, there, "This happened while the run planned. Run again: the next run says how to go on")
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """Assigns a plan to tasks."""
