@@ -12,7 +12,7 @@ from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.settings.names import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _MARK = "dagster-kafka-flip-sink"
 _VERSION = 1
@@ -60,6 +60,7 @@ class Progress:
         topic_partitions: The number of the topic's topic partitions; None if unknown.
         types: The types of `columns`, as Spark's JSON; None if unknown.
         left_out: Number of rows that were left out since the sink began.
+        commit: What tells the commit of `version` from another one of this number; None if unknown.
     """
 
     lane: int
@@ -78,6 +79,7 @@ class Progress:
     topic_partitions: int | None = None
     types: str | None = None
     left_out: int = 0
+    commit: str | None = None
 
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""
@@ -149,6 +151,25 @@ def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id
                 "Correct the table; or publish it under another transactional_id_prefix, to an empty topic"
                 f"{_starting_behind(progress, 'or, if CREATE OR REPLACE TABLE made it, whose versions continue,')}",
             )
+
+
+def check_same_history(
+    found: Mapping[int, Progress], prefix: str, newest: int, mark_of: Callable[[int], str | None]
+) -> None:
+    """Checks that the versions that a sink has published are still those of the table."""
+    for progress in sorted(found.values(), key=lambda progress: progress.version):
+        reached = progress.version + (progress.rows > 0)
+        if reached > newest:
+            now = f"its newest version is {newest}"
+        elif progress.commit is None or mark_of(progress.version) in {None, progress.commit}:
+            continue
+        else:
+            now = f"version {progress.version} is another commit now"
+        raise SinkProgressError(
+            f"the sink {prefix} has published {progress.table} up to version {reached}, but {now}: the table "
+            "was replaced with an older copy",
+            "Publish it under another transactional_id_prefix, to an empty topic",
+        )
 
 
 def check_known(

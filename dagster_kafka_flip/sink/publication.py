@@ -10,7 +10,6 @@ from dagster_kafka_flip.errors import (
     RowNotSerializableError,
     RowTooLargeError,
     RowWithoutKeyError,
-    SinkProgressError,
     UnpublishableRowError,
 )
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
@@ -23,6 +22,7 @@ from dagster_kafka_flip.sink.progress import (
     are_even,
     check_all_there,
     check_known,
+    check_same_history,
     check_settings,
     check_sink,
     check_table,
@@ -180,17 +180,10 @@ class Publication:
         if sink.delivery_guarantee != "none":
             check_all_there(found, sink.transactional_id_prefix, sink.lanes, self._topic.name)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
-        if any(progress.version > versions.newest for progress in found.values()):
+        if any(progress.version + (progress.rows > 0) > versions.newest for progress in found.values()):
             # Another run may have published what was committed since this one planned.
             versions.look_again()
-        for progress in found.values():
-            if progress.version > versions.newest:
-                raise SinkProgressError(
-                    f"the sink {sink.transactional_id_prefix} has published {self._source} up to version "
-                    f"{progress.version}, but its newest version is {versions.newest}: the table was replaced with an "
-                    "older copy",
-                    "Publish it under another transactional_id_prefix",
-                )
+        check_same_history(found, sink.transactional_id_prefix, versions.newest, versions.mark_of)
         # A run may have died between the first commits of two lanes: all start where the first one did.
         origin = next(iter(found.values())).origin if found else versions.origin()
         for lane in self._lanes:
@@ -365,6 +358,7 @@ class Publication:
             replace(
                 each,
                 topic_partitions=self._router.keyed_partitions,
+                commit=self._versions.mark_of(each.version),
                 left_out=before[each.lane].left_out + sum(self._open[each.lane].left_out.values()),
             )
             for each in now

@@ -22,10 +22,11 @@ from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.record_router import topic_not_found
 from dagster_kafka_flip.sink.result import PublishResult
 from dagster_kafka_flip.sink.row_transform import RowTransform
-from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
+from dagster_kafka_flip.sink.table_versions import TableVersions, local_version, mark_of
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.table.local_log import commits_between
 from dagster_kafka_flip.table.retries import retried
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics, measured_run
@@ -208,15 +209,19 @@ class _Run:
         stop = self._source.stop
         wanted = newest if stop is None else stop
         # A progress beyond the table, or a stop beyond it, is an error that is found with Spark.
-        if not wanted <= lanes[0].version <= newest:
+        version = lanes[0].version
+        if not wanted <= version <= newest:
             return None
-        self._log.info("nothing new in %s: version %d is published", self._source, lanes[0].version)
+        there = commits_between(self._source.target.location, version, version) or ()
+        if not {progress.commit for progress in lanes} <= {None, *map(mark_of, there)}:
+            return None
+        self._log.info("nothing new in %s: version %d is published", self._source, version)
         return PublishResult(
             table=str(self._source),
             table_id=table_id,
             topic=self._sink.topic,
             first_version=None,
-            last_version=lanes[0].version,
+            last_version=version,
             newest_version=newest,
             seconds=time.monotonic() - self._begun,
             progress=tuple(lanes),

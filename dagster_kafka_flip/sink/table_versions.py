@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -67,6 +68,8 @@ class TableVersions:
 
     def look_again(self) -> None:
         """Sets `newest` and `fed_by` to those of now."""
+        self._read: list[Commit] = []
+        self._unread = commits_of(self._spark, self._source.target)
         with _there(self._source):
             commit = next(self._commits())
         self.newest = commit.version
@@ -74,9 +77,17 @@ class TableVersions:
         self.fed_by = frozenset[str]() if document is None else frozenset(document.state.topic_ids.values())
 
     def _commits(self) -> Generator[Commit]:
-        """Yields the table's commits, newest first."""
+        """Yields the table's commits as of the last look, newest first, and reads each once."""
+        yield from self._read
         with _there(self._source):
-            yield from commits_of(self._spark, self._source.target)
+            for commit in self._unread:
+                self._read.append(commit)
+                yield commit
+
+    def mark_of(self, version: int) -> str | None:
+        """What tells the commit of a version from another one of this number; None if it is unknown."""
+        commit = next((commit for commit in self._commits() if commit.version <= version), None)
+        return mark_of(commit) if commit is not None and commit.version == version else None
 
     def table_id_now(self) -> str:
         """Delta's id of the table that is there now."""
@@ -242,6 +253,14 @@ def _there(source: DeltaSource) -> Generator[None]:
 def not_there(source: DeltaSource) -> TableError:
     """Creates the error about a table that does not exist."""
     return TableError(f"the Delta table {source} does not exist", "Correct the table, or create it first")
+
+
+def mark_of(commit: Commit) -> str | None:
+    """What tells a commit from another one of its version. Its time does not: a copied log may have another."""
+    if commit.operation is None:
+        return None
+    # A batch that this package lands has an id of its own there.
+    return f"{commit.operation} {hashlib.sha256((commit.user_metadata or '').encode()).hexdigest()[:16]}"
 
 
 def local_version(source: DeltaSource) -> tuple[int, str] | None:

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 
 from tests.simulation.keyed_story import KeyedStory
 from tests.simulation.letters_story import LettersStory
+from tests.simulation.publish_story import PublishStory
 from tests.simulation.story import Story, first_failure, play, shrunk
 from tests.simulation.tables_story import TablesStory
 from tests.simulation.window_story import WindowStory
 
 # Each seed has a story of each kind.
-_KINDS = (Story, WindowStory, TablesStory, LettersStory, KeyedStory)
+_KINDS = (Story, WindowStory, TablesStory, LettersStory, KeyedStory, PublishStory)
 
 _AT_ONCE = 20
 

@@ -20,6 +20,10 @@ from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
 from dagster_kafka_flip.ingestion.run_spec import RunSource
 from dagster_kafka_flip.ingestion.several_tables import SharedRead, TablesInStep
 from dagster_kafka_flip.ingestion.stream_run import StreamRun
+from dagster_kafka_flip.sink import publication
+from dagster_kafka_flip.sink.batches import Batches
+from dagster_kafka_flip.sink.lane import Lane, Lanes
+from dagster_kafka_flip.sink.progress import Segment
 from dagster_kafka_flip.source import enumerator, window_checks, window_enumerator
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.log import Log
@@ -263,4 +267,36 @@ KEYED_MUTANTS: dict[str, Patch] = {
         "_replacing",
         lambda original, *args: [re.sub(r"(NOT MATCHED) AND .*", r"\1", one) for one in original(*args)],
     ),
+}
+
+
+def _still_open(original: Any, self: Any, progress: Any) -> None:
+    producer = self._producer
+    original(self, progress)
+    self._producer = producer
+
+
+def _in_two(original: Any, self: Any, progress: Any) -> None:
+    if self._begun is not None:
+        self._until(60, "commit_transaction")
+        self._begun = None
+    original(self, progress)
+
+
+def _read_first(original: Any, self: Any) -> Any:
+    found = self._topic.read(settled=False)
+    original(self)
+    return found
+
+
+PUBLISH_MUTANTS: dict[str, Patch] = {
+    "all transactions of a run have one epoch": _around(Lane, "commit", _still_open),
+    "the progress has a transaction of its own": _around(Lane, "commit", _in_two),
+    "the progress is read before earlier producers are fenced": _around(Lanes, "own", _read_first),
+    "nobody looks whether another run has published since": _as(Lanes, "own_again", lambda self, _: self.own()),
+    "what is published of a version is forgotten": _as(Batches, "_reached", lambda _, position: position.progress),
+    "lanes that are behind don't wait for the others": _as(
+        publication, "plan_segments", lambda found, _, last: [Segment(max(each.version for each in found) + 1, last)]
+    ),
+    "nobody looks whether the table has an older history": _off((publication, "check_same_history")),
 }

@@ -7,7 +7,15 @@ import pytest
 from tests.simulation import story
 from tests.simulation.keyed_story import KeyedStory
 from tests.simulation.letters_story import LettersStory
-from tests.simulation.mutants import KEYED_MUTANTS, LETTERS_MUTANTS, MUTANTS, TABLES_MUTANTS, WINDOW_MUTANTS
+from tests.simulation.mutants import (
+    KEYED_MUTANTS,
+    LETTERS_MUTANTS,
+    MUTANTS,
+    PUBLISH_MUTANTS,
+    TABLES_MUTANTS,
+    WINDOW_MUTANTS,
+)
+from tests.simulation.publish_story import PublishStory
 from tests.simulation.story import Story, play
 from tests.simulation.tables_story import TablesStory
 from tests.simulation.window_story import WindowStory
@@ -15,7 +23,7 @@ from tests.simulation.window_story import WindowStory
 _AT_ONCE = 500
 
 # Of each kind, and three times as many at night.
-_SEEDS = {Story: 3000, WindowStory: 3000, TablesStory: 1000, LettersStory: 1500, KeyedStory: 1500}
+_SEEDS = {Story: 3000, WindowStory: 3000, TablesStory: 1000, LettersStory: 1500, KeyedStory: 1500, PublishStory: 1500}
 _MOST_SEEDS_OF_A_MUTANT = 2000
 
 # They meet what few others do, such as a run planned before another one made the table, whose rows a RESTORE undid, or
@@ -61,6 +69,7 @@ _OTHER_MUTANTS = {
     TablesStory: TABLES_MUTANTS,
     LettersStory: LETTERS_MUTANTS,
     KeyedStory: KEYED_MUTANTS,
+    PublishStory: PUBLISH_MUTANTS,
 }
 
 

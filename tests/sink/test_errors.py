@@ -274,6 +274,29 @@ def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused
 
 @pytest.mark.kafka
 @pytest.mark.spark
+def test_a_table_that_an_older_copy_replaced_is_refused(published, spark, tmp_path):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    copies = [str(tmp_path / name) for name in ("same", "shorter", "other")]
+    for copy in copies[1:]:
+        shutil.copytree(published.table, copy)
+    published.sql("INSERT INTO {t} VALUES (2, 'b')")
+    published.run()
+    shutil.copytree(published.table, copies[0])
+    assert published.run(table=copies[0]).batches == 0
+    _fails(published, SinkProgressError, r"up to version 2, but its newest version is 1.*older copy", table=copies[1])
+    published.table = copies[2]
+    rows = spark.sql("SELECT 3 AS id, 'c' AS v")
+    rows.write.format("delta").mode("append").option("userMetadata", "another run").save(copies[2])
+    for _ in range(2):
+        # First where a run would have nothing to do.
+        another = r"up to version 2, but version 2 is another commit now.*older copy"
+        _fails(published, SinkProgressError, another, table=copies[2])
+        published.sql("INSERT INTO {t} VALUES (4, 'd')")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
 def test_a_progress_topic_that_would_lose_or_mix_progress_is_refused(published, kafka, topic):
     published.create()
     kafka.create(f"{topic}-expires", cleanup_policy="compact,delete")

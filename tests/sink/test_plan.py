@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.sink.batches import Batches
@@ -209,54 +204,3 @@ def test_other_rows_than_were_published_are_an_error():
     assert _taken(Batches([reached], folds=True), [row(b"1"), row(b"2"), row(b"3")], 4) == [row(b"3")]
     with pytest.raises(SinkProgressError, match=r"2 rows of version 4 of t were published, .* are different now"):
         _taken(Batches([reached], folds=True), [row(b"1"), row(b"3"), row(b"4")], 4)
-
-
-_KEYS = st.sampled_from([b"a", b"b", b"c"])
-_ROWS = st.lists(st.tuples(st.integers(4, 6), _KEYS, st.sampled_from([DELETE, PREVIOUS, UPDATED, INSERT])), max_size=12)
-
-
-@settings(max_examples=100)
-@given(_ROWS, st.data())
-def test_however_often_a_run_dies_each_record_is_committed_once_and_in_order(drawn, data):
-    rows = [
-        _row(version, rank, key, None if rank in (DELETE, PREVIOUS) else str(number).encode(), key[0] % 2)
-        for number, (version, key, rank) in enumerate(sorted(drawn))
-    ]
-    start = [at(3, lane=0, lanes=2), at(3, lane=1, lanes=2)]
-    wanted = _taken(Batches(start, folds=True), rows, 6)
-    committed, progress = [], list(start)
-    for calm in (*itertools.repeat(False, 6), True):
-        die = len(rows) if calm else data.draw(st.integers(0, len(rows)))
-        batches, opened = Batches(progress, folds=True), ([], [])
-
-        def commit(batches=batches, opened=opened, calm=calm):
-            for lane in range(2 if calm else data.draw(st.sampled_from([1, 2, 2]))):
-                committed.extend(opened[lane])
-                opened[lane].clear()
-                progress[lane] = batches.progress(("id",), "s", (None, None))[lane]
-
-        low = min(each.version for each in progress)
-        for number, row in enumerate(row for row in rows if row.version > low):
-            if number == die:
-                break
-            if row.version != batches.version:
-                for taken in batches.turn_to(row.version):
-                    opened[taken.lane].append(taken)
-            for taken in batches.take(row):
-                opened[taken.lane].append(taken)
-            if data.draw(st.booleans()):
-                commit()
-                if opened[0] or opened[1]:
-                    # Died between the commits of two lanes.
-                    break
-        else:
-            for taken in batches.turn_to(7):
-                opened[taken.lane].append(taken)
-            for lane in (0, 1):
-                committed.extend(opened[lane])
-                progress[lane] = batches.progress(("id",), "s", (None, None))[lane]
-            break
-    assert [[row for row in committed if row.lane == lane] for lane in (0, 1)] == [
-        [row for row in wanted if row.lane == lane] for lane in (0, 1)
-    ]
-    assert {replace(each, columns=("id",)) for each in progress} == {at(6, lane=0, lanes=2), at(6, lane=1, lanes=2)}

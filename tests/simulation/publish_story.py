@@ -1,0 +1,293 @@
+"""Stories of publishing: two processes publish a table that grows, through lanes, transactions and a bad network."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from typing_extensions import Self
+
+from dagster_kafka_flip.errors import KafkaFlipError, SinkProgressError
+from dagster_kafka_flip.sink import lane, progress_topic, publication, publish, table_versions
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.progress import Segment
+from dagster_kafka_flip.sink.serializers import JsonSerializer
+from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
+from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.local_log import TableDetails
+from tests.simulation.scheduler import Actor, Chances, Killed
+from tests.simulation.sim_broker import COMMITTED, SimBroker, SimClients, SimSinkCluster
+from tests.simulation.story import Story, WrongError
+from tests.simulation.world import CONNECTION, World
+
+_TOPIC = "published"
+_KEYS = 5
+_CALM = Chances()
+
+
+class SimVersions:
+    """A table's versions: the change of each key, as its value before and after."""
+
+    def __init__(self, world: World) -> None:
+        self._random = world.scheduler.random
+        self.versions: list[dict[int, tuple[str | None, str | None]]] = [{}]
+        self.marks = ["made"]
+        self._numbers = 0
+
+    def grow(self) -> str:
+        """Somebody writes a version."""
+        there, changes = self.rows(len(self.versions) - 1), dict[int, tuple[str | None, str | None]]()
+        for key in self._random.sample(range(_KEYS), self._random.randint(0, 4)):
+            self._numbers += 1
+            before = there.get(key)
+            after = None if before is not None and self._random.random() < 0.3 else f"{key}:{self._numbers}"
+            changes[key] = before, after
+        self._numbers += 1
+        self.versions.append(changes)
+        self.marks.append(f"attempt {self._numbers}")
+        return f"version {len(self.versions) - 1}: {changes}"
+
+    def replace(self) -> int:
+        """An older copy takes the table's place, and gets other versions; returns the last version of both."""
+        last = self._random.randrange(len(self.versions))
+        del self.versions[last + 1 :], self.marks[last + 1 :]
+        for _ in range(self._random.randint(0, 4)):
+            self.grow()
+        return last
+
+    def rows(self, version: int) -> dict[int, str]:
+        """The rows of a version."""
+        found: dict[int, str | None] = {}
+        for changes in self.versions[: version + 1]:
+            found |= {key: after for key, (_, after) in changes.items()}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def commits(self, *_: Any) -> Iterator[Commit]:
+        """The history, newest first."""
+        marks = list(enumerate(self.marks))
+        return (Commit(version, "WRITE", {"mode": "Append"}, {}, mark, version) for version, mark in reversed(marks))
+
+    def commits_between(self, first: int, last: int) -> list[Commit]:
+        return [each for each in self.commits() if first <= each.version <= last]
+
+    def read(self, segment: Segment, lanes: int) -> Iterator[TableRow]:
+        """The rows of a segment, in the order of the product's query."""
+        for version in range(segment.first, segment.last + 1):
+            changes = self.versions[version]
+            if segment.is_snapshot:
+                changes = {key: (None, value) for key, value in self.rows(version).items()}
+            for key, (before, after) in sorted(changes.items()):
+                # An overwrite deletes what it inserts again.
+                is_update = before is not None and after is not None and (key + version) % 2 == 0
+                ranks = [(PREVIOUS if is_update else DELETE, None)] if before is not None else []
+                if after is not None:
+                    ranks.append((UPDATED if is_update else INSERT, after))
+                for rank, value in ranks:
+                    content = None if value is None else value.encode()
+                    yield TableRow(version, rank, b"%d" % key, content, key % lanes, None, None, None, None)
+
+
+class PublishStory(Story):
+    """The story of one seed."""
+
+    def __init__(self, seed: int, left_out: frozenset[int] = frozenset()) -> None:
+        self.world = World(seed, has_lock=True, left_out=left_out)
+        self.random = self.world.scheduler.random
+        self.broker = SimBroker(self.world.scheduler)
+        self.table = SimVersions(self.world)
+        self.sink = KafkaSink(
+            topic=_TOPIC,
+            transactional_id_prefix="sink",
+            key=JsonSerializer(columns=("id",)),
+            lanes=self.random.choice((1, 2, 3)),
+        )
+        self.source = DeltaSource(table="/simulated", start=self.random.choice(("snapshot", 0, 1)))
+        self.limits = Limits(max_records_per_batch=self.random.choice((None, 1, 2, 5)))
+        self._is_local = self.random.random() < 0.5
+        self._known: dict[int, tuple[int, int]] = {}
+        for number in range(self.random.choice((1, 2))):
+            self.broker.logs[TopicPartition(_TOPIC, number)] = []
+
+    @property
+    def schedule(self) -> list[str]:
+        return self.world.scheduler.schedule
+
+    def play(self) -> None:
+        scheduler = self.world.scheduler
+        scheduler.events = [
+            ("writes", self.table.grow),
+            ("a coordinator completes what it prepared", self.broker.complete_one),
+            ("a coordinator aborts", self.broker.time_out),
+            ("a held request arrives:", self.broker.let_through),
+            ("a held request arrives:", self.broker.let_through),
+        ]
+        with self._entered():
+            for _ in range(self.random.randint(1, 4)):
+                self.table.grow()
+            for _ in range(self.random.randint(1, 3)):
+                scheduler.chances = Chances(
+                    0.2, 0.1, *(self.random.choice((0.0, 0.03, 0.1)) for _ in range(2)), 0.01, 0.01
+                )
+                scheduler.run([Actor(name, self._work) for name in ("A", "B")])
+                self._check()
+            scheduler.chances, scheduler.events = _CALM, []
+            last = self.table.replace() if self.random.random() < 0.2 else None
+            scheduler.run([Actor("C", lambda: self._finish(last))])
+
+    def _work(self) -> None:
+        """A process that publishes until it dies, or has enough."""
+        with contextlib.suppress(Killed):
+            for _ in range(3):
+                with contextlib.suppress(KafkaFlipError):
+                    self._publish()
+
+    def _publish(self) -> Any:
+        try:
+            result = publish.publish(
+                self.source,
+                self.sink,
+                spark=cast("Any", SimpleNamespace),
+                connection=CONNECTION,
+                limits=self.limits,
+                known=dict(self._known),
+            )
+        except KafkaFlipError as error:
+            self.world.scheduler.note(f"{type(error).__name__}: {error}")
+            raise
+        self.world.scheduler.note(f"published up to version {result.last_version}")
+        self._known = result.known
+        return result
+
+    def _finish(self, common: int | None) -> None:
+        """Once nothing happens any more, a run publishes the rest; then, whatever arrives late, nothing is left."""
+        while self.broker.complete_one():
+            """What is prepared is committed."""
+        reached = max((version for version, _ in self._progress()), default=-1)
+        try:
+            self._publish()
+        except SinkProgressError:
+            # Of a version that was published in part, the copy may have other rows.
+            if common is None:
+                raise
+            return
+        if common is not None and reached > common:
+            msg = f"publishes a table of which versions up to {common} are left, though {reached} was published"
+            raise WrongError(msg)
+        while (late := self.broker.complete_one() or self.broker.let_through()) is not None:
+            self.world.scheduler.note(f"at last {late}")
+        self._check(is_over=True)
+        assert self._publish().batches == 0
+        self._check(is_over=True)
+
+    def _progress(self) -> list[tuple[int, int]]:
+        """What is committed of each lane."""
+        found = [
+            [entry.value for entry in log if entry.kind == COMMITTED]
+            for tp, log in self.broker.logs.items()
+            if tp.topic != _TOPIC
+        ]
+        read = [publication.Progress.from_bytes(values[-1] or b"", "its log") for values in found if values]
+        reached = [(progress.version, progress.rows) for progress in read]
+        return [each for each, progress in zip(reached, read, strict=True) if each > (progress.origin.before, 0)]
+
+    def _check(self, *, is_over: bool = False) -> None:
+        """What readers of committed records see is what the table's versions were, in their order."""
+        seen: defaultdict[int, list[str | None]] = defaultdict(list)
+        for tp, log in self.broker.logs.items():
+            for entry in log:
+                if tp.topic == _TOPIC and entry.kind == COMMITTED:
+                    seen[int(entry.key or b"")].append(None if entry.value is None else entry.value.decode())
+        for key in range(_KEYS):
+            wanted = self._wanted(key)
+            there = seen[key] if is_over else wanted[: len(seen[key])]
+            if seen[key] != there or (is_over and seen[key] != wanted):
+                msg = f"key {key}: readers see {seen[key]}, of {wanted}"
+                raise WrongError(msg)
+
+    def _wanted(self, key: int) -> list[str | None]:
+        origin = self._origin()
+        if origin is None:
+            return []
+        version, is_snapshot = origin
+        # A copy that took the table's place may not have the version yet.
+        has_all = is_snapshot and version < len(self.table.versions)
+        value = self.table.rows(version).get(key) if has_all else None
+        later = self.table.versions[version + 1 :]
+        return [*([value] if value else []), *(changes[key][1] for changes in later if key in changes)]
+
+    def _origin(self) -> tuple[int, bool] | None:
+        for tp, log in self.broker.logs.items():
+            for entry in log:
+                if tp.topic != _TOPIC and entry.kind == COMMITTED:
+                    begun = publication.Progress.from_bytes(entry.value or b"", "its log")
+                    return begun.origin.version, begun.origin.snapshot
+        return None
+
+    @contextlib.contextmanager
+    def _entered(self) -> Generator[None]:
+        scheduler, table = self.world.scheduler, self.table
+        details = TableDetails("table-id", (), {"delta.enableChangeDataFeed": "true"})
+
+        def local_version(_: Any) -> tuple[int, str] | None:
+            return (len(table.versions) - 1, details.id) if self._is_local else None
+
+        def now() -> float:
+            return self.world.now.timestamp()
+
+        with self.world.entered(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lane, "confluent_kafka", SimClients(self.world, self.broker))
+            patch.setattr(lane, "time", SimpleNamespace(monotonic=now))
+            patch.setattr(lane, "said_while_waiting", lambda *_: contextlib.nullcontext())
+            patch.setattr(progress_topic, "_MARKER_SECONDS", 0)
+            patch.setattr(publication, "SegmentRows", _SimRows)
+            patch.setattr(publication, "RowStream", lambda _, segment, __: _SimStream(self, segment))
+            patch.setattr(publish, "KafkaCluster", lambda *_, **__: SimSinkCluster(self.broker, scheduler))
+            patch.setattr(publish, "local_version", local_version)
+            patch.setattr(publish, "commits_between", lambda _, first, last: table.commits_between(first, last))
+            for name in ("check_alive", "watch_executors", "keep_interrupts"):
+                patch.setattr(publish, name, _nothing)
+            for name in ("check_settings", "check_place"):
+                patch.setattr(table_versions, name, _nothing)
+            patch.setattr(table_versions, "commits_of", table.commits)
+            patch.setattr(table_versions, "details_of", lambda *_: details)
+            patch.setattr(table_versions, "local_version", local_version)
+            yield
+
+
+class _SimRows:
+    """The rows of a segment, which stands for its query."""
+
+    frames, columns, types, schema_ids = (b"", b""), ("id", "v"), "{}", (None, None)
+
+    def __init__(self, *given: Any) -> None:
+        self.rows = given[3]
+
+
+class _SimStream:
+    """The rows as they come."""
+
+    def __init__(self, story: PublishStory, segment: Segment) -> None:
+        self._story, self._segment = story, segment
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def chunks(self, _: float) -> Iterator[list[TableRow]]:
+        scheduler, table, lanes = self._story.world.scheduler, self._story.table, self._story.sink.lanes
+        for row in scheduler.call(f"reads {self._segment}", lambda: list(table.read(self._segment, lanes))):
+            yield scheduler.call("takes a row", partial(list, [row]))
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Does nothing."""
