@@ -111,7 +111,7 @@ def _builder() -> Any:
     return KafkaSource.builder()
 
 
-_SOURCE = 'expected KafkaSource, got str; for example source=KafkaSource(topics=("orders",))'
+_SOURCE = 'expected Sequence, got int; for example source="orders", or KafkaSource(topics=("orders",))'
 _FORMAT = 'value_format: expected Format, got {}; for example value_format=JsonFormat("id BIGINT, name STRING")'
 _TIMEDELTA = "verify_after: expected timedelta, got {}; for example verify_after=timedelta(hours=1)"
 _LIST = '{}: expected a list, such as ["..."]'
@@ -121,12 +121,14 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (_asset, {"source": "orders"}, f"source: {_SOURCE}"),
-        (_asset, {"source": None}, "source: expected KafkaSource, got None"),
-        (_several, {"source": "orders"}, f"source: {_SOURCE}"),
-        (_ingest, {"source": "orders"}, f"source: {_SOURCE}"),
-        (_rewrite, {"source": "orders"}, f"source: {_SOURCE}"),
-        (kafka_topic_asset, {"source": "orders"}, f"source: {_SOURCE}"),
+        (_asset, {"source": 5}, f"source: {_SOURCE}"),
+        (_asset, {"source": None}, "source: expected Sequence, got None"),
+        (_asset, {"source": ["orders", 5]}, "source: expected str, got int"),
+        (_asset, {"source": "my orders"}, "my orders"),
+        (_several, {"source": 5}, f"source: {_SOURCE}"),
+        (_ingest, {"source": 5}, f"source: {_SOURCE}"),
+        (_rewrite, {"source": 5}, f"source: {_SOURCE}"),
+        (kafka_topic_asset, {"source": 5}, f"source: {_SOURCE}"),
         (_asset, {"value_format": "json"}, _FORMAT.format("str")),
         (_asset, {"value_format": StringFormat}, _FORMAT.format("the class StringFormat itself")),
         (_asset, {"key_format": {"id": "INT"}}, "key_format: expected Format, got dict"),
@@ -154,7 +156,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (_asset, {"windows": Windows()}, "windows and topics_of are for an asset with partitions"),
         (_asset, {"name": None}, "build_kafka_delta_asset needs a name or a key"),
         (_several, {"tables": ["lake/orders"]}, "tables: expected KafkaDeltaTable, got str"),
-        (build_kafka_delta_assets, {"source": "orders", "table": "lake/{topic}"}, f"source: {_SOURCE}"),
+        (build_kafka_delta_assets, {"source": 5, "table": "lake/{topic}"}, f"source: {_SOURCE}"),
         (
             JsonFormat,
             {"schema": None},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -17,11 +16,11 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import BaseOperator, Connection, Context
 
 _JINJA = re.compile(r"\{[{%]")
-
-GivenSource = KafkaSource | str | Sequence[str]
 
 # The fields that comparing a log's end needs. None holds a secret.
 _KEPT = ("topics", "topic_pattern", "isolation_level", "client_id_prefix", "properties", "librdkafka_properties")
@@ -33,24 +32,6 @@ def check_conn_id(kafka_conn_id: str) -> None:
     if not kafka_conn_id:
         msg = 'kafka_conn_id is empty; write the id of a connection, such as kafka_conn_id="kafka_default"'
         raise ConfigurationError(msg)
-
-
-def kafka_source_of(source: GivenSource) -> KafkaSource:
-    """Returns the source; topics are one with defaults."""
-    return source if isinstance(source, KafkaSource) else KafkaSource(topics=tuple(given_topics(source)))
-
-
-def given_topics(source: GivenSource) -> list[str]:
-    """Returns the topics that were given as strings, and so may be templates."""
-    if isinstance(source, KafkaSource):
-        return []
-    example = 'KafkaSource(topics=("orders",)), or "orders"'
-    if not isinstance(source, str):
-        expect("source", source, Sequence, example)
-    topics = [source] if isinstance(source, str) else list(source)
-    for topic in topics:
-        expect("source", topic, str, example)
-    return topics
 
 
 def source_to_json(source: KafkaSource) -> dict[str, Any]:

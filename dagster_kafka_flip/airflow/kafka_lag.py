@@ -15,9 +15,7 @@ from dagster_kafka_flip.airflow.event_extra import LastKnown, last_known
 from dagster_kafka_flip.airflow.given import (
     check_absolute,
     check_conn_id,
-    given_topics,
     is_template,
-    kafka_source_of,
     rendered_target,
     source_to_json,
 )
@@ -25,6 +23,7 @@ from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.source.kafka_source import KafkaSource, given_topics
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from dagster_kafka_flip.airflow.given import GivenSource
+    from dagster_kafka_flip.source.kafka_source import GivenSource
     from dagster_kafka_flip.table.known_position import KnownPosition
 
 
@@ -83,7 +82,7 @@ class KafkaLagSensor(BaseSensorOperator):
             raise ConfigurationError(f"min_lag: {min_lag} is always reached; the minimum is 1")
         check_absolute(DeltaTarget.of(table))
         if not any(is_template(topic) for topic in given_topics(source)):
-            kafka_source_of(source)
+            KafkaSource.of(source)
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Checks the lag once."""
@@ -105,7 +104,7 @@ class KafkaLagSensor(BaseSensorOperator):
         else:
             state = None if known.position is None else known.position.state
             connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
-            with contextlib.closing(LagWatch(kafka_source_of(self.source), connection, state)) as watch:
+            with contextlib.closing(LagWatch(KafkaSource.of(self.source), connection, state)) as watch:
                 found = watch.finding(self.min_lag)
         if found is not None:
             self._log_found(found)
@@ -114,7 +113,7 @@ class KafkaLagSensor(BaseSensorOperator):
     def _defer(self, position: KnownPosition | None) -> NoReturn:
         self.defer(
             trigger=NewOffsetsTrigger(
-                source=source_to_json(kafka_source_of(self.source)),
+                source=source_to_json(KafkaSource.of(self.source)),
                 state=None if position is None else position.state.to_json(),
                 kafka_conn_id=self.kafka_conn_id,
                 min_lag=self.min_lag,
@@ -143,6 +142,6 @@ class KafkaLagSensor(BaseSensorOperator):
 
     def _log_found(self, found: Mapping[str, Any]) -> None:
         lag = "an unknown number of" if found["lag"] is None else found["lag"]
-        self.log.info("%s offsets to read from %s", lag, kafka_source_of(self.source))
+        self.log.info("%s offsets to read from %s", lag, KafkaSource.of(self.source))
         for problem in found["problems"]:
             self.log.warning("%s", problem)

@@ -13,12 +13,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from dagster_kafka_flip.airflow.asset_uris import is_table_asset, known_topics, table_asset, topic_asset
 from dagster_kafka_flip.airflow.event_extra import EVENTS_RETURN, LastKnown, last_known, stream_extra, windows_extra
 from dagster_kafka_flip.airflow.given import (
-    GivenSource,
     check_absolute,
     check_conn_id,
-    given_topics,
     is_template,
-    kafka_source_of,
     rendered_letters,
     rendered_target,
 )
@@ -34,6 +31,7 @@ from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_keyed
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.tolerance import check_errors, named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.source.kafka_source import GivenSource, KafkaSource, given_topics
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Windows
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
 
 
@@ -166,7 +163,7 @@ class KafkaToDeltaOperator(SparkTask):
     def _topic_assets(self) -> list[Asset]:
         if is_template(self.kafka_conn_id) or any(is_template(topic) for topic in given_topics(self.source)):
             return []
-        return [topic_asset(topic, self.kafka_conn_id) for topic in known_topics(kafka_source_of(self.source))]
+        return [topic_asset(topic, self.kafka_conn_id) for topic in known_topics(KafkaSource.of(self.source))]
 
     def _table_assets(self) -> list[Asset]:
         target = DeltaTarget.of(self.table)
@@ -179,7 +176,7 @@ class KafkaToDeltaOperator(SparkTask):
             KafkaFlipError: The ingestion failed; commits that were made stay.
             AirflowSkipException: There was nothing new, and `on_idle` is `skip`.
         """
-        source = kafka_source_of(self.source)
+        source = KafkaSource.of(self.source)
         target = rendered_target(self, self.table, context)
         letters = rendered_letters(self, self.dead_letter, target, context)
         rejected = None if letters is None else table_asset(letters.target(target))

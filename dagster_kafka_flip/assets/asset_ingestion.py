@@ -36,7 +36,6 @@ from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.ingestion.tolerance import named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.layout import check_layout
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -82,7 +82,6 @@ class Ingestion:
 
     def __post_init__(self) -> None:
         """Validates values at run time."""
-        expect("source", self.source, KafkaSource, 'KafkaSource(topics=("orders",))')
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
         if self.verify_after < timedelta():
             raise ConfigurationError(f"verify_after: {self.verify_after} is negative")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from dagster import AssetsDefinition
 
+    from dagster_kafka_flip.source.kafka_source import GivenSource
+
 TOPIC = "{topic}"
 NAME = "{name}"
 _TABLE_OPTIONS = frozenset({"table", "dead_letter"})
@@ -36,7 +38,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @check_arguments
-def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaResource | None = None) -> tuple[str, ...]:
+def matching_topics(source: GivenSource, connection: KafkaConnection | KafkaResource | None = None) -> tuple[str, ...]:
     """Returns the topics of a source, to create definitions from them.
 
     For a pattern, queries the cluster once, when the code location is loaded. The processes of a run reuse this result,
@@ -54,7 +56,7 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
         TopicNotFoundError: No topic matches.
         ClusterUnreachableError: No broker answered.
     """
-    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    source = KafkaSource.of(source)
     if connection is not None:
         expect(
             "connection", connection, (KafkaConnection, KafkaResource), 'KafkaConnection(bootstrap_servers="host:9092")'
@@ -86,7 +88,7 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
 @check_arguments
 def build_kafka_delta_assets(
     *,
-    source: KafkaSource,
+    source: GivenSource,
     table: str | PathLike[str] | DeltaTarget,
     topics: Sequence[str] | None = None,
     connection: KafkaConnection | KafkaResource | None = None,
@@ -110,7 +112,7 @@ def build_kafka_delta_assets(
         TopicNotFoundError: No topic matches the pattern.
         ClusterUnreachableError: No broker answered.
     """
-    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    source = KafkaSource.of(source)
     table = table if isinstance(table, DeltaTarget) else DeltaTarget.of(table).table
     wanted = matching_topics(source, connection) if topics is None else topics
     return assets_by_topic(build_kafka_delta_asset, source, wanted, {"table": table, **options})

@@ -22,6 +22,7 @@ from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, check_run_options
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings.arguments import check_arguments, check_options, expect, with_options_of
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
@@ -47,7 +48,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 @check_options(AssetOptions.__annotations__, inside={"table": DeltaTarget, "limits": Limits})
 def kafka_delta_asset(
     *,
-    source: KafkaSource,
+    source: GivenSource,
     table: str | PathLike[str] | DeltaTarget,
     value_format: Format | None = None,
     key_format: Format | None = None,
@@ -70,7 +71,7 @@ def kafka_delta_asset(
     `limits` instead of `limit()`.
 
     Args:
-        source: What to read.
+        source: What to read: topics, from the earliest offset, or a KafkaSource.
         table: A path, a catalog name, or a DeltaTarget.
         value_format: Format of values. Default: RawFormat.
         key_format: Format of keys. Default: RawFormat.
@@ -94,6 +95,7 @@ def kafka_delta_asset(
     Raises:
         ConfigurationError: The options contradict each other, or the function does not take `records`.
     """
+    source = KafkaSource.of(source)
     options = given_options(kafka=kafka, spark=spark, **asset_options)
     check_run_options(limits=limits)
     if topics_of is not None:
@@ -146,7 +148,7 @@ def kafka_delta_asset(
 @with_options_of(kafka_delta_asset)
 @check_arguments
 def build_kafka_delta_asset(
-    *, source: KafkaSource, table: str | PathLike[str] | DeltaTarget, **options: Any
+    *, source: GivenSource, table: str | PathLike[str] | DeltaTarget, **options: Any
 ) -> AssetsDefinition:
     """Creates an asset with a source's records as decoded, without a function.
 
@@ -160,6 +162,7 @@ def build_kafka_delta_asset(
     """
     if options.get("name") is None and options.get("key") is None:
         raise ConfigurationError("build_kafka_delta_asset needs a name or a key for the asset")
+    source = KafkaSource.of(source)
     options["description"] = options.get("description") or f"Unchanged records from Kafka: {source}."
     return kafka_delta_asset(source=source, table=table, **options)(_as_it_is)
 

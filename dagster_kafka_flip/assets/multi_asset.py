@@ -21,6 +21,7 @@ from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, check_run_
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings.arguments import check_options, expect
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ KafkaDeltaTable.__init__ = check_options(inside={"table": DeltaTarget})(KafkaDel
 def build_kafka_delta_multi_asset(
     *,
     name: str,
-    source: KafkaSource,
+    source: GivenSource,
     tables: Sequence[KafkaDeltaTable],
     limits: Limits | None = None,
     tolerate: Iterable[type[KafkaFlipError]] = (),
@@ -116,7 +117,7 @@ def build_kafka_delta_multi_asset(
     if not tables:
         raise ConfigurationError(f"{name} has no table; add at least one KafkaDeltaTable")
     shared: dict[str, Any] = {
-        "source": source,
+        "source": KafkaSource.of(source),
         "limits": limits or Limits(),
         "on_idle": on_idle,
         "verify_after": verify_after,

@@ -28,7 +28,7 @@ from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA
 from dagster_kafka_flip.assets.resources import kafka_of
 from dagster_kafka_flip.assets.step_events import step_events
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.settings.arguments import check_options, expect
+from dagster_kafka_flip.settings.arguments import check_options
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import position_from_json, position_to_json
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dagster import AssetExecutionContext, DagsterInstance
     from typing_extensions import Unpack
 
+    from dagster_kafka_flip.source.kafka_source import GivenSource
     from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicSettings
 
 
@@ -62,7 +63,6 @@ def topic_asset_key(topic: str, cluster: str | None = None, kafka: str = "kafka"
 
 def upstream_asset_keys(source: KafkaSource, kafka: str) -> tuple[AssetKey, ...]:
     """The asset keys of a source: one per topic, or one for a pattern, whose topics may change."""
-    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     subscription = source.subscription
     if subscription.pattern is not None:
         return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern), source.cluster, kafka),)
@@ -71,7 +71,7 @@ def upstream_asset_keys(source: KafkaSource, kafka: str) -> tuple[AssetKey, ...]
 
 @check_options(DescriptionOptions.__annotations__)
 def kafka_topic_asset(
-    source: KafkaSource, *, kafka: str = "kafka", **asset_options: Unpack[DescriptionOptions]
+    source: GivenSource, *, kafka: str = "kafka", **asset_options: Unpack[DescriptionOptions]
 ) -> AssetsDefinition:
     """Creates an observable asset for each topic of a source; for a pattern, one asset for all matching topics.
 
@@ -83,11 +83,12 @@ def kafka_topic_asset(
     fail. If there is no other topic, the run fails.
 
     Args:
-        source: The source. `source.only(topics)` makes assets of a pattern's topics.
+        source: The source; of topics, their names are enough. `source.only(topics)` makes assets of a pattern's topics.
         kafka: Key of the KafkaResource.
         **asset_options: Dagster's options `description`, `group_name`, `owners`, `tags`, `metadata` and
             `automation_condition`.
     """
+    source = KafkaSource.of(source)
     options = given_options(kafka=kafka, **asset_options)
     return observable_topics(source, kafka, dict.fromkeys(upstream_asset_keys(source, kafka), options))
 

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult
+    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 _KINDS: dict[str, tuple[type, str]] = {
     "connection": (KafkaConnection, 'KafkaConnection(bootstrap_servers="host:9092")'),
     "known": (KnownPosition, "the `known` of an earlier run's result"),
     "limits": (Limits, "Limits(max_records_per_batch=1_000_000)"),
     "rules": (Windows, "Windows(max_lateness=timedelta(hours=1))"),
-    "source": (KafkaSource, 'KafkaSource(topics=("orders",))'),
     "spark": (FunctionType, "lambda: session"),
     "starting_offsets": (OffsetsInitializer, "OffsetsInitializer.earliest()"),
     "transform": (FunctionType, "a function of a DataFrame"),
@@ -50,7 +50,7 @@ def check_run_options(**options: Any) -> None:
     """Checks the types."""
     for option, value in options.items():
         kind, example = _KINDS[option]
-        is_unset = value is None and option not in {"source", "spark", "verify_after"}
+        is_unset = value is None and option not in {"spark", "verify_after"}
         if not is_unset and not (kind is FunctionType and callable(value)):
             expect(option, value, kind, example)
 
@@ -62,7 +62,7 @@ DEFAULT_VERIFY_AFTER = timedelta(hours=24)
 
 @check_options(inside={"table": DeltaTarget, "limits": Limits})
 def ingest(
-    source: KafkaSource,
+    source: GivenSource,
     table: DeltaTarget | str,
     *,
     spark: Callable[[], SparkSession],
@@ -84,7 +84,7 @@ def ingest(
     """Ingests a source from the stream's position to the source's stop into a Delta table, exactly once.
 
     Args:
-        source: What to read.
+        source: What to read: topics, from the earliest offset, or a KafkaSource.
         table: The table; a string is a DeltaTarget with defaults.
         spark: Returns a Spark session; only called if there is something to do.
         connection: Kafka connection, unless the source has one.
@@ -111,7 +111,6 @@ def ingest(
         KafkaFlipError: The run failed; see the classes in `dagster_kafka_flip.errors`.
     """
     check_run_options(
-        source=source,
         verify_after=verify_after,
         connection=connection,
         limits=limits,
@@ -124,7 +123,7 @@ def ingest(
     decoder = Decoder.of(key_format, value_format, columns)
     tolerated = tolerated_errors(tolerate)
     check_keyed(target, decoder, tolerated, has_transform=transform is not None)
-    source = source.connected(connection)
+    source = KafkaSource.of(source).connected(connection)
     spec = RunSpec(
         source=source,
         target=target,

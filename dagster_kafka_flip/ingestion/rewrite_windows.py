@@ -21,6 +21,7 @@ from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import WindowRun
 from dagster_kafka_flip.settings.arguments import check_options, expect
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 _logger = logging.getLogger(__name__)
 
 
 @check_options(inside={"table": DeltaTarget, "limits": Limits})
 def rewrite_windows(
-    source: KafkaSource,
+    source: GivenSource,
     table: DeltaTarget | str,
     windows: Iterable[Window],
     *,
@@ -92,9 +93,7 @@ def rewrite_windows(
         KafkaFlipError: The run failed; earlier commits stay.
     """
     rules = rules or Windows()
-    check_run_options(
-        source=source, rules=rules, connection=connection, limits=limits, spark=spark, transform=transform
-    )
+    check_run_options(rules=rules, connection=connection, limits=limits, spark=spark, transform=transform)
     expect("windows", windows, Iterable, '[Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")]')
     windows = list(windows)
     for window in windows:
@@ -102,7 +101,7 @@ def rewrite_windows(
     target = DeltaTarget.of(table)
     decoder = Decoder.of(key_format, value_format, columns)
     spec = RunSpec(
-        source=source.connected(connection),
+        source=KafkaSource.of(source).connected(connection),
         target=target,
         spark=spark,
         decoder=decoder,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -40,6 +40,21 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+GivenSource: TypeAlias = "KafkaSource | str | Sequence[str]"
+"""A source, a topic, or several."""
+
+
+def given_topics(source: GivenSource) -> list[str]:
+    """Returns the topics that were given as strings."""
+    if isinstance(source, KafkaSource):
+        return []
+    topics, example = [source] if isinstance(source, str) else source, '"orders", or KafkaSource(topics=("orders",))'
+    expect("source", topics, Sequence, example)
+    for topic in topics:
+        expect("source", topic, str, example)
+    return list(topics)
 
 
 class KafkaSource(Settings):
@@ -87,6 +102,15 @@ class KafkaSource(Settings):
     overrides_position: bool = False
     cluster: str | None = None
     connection: KafkaConnection | None = None
+
+    @classmethod
+    def of(cls, source: GivenSource) -> KafkaSource:
+        """Returns the source; topics are one that reads them from the earliest offset.
+
+        Raises:
+            ConfigurationError: It is neither a source nor topics.
+        """
+        return source if isinstance(source, KafkaSource) else cls(topics=tuple(given_topics(source)))
 
     @classmethod
     def builder(cls) -> KafkaSourceBuilder:

@@ -354,3 +354,13 @@ def test_values_of_properties_are_never_shown():
         assert "31337" not in text
         assert "s3cret" not in text
     assert "fetch.min.bytes" in repr(source)
+
+
+@pytest.mark.parametrize(("given", "topics"), [("orders", ("orders",)), (["returns", "orders"], ("orders", "returns"))])
+def test_topics_are_a_source_from_the_earliest_offset(given, topics):
+    assert KafkaSource.of(given) == KafkaSource(topics=topics)
+
+
+def test_a_source_is_itself():
+    source = KafkaSource(topics=("orders",), group_id="g")
+    assert KafkaSource.of(source) is source
