@@ -21,17 +21,20 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
 from dagster_kafka_flip.formats.learning import learns_from
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
+from dagster_kafka_flip.ingestion.observation import log_observed
 from dagster_kafka_flip.ingestion.reader_failures import check_reader, wild_timestamp
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retries import waits_for_another_try
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pyspark.sql import DataFrame
 
+    from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
@@ -73,7 +76,7 @@ class BatchWriter:
     """Writes a run's batches to one table.
 
     With a `table`, a stream's later runs stop after a batch that was read from another log. Windows have none: they are
-    rewritten as a whole.
+    rewritten as a whole. `seconds` are those of the last write, from its plan to its commit, with all attempts.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class BatchWriter:
         self._target = target
         self._table = table
         self._unanswered: Callable[[], None] | None = None
+        self.seconds = 0.0
 
     def write(
         self,
@@ -98,7 +102,7 @@ class BatchWriter:
         `plan` is called with each error that makes another plan necessary; `plans_again` are such errors, besides
         another writer's change.
         """
-        batch = plan(None)
+        batch, planned = plan(None), time.monotonic()
         attempt: Callable[[], _T] | None = None
         tries = plans = 0
         while batch is not None:
@@ -110,11 +114,11 @@ class BatchWriter:
                     attempt = batch.begin()
                 else:
                     self._check_still_in_log(batch)
-                return attempt()
+                done = attempt()
             except (ForeignConflictError, *plans_again) as conflict:
                 plans += 1
                 self._check_may_plan_again(conflict, plans, batch.what)
-                attempt, tries, batch = None, 0, plan(conflict)
+                attempt, tries, batch, planned = None, 0, plan(conflict), time.monotonic()
             except Exception as error:
                 if learns_from(error, batch.records, self._spec.decoder, self._spec.log):
                     attempt, tries = None, 0
@@ -122,7 +126,35 @@ class BatchWriter:
                 self._name_record(batch, error)
                 if attempt is None or not self._tries_again(batch, error, tries, time.monotonic() - begun):
                     raise
+            else:
+                self.seconds = time.monotonic() - planned
+                return done
         return None
+
+    def tell(self, committed: Committed | None, observed: Observed, **numbers: object) -> None:
+        """Logs and measures what a write has committed, if anything, and what was counted of it."""
+        metrics = self._spec.metrics
+        log_with_fields(
+            self._spec.log,
+            "committed %s of %s",
+            "nothing" if committed is None else f"version {committed.version}",
+            self._target,
+            rows=0 if committed is None else committed.rows,
+            bytes_written=0 if committed is None else committed.bytes,
+            records=observed.records,
+            bytes_read=observed.bytes,
+            rejected=observed.rejected,
+            **numbers,
+            seconds=self.seconds,
+        )
+        if committed is not None:
+            metrics.record("commits", 1)
+            metrics.record("records", observed.records)
+            metrics.record("record_bytes", observed.bytes)
+            metrics.record("rows", committed.rows)
+            metrics.record("file_bytes", committed.bytes)
+            metrics.record("rejected_records", observed.rejected)
+        log_observed(self._spec.log, observed)
 
     def confirm(
         self,

@@ -18,7 +18,7 @@ from dagster_kafka_flip.errors import (
     LogChangedError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.ingestion.batch_rows import batch_rows
+from dagster_kafka_flip.ingestion.batch_rows import run_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
@@ -26,10 +26,9 @@ from dagster_kafka_flip.ingestion.observation import (
     NOTHING_REPORTED,
     BatchObservation,
     Observed,
-    log_observed,
     observed_by_write,
 )
-from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit
+from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner, find_unreported
@@ -50,7 +49,6 @@ from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,12 +84,12 @@ class OpenStream:
         self._incidents = incidents
         self._commits = 0
         session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
-        self._clock = Clock()
+        clock = Clock()
         self._table = DeltaTable(session, spec.target, context.tolerated, record)
         self._letters = None
         if spec.dead_letters is not None:
             self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
-        self._rows = batch_rows(session, spec, leave_out_rejected=self._letters is not None)
+        self._rows = run_rows(session, spec)
         self._writer = BatchWriter(spec, context, spec.target, self._table)
         self._reported_version = reported
         self._batches: list[BatchResult] = []
@@ -113,7 +111,7 @@ class OpenStream:
             self.close()
             raise
         self.plan = self._planned.plan
-        self._plan_seconds = self._clock.lap()
+        self._plan_seconds = clock.lap()
         self._assigned: SplitAssignment | None = None
         self._until: Position | None = None
         self._columns: TableColumns | None = None
@@ -194,10 +192,9 @@ class OpenStream:
         if landed is None:
             return
         assignment, document, committed, watch = landed
-        seconds = self._clock.lap()
         self._commits += 1
         self._confirm(document, committed)
-        done = self._reported(assignment, document, committed, watch, seconds)
+        done = self._reported(assignment, document, committed, watch)
         self._batches.append(done)
         self._incidents.commit()
         if self._letters is not None:
@@ -214,8 +211,6 @@ class OpenStream:
             self._plan_again(conflict)
         if (assignment := self._assigned) is None:
             return None
-        # Of all attempts: failed ones take time, too.
-        self._clock.lap()
         return Batch(
             "the batch",
             lambda: self._attempt(assignment),
@@ -264,7 +259,7 @@ class OpenStream:
         takes_up = taken_up(anchor.state, plan.state)
 
         def write() -> _Landed:
-            rows, watch = self._rows.rows(assignment)
+            rows, watch = self._rows.rows(assignment, leave_out_rejected=letters is not None)
             with dead_spark_as_error():
                 columns = self._table.check_schema((rows.landed if isinstance(rows, Changes) else rows).schema)
             before = () if self._columns is None else self._columns.changes
@@ -276,34 +271,14 @@ class OpenStream:
         return write
 
     def _reported(
-        self,
-        assignment: SplitAssignment,
-        document: CommitDocument,
-        committed: Committed,
-        watch: BatchObservation,
-        seconds: float,
+        self, assignment: SplitAssignment, document: CommitDocument, committed: Committed, watch: BatchObservation
     ) -> BatchResult:
         batch, tasks = assignment.plan, len(assignment.task_plan.tasks)
         observed = observed_by_write(watch, committed.rows)
         if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
             observed = Observed(records=0, bytes=0, rejected=0)
-        log_with_fields(
-            self._spec.log,
-            "committed version %d of %s",
-            committed.version,
-            self._spec.target,
-            rows=committed.rows,
-            bytes_written=committed.bytes,
-            records=observed.records,
-            bytes_read=observed.bytes,
-            rejected=observed.rejected,
-            splits=len(batch.splits),
-            tasks=tasks,
-            lag=sum(batch.lag_after.values()),
-            seconds=seconds,
-        )
-        measure_commit(self._spec, committed, observed)
-        log_observed(self._spec.log, observed)
+        lag = sum(batch.lag_after.values())
+        self._writer.tell(committed, observed, splits=len(batch.splits), tasks=tasks, lag=lag)
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:
             # If not all of the batch was counted, reading it again finds the dead letters.
@@ -314,7 +289,7 @@ class OpenStream:
             tasks=tasks,
             committed=committed,
             observed=observed,
-            read_and_write_seconds=seconds - committed.confirm_seconds,
+            read_and_write_seconds=self._writer.seconds - committed.confirm_seconds,
             confirm_seconds=committed.confirm_seconds,
             incidents=document.incidents,
         )
