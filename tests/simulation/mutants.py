@@ -218,7 +218,7 @@ def _letters_first(original: Any, self: Any, assignment: Any) -> Any:
 def _with_undone_settlement(original: Any, source: Any, target: Any, session: Any, to: Any) -> Any:
     move, table = original(source, target, session, to), delta_table.DeltaTable(session, target)
     last = table.last_document(table.history() or ())
-    return replace(move, settles=None if last is None else last[1].settles)
+    return replace(move, document=replace(move.document, settles=None if last is None else last[1].settles))
 
 
 LETTERS_MUTANTS: dict[str, Patch] = {

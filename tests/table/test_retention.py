@@ -292,7 +292,15 @@ def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table)
 
 
 def _document(anchor):
-    return CommitDocument("main", "another", "", anchor.table_version, anchor.version, (), anchor.state)
+    return CommitDocument(
+        stream="main",
+        attempt="another",
+        run_id="",
+        base_version=anchor.table_version,
+        anchor_version=anchor.version,
+        splits=(),
+        state=anchor.state,
+    )
 
 
 @pytest.mark.kafka
