@@ -91,10 +91,9 @@ class OpenStream:
             self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
         self._rows = run_rows(session, spec)
         self._writer = BatchWriter(spec, context, spec.target, self._table)
-        self._reported_version = reported
         self._batches: list[BatchResult] = []
         self._planner = StreamPlanner(
-            spec, session, context, self._table, self._rows.schema, self._letters, record, reads, incidents
+            spec, session, context, self._table, self._rows.schema, self._letters, record, reads, incidents, reported
         )
         try:
             self._continue_earlier_try()
@@ -106,7 +105,6 @@ class OpenStream:
             self._unreported = None
             if reported is not None:
                 self._unreported = find_unreported(self._table, spec.target, self._planned.anchor, reported, spec.log)
-                self._check_other_log()
         except BaseException:
             self.close()
             raise
@@ -116,30 +114,6 @@ class OpenStream:
         self._until: Position | None = None
         self._columns: TableColumns | None = None
         self._group_commit_failures = 0
-
-    def _check_other_log(self) -> None:
-        """Refuses another log if the last commit may already have its records: tolerated, they would land twice.
-
-        The log may have changed between plan and read of that commit, and its run died before it asked.
-        """
-        planned, last, reported = self._planned, self._planned.anchor, self._reported_version
-        # After a RESTORE there is no transaction version: the last commit may be gone.
-        if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
-            return
-        told = {batch.committed.version for batch in self._batches[-1:]}
-        # Versions start again at 0 if the table was recreated.
-        if last.version in told or last.version <= reported <= last.table_version:
-            return
-        met = {incident.error for incident in planned.plan.incidents}
-        others = {error for error in OTHER_OFFSETS if error.__name__ in met}
-        if others:
-            self._spec.log.warning(
-                "%s not tolerated: no run reported version %d of %s, which may have records of the other log",
-                ", ".join(sorted(error.__name__ for error in others)),
-                last.version,
-                self._spec.target,
-            )
-            self._planned = self._planner.plan_without(others, planned)
 
     def _continue_earlier_try(self) -> bool:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
@@ -205,6 +179,7 @@ class OpenStream:
         if done.observed.records and done.observed.bytes is not None:
             self.context.record_bytes = done.observed.bytes / done.observed.records
         planned.anchor = planned.anchor.followed_by(committed, assignment.plan.state)
+        self._planner.told = committed.version
 
     def _batch(self, conflict: KafkaFlipError | None) -> Batch[_Landed] | None:
         if conflict is not None:
@@ -231,7 +206,6 @@ class OpenStream:
                 planned.enumerator.add_splits_back(self._assigned.plan)
             source = self._reads.source if self._batches else self._reads.first
             self._planned = self._planner.plan_again(planned, source)
-        self._check_other_log()
         self.assign(self._until)
 
     def _attempt(self, assignment: SplitAssignment) -> Callable[[], _Landed]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import dead_letter_table, open_stream, stream_run
+from dagster_kafka_flip.ingestion import dead_letter_table, open_stream, stream_plan, stream_run
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import PendingDeadLetters
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
@@ -140,7 +140,7 @@ MUTANTS: dict[str, Patch] = {
     "a copy of the position is trusted for ever": _as(stream_run, "_is_fresh", lambda *_: True),
     # What it lets pass, the next run refuses to read on from.
     "a repeat does not look whether the logs still have its records, and any other log is tolerated": _off(
-        (BatchWriter, "_check_still_in_log"), (open_stream.OpenStream, "_check_other_log")
+        (BatchWriter, "_check_still_in_log"), (stream_plan.StreamPlanner, "_may_have_another_log")
     ),
     "a table that another run has made meanwhile was never restored": _around(
         delta_table.DeltaTable, "made", lambda original, *args: replace(original(*args), undone_start=None)
