@@ -301,8 +301,8 @@ class SimPort:
     def details(self) -> TableDetails:
         return self._ask("its properties", self._table.details)
 
-    def detail(self, what: str) -> Any:
-        return {"location": f"simulated://{self.target}", "name": str(self.target)}[what]
+    def detail(self, *_: str) -> Any:
+        return {"location": f"simulated://{self.target}", "name": str(self.target)}
 
     def schema(self) -> StructType:
         def answer() -> StructType:

@@ -19,7 +19,7 @@ from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostErro
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
-from dagster_kafka_flip.table.delta_log import transaction_versions
+from dagster_kafka_flip.table.delta_log import TableLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.known_position import DEFAULT_LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention
@@ -282,13 +282,12 @@ def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'last')")
     log = Path(table, "_delta_log")
     newest = max(int(file.name[:20]) for file in log.glob("*.json"))
-    target, stream = DeltaTarget(table=table), "dagster-kafka-flip/main"
-    assert transaction_versions(spark, target, table, "dagster-kafka-flip/", newest) == {stream: 1}
-    assert transaction_versions(spark, target, table, "nobody", newest) == {}
+    there = TableLog(spark, DeltaTarget(table=table))
+    assert there.transaction_versions(table, newest) == {"dagster-kafka-flip/main": 1}
     for file in log.glob("*.checkpoint*"):
         file.rename(file.with_suffix(".gone"))
     with pytest.raises(TableError, match=r"is incomplete: it has neither version 0 nor a later checkpoint"):
-        transaction_versions(spark, target, table, stream, newest)
+        there.transaction_versions(table, newest)
 
 
 def _document(anchor):
@@ -345,5 +344,5 @@ def test_a_log_that_can_not_be_read_says_what_to_check(spark):
     # A store that this session has no file system for.
     target = DeltaTarget(table="s3a://nowhere/t")
     with pytest.raises(TableError, match=r"the log of the table \S+ \(s3a://nowhere/t/_delta_log\) can't be read") as e:
-        transaction_versions(spark, target, target.location, "a", 0)
+        TableLog(spark, target).transaction_versions(target.location, 0)
     assert 'Add the jar to Spark: packages=["org.apache.hadoop:hadoop-aws:' in str(e.value)
