@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from dagster_kafka_flip.errors import (
     KafkaFlipError,
     LogChangedError,
+    TopicRecreatedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
@@ -23,6 +24,7 @@ from dagster_kafka_flip.formats.learning import learns_from
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.observation import log_observed
 from dagster_kafka_flip.ingestion.reader_failures import check_reader, wild_timestamp
+from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retries import waits_for_another_try
 from dagster_kafka_flip.table.table_port import ForeignConflictError
@@ -30,7 +32,7 @@ from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from pyspark.sql import DataFrame
 
@@ -159,21 +161,23 @@ class BatchWriter:
     def confirm(
         self,
         ask: Callable[[], None],
-        doubt: Callable[[KafkaFlipError], LogChangedError],
+        what: str,
+        then: Callable[[KafkaFlipError], str],
+        splits: Iterable[KafkaPartitionSplit],
+        committed: Committed | None,
         document: CommitDocument | None = None,
-        committed: Committed | None = None,
     ) -> None:
         """Checks that a batch was read from the planned logs.
 
         Without an answer, the batch stays committed; the check is repeated before the next batch and at the end of the
-        run. `ask` raises one of `OTHER_OFFSETS` for another log, of which `doubt` makes the error for the user.
+        run. `ask` raises one of `OTHER_OFFSETS` for another log, and `then` says what to do after a RESTORE.
         """
 
         def check() -> None:
             try:
                 ask()
             except OTHER_OFFSETS as error:
-                doubtful = doubt(error)
+                doubtful = self._doubtful(error, what, then(error), splits, committed)
                 if self._table is not None and document is not None and committed is not None:
                     self._mark(self._table, document, committed, doubtful)
                 raise doubtful from error
@@ -242,6 +246,29 @@ class BatchWriter:
         target = self._target if batch.moves_on else None
         if (wild := wild_timestamp(error, self._spec.source, self._context, batch.splits, target)) is not None:
             raise wild from error
+
+    def _doubtful(
+        self,
+        error: KafkaFlipError,
+        what: str,
+        then: str,
+        splits: Iterable[KafkaPartitionSplit],
+        committed: Committed | None,
+    ) -> LogChangedError:
+        """The error about rows that may come from two logs."""
+        begin = f"{error.finding}. This happened during the read of {what} for {self._target}"
+        if committed is None:
+            finding = f"{begin}. No records were found, possibly because they were in the other log"
+            return LogChangedError(finding, then, outcome="Nothing was written")
+        topics = error.topics if isinstance(error, TopicRecreatedError) else ()
+        some = first_few(split for split in splits if not topics or split.topic_partition.topic in topics)
+        stops = "" if self._table is None else ", and all runs of the stream stop until you decide"
+        return LogChangedError(
+            f"{begin}, which version {committed.version} has. Its rows of {some} may come from either log",
+            f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of "
+            f"that commit. {then}",
+            outcome=f"The commit stays; nothing more was read{stops}",
+        )
 
     def _mark(
         self, table: DeltaTable, document: CommitDocument, committed: Committed, doubtful: LogChangedError

@@ -15,7 +15,6 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     EndBeforePositionError,
     KafkaFlipError,
-    LogChangedError,
     TopicRecreatedError,
 )
 from dagster_kafka_flip.ingestion.batch_rows import run_rows
@@ -33,7 +32,6 @@ from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner, find_unreported
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
-from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.identity import is_same_log, taken_up
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.schema import TableColumns
-    from dagster_kafka_flip.table.target import DeltaTarget
 
 _T = TypeVar("_T")
 _Landed: TypeAlias = tuple[SplitAssignment, CommitDocument, Committed, BatchObservation]
@@ -277,15 +274,26 @@ class OpenStream:
             return False
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
-        planned = self._planned
-        self._writer.confirm(
-            lambda: planned.enumerator.check_same_logs(
-                document.state, [split.topic_partition for split in document.splits]
-            ),
-            lambda error: doubtful_commit(error, document, committed, self._spec.target),
-            document,
-            committed,
-        )
+        enumerator, target, splits = self._planned.enumerator, self._spec.target, document.splits
+
+        def then(error: KafkaFlipError) -> str:
+            if isinstance(error, EndBeforePositionError):
+                return "Copy them first if you need what the log has lost. 2. Run again: it continues from there"
+            topics = error.topics if isinstance(error, TopicRecreatedError) else ()
+            start = (
+                OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics})
+                if topics
+                else "earliest"
+            )
+            return (
+                "Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
+                f"run read the new log from the beginning: {set_position(str(target), target.stream, to=str(start))}"
+            )
+
+        def ask() -> None:
+            enumerator.check_same_logs(document.state, [split.topic_partition for split in splits])
+
+        self._writer.confirm(ask, "a batch", then, splits, committed, document)
 
     def finish(self) -> IngestResult:
         """Returns the result and the new position.
@@ -383,30 +391,3 @@ class OpenStream:
             self._spec.log.warning("the batch is committed, but committing to the consumer group failed: %s", error)
             return True
         return False
-
-
-def doubtful_commit(
-    error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget
-) -> LogChangedError:
-    """Creates the error about a commit whose rows may come from two logs."""
-    recreated = isinstance(error, TopicRecreatedError)
-    topics = error.topics if isinstance(error, TopicRecreatedError) else ()
-    splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
-    start = (
-        str(OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics}))
-        if recreated
-        else "earliest"
-    )
-    then = (
-        "Copy them first if you need what the log has lost. 2. Run again: it continues from there"
-        if isinstance(error, EndBeforePositionError)
-        else "Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
-        f"run read the new log from the beginning: {set_position(str(target), target.stream, to=start)}"
-    )
-    return LogChangedError(
-        f"{error.finding}. This happened while version {committed.version} of {target} was read and written. Its rows "
-        f"of {first_few(splits)} may come from either log",
-        f"1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of that "
-        f"commit. {then}",
-        outcome="The commit stays; nothing more was read, and all runs of the stream stop until you decide",
-    )

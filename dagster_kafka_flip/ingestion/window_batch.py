@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from dagster_kafka_flip.errors import KafkaFlipError, LogChangedError, outcome
+from dagster_kafka_flip.errors import KafkaFlipError, outcome
 from dagster_kafka_flip.ingestion.batch_rows import run_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import UNREADABLE
@@ -297,33 +297,23 @@ class WindowRun:
         letters.land_missing(before.base_version, attempt, batch.assignment, state, before.routed, select)
 
     def _confirm(self, batch: _Batch) -> None:
-        plan, done = batch.plan, batch.done
+        plan, done, target = batch.plan, batch.done, self._target
+        windows = f"the windows from {plan.windows[0].window.start} to {plan.windows[-1].window.stop}"
 
-        def doubt(error: KafkaFlipError) -> LogChangedError:
-            first, last = plan.windows[0].window, plan.windows[-1].window
-            windows = f"the windows from {first.start} to {last.stop}"
-            begin = f"{error.finding}. This happened while {windows} were read for {self._target}"
+        def then(error: KafkaFlipError) -> str:
             again = (
-                f"Set the stream's position first ({set_position(str(self._target), self._target.stream)}), and repair "
-                "the range then"
+                f"Set the stream's position first ({set_position(str(target), target.stream)}), and repair the range "
+                "then"
                 if self._rules.repair
                 else "To replace their rows with the new log's records, write the windows again and tolerate "
                 f"{type(error).__name__}"
             )
-            if done is None:
-                return LogChangedError(
-                    f"{begin}. No records were found, possibly because they were in the other log",
-                    again,
-                    outcome="Nothing was written",
-                )
-            return LogChangedError(
-                f"{begin} and written in version {done.version}: the rows may come from either log",
-                f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back the "
-                f"previous rows. 2. {again}",
-                outcome="The commit stays",
-            )
+            return again if done is None else f"It brings back those before. 2. {again}"
 
-        self._writer.confirm(lambda: self._enumerator.check_same_logs(plan.state, plan.stops), doubt)
+        def ask() -> None:
+            self._enumerator.check_same_logs(plan.state, plan.stops)
+
+        self._writer.confirm(ask, windows, then, plan.splits, done)
 
     def _result(self, batch: _Batch) -> WindowsResult:
         done, tasks = batch.done, len(batch.assignment.task_plan.tasks)
