@@ -27,7 +27,7 @@ from dagster_kafka_flip.table.creation import (
 from dagster_kafka_flip.table.delta_log import TableLog
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.layout import check_times_of_partitions
-from dagster_kafka_flip.table.local_log import check_place, is_newest
+from dagster_kafka_flip.table.local_log import check_place
 from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, told
 from dagster_kafka_flip.table.sql import literal
@@ -67,10 +67,6 @@ class TablePort(TableLog):
     def check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
         """Refuses a store that does not keep two writers apart; `properties` are the table's, None without a table."""
         check_writers(self._spark, location, single_writer=self.target.single_writer, properties=properties)
-
-    def is_newest(self, location: str, version: int) -> bool:
-        """Whether it is certain, without a request, that there is this version and none after it."""
-        return not is_remote(self._spark) and bool(is_newest(location, version))
 
     def schema(self) -> StructType:
         """The table's columns."""

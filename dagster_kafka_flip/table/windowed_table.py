@@ -230,9 +230,8 @@ class WindowedTable:
         rows, options = self.delta.storable(rows), {"userMetadata": document.to_text()}
         written = TableWriter(self.delta).written(
             lambda: self.delta.port.replace(rows, replacement.predicate, options),
-            document.base_version,
-            document.attempt,
-            precheck=lambda since: self._check_unchanged(since, document),
+            document,
+            lambda since: self._check_unchanged(since, document),
         )
         return self._judge(written, document, replacement)
 

@@ -288,12 +288,6 @@ class SimPort:
 
         yield from reversed(self._ask("its history", answer))
 
-    def is_newest(self, location: str, version: int) -> bool:
-        del location
-        if not self._table.has_lock:
-            return False
-        return self._ask("its newest version", lambda: len(self._table.versions) == version + 1)
-
     def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
         del location
         return self._ask("its transactions", lambda: dict(self._version(newest).transactions))
