@@ -133,7 +133,7 @@ class BatchWriter:
                 return done
         return None
 
-    def tell(self, committed: Committed | None, observed: Observed, **numbers: object) -> None:
+    def tell(self, committed: Committed | None, observed: Observed, **numbers: int) -> None:
         """Logs and measures what a write has committed, if anything, and what was counted of it."""
         metrics = self._spec.metrics
         log_with_fields(

@@ -20,12 +20,12 @@ from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
 from dagster_kafka_flip.ingestion.run_spec import RunSource
 from dagster_kafka_flip.ingestion.several_tables import SharedRead, TablesInStep
 from dagster_kafka_flip.ingestion.stream_run import StreamRun
-from dagster_kafka_flip.source import enumerator, window_checks, window_enumerator
+from dagster_kafka_flip.source import enumerator, window_enumerator
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
-from dagster_kafka_flip.source.window_checks import WindowLogs
+from dagster_kafka_flip.source.window_enumerator import WindowLogs
 from dagster_kafka_flip.table import anchor, delta_table, history, merge, table_port, table_writer
 from dagster_kafka_flip.table.document import RoutedBatch
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -171,7 +171,7 @@ WINDOW_MUTANTS: dict[str, Patch] = {
     "an empty log of which nothing is known has lost nothing": _as(
         TopicSettings, "is_unlimited", property(lambda _: False)
     ),
-    "an open transaction holds back nothing": _as(window_checks, "_waiting", lambda *_: {}),
+    "an open transaction holds back nothing": _as(window_enumerator, "_waiting", lambda *_: {}),
     "a window may still get records and is called complete": _as(
         window_enumerator, "with_completeness", lambda planned, *_: planned
     ),

@@ -337,7 +337,7 @@ def test_a_tolerated_record_from_the_future_changes_no_other_window():
 
 
 def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.window_checks.LOOKED_THROUGH", 4)
+    monkeypatch.setattr("dagster_kafka_flip.source.window_enumerator.LOOKED_THROUGH", 4)
     log = _log(1.1, 900, 1.2, 1.3, 1.4, 5, markers={1})
     assert _ranges(_plan(log)) == [(0, 6)]
     # The records that an open transaction holds back may be of a window that goes on to the end.
