@@ -149,7 +149,7 @@ class WindowRun:
             offsets=plan.offset_span,
             seconds=plan_seconds,
         )
-        assignment, delta = self._enumerator.assign(plan), self._table.delta
+        assignment, delta = self._context.assignment(plan), self._table.delta
         # Before the commit: if Spark dies after it, the result must not suffer.
         location, name = delta.location(), delta.name_in_catalog()
         batch = _Batch(plan, assignment, before, scoped, self._letters(before), plan_seconds, location, name)

@@ -40,7 +40,7 @@ from dagster_kafka_flip.source.window import PlannedWindow, WindowPlan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.enumerator import ReadSettings
     from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicPartition, TopicSettings
@@ -424,6 +424,7 @@ class WindowEnumerator(Enumerator):
             state=replace(logs_now, position=planned[-1].stops, leader_epochs=log.leader_epochs),
             end_offsets=logs.end,
             high_watermarks=log.high_watermarks,
+            starting_position=planned[0].starts,
             stragglers_from=stragglers_from,
             stragglers_before=stragglers_before,
             incidents=tuple(tolerance.incidents),
@@ -436,10 +437,6 @@ class WindowEnumerator(Enumerator):
         """Rejects offsets that may be those of a topic that was recreated meanwhile: its rows would replace others."""
         there = self._cluster.describe_topics(sorted(planned.topic_ids), skip_missing=True)
         check_topics(planned, there, "This happened while the run planned. Run again: the next run says how to go on")
-
-    def assign(self, plan: WindowPlan) -> SplitAssignment:
-        """Assigns a plan to tasks."""
-        return self._context.assignment(plan.read_plan())
 
 
 def _fed(partitions: Sequence[TopicPartition], cut_at: Position) -> list[TopicPartition]:
