@@ -32,7 +32,7 @@ from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
-from dagster_kafka_flip.table.windowed_table import RepairedTable, Replacement, WindowedTable
+from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import measured_run
 
@@ -252,9 +252,8 @@ class WindowRun:
             landed = batch.before.landed.landing(plan.state, plan.stops, self._target.stream, until_ms, plan.made_again)
             self._table.keep(landed, batch.before)
         plan = replace(plan, incidents=(*plan.incidents, *losses))
-        replacement = Replacement(predicate, frozenset(plan.stops))
         with self._rows.watched(attempt, ReadProgress(plan.offset_span)):
-            batch.done = self._table.rewrite(rows, self._document(batch, plan, attempt), replacement)
+            batch.done = self._table.rewrite(rows, self._document(batch, plan, attempt), predicate, plan.stops.keys())
         batch.plan = plan
         return batch
 
