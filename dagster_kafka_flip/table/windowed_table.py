@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import ConfigurationError, TableChangedError, TableError, WindowsChangedError, outcome
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import Effect, committed, effect_of
-from dagster_kafka_flip.table.commit_chain import moves
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import WINDOWS_PROPERTY, WindowsDocument
-from dagster_kafka_flip.table.history import FIRST_PAGE, check_restore, commits_that_count, restorable, takes_back
+from dagster_kafka_flip.table.history import (
+    FIRST_PAGE,
+    check_restore,
+    commits_that_count,
+    moves,
+    restorable,
+    takes_back,
+)
 from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import quoted
