@@ -383,7 +383,7 @@ def measure_reads(landing: Landing, log: LogFiles, days: Sequence[Window], count
                 _check_rows(again.rows, landed.rows)
                 run = (again.fetched_bytes, again.seconds)
             found[way].append(run)
-    range_bytes = log.bytes_between(one.plan.starts, one.plan.windows[-1].ends)
+    range_bytes = log.bytes_between(one.plan.starting_position, one.plan.windows[-1].ends)
     observed = one.observed
     return [
         Read(
@@ -393,7 +393,7 @@ def measure_reads(landing: Landing, log: LogFiles, days: Sequence[Window], count
             records=landed.rows,
             record_bytes=observed.bytes or 0,
             range_bytes=range_bytes,
-            planned_bytes=log.bytes_between(one.plan.starts, one.plan.stops),
+            planned_bytes=log.bytes_between(one.plan.starting_position, one.plan.stops),
             fetched_bytes=(fetched := statistics.median(each for each, _ in runs)),
             fetched=tuple(sorted(each for each, _ in runs)),
             ratio=fetched / range_bytes,

@@ -33,7 +33,7 @@ class NumbersEnumerator(KafkaSourceEnumerator):
     def close(self):
         pass
 
-    def plan(self, state):
+    def plan(self, state, refused=()):
         split = KafkaPartitionSplit(NUMBERS, state.position[NUMBERS] if state else 0, self.end)
         return self.plan_exactly((split,)) if not split.is_empty else self.plan_exactly(())
 

@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConcurrentIngestionError,
     KafkaFlipError,
-    LogChangedError,
     RetentionOvertookPositionError,
     WriteFailedError,
 )
@@ -124,12 +123,8 @@ def _ask() -> None:
     raise _UNREACHABLE
 
 
-def _doubt(error: KafkaFlipError) -> LogChangedError:
-    return LogChangedError(error.finding)
-
-
 def test_a_run_without_an_answer_ends_well_unless_the_next_one_would_tolerate_another_log(story, caplog):
-    story.writer.confirm(_ask, _doubt)
+    story.writer.confirm(_ask, "a batch", lambda _: "", (), None)
     story.writer.finish()
     assert caplog.messages[-1].endswith("the next run compares their ids: no broker answers")
     with pytest.raises(ClusterUnreachableError):
@@ -137,12 +132,12 @@ def test_a_run_without_an_answer_ends_well_unless_the_next_one_would_tolerate_an
 
 
 def test_a_run_that_has_asked_needs_no_other_answer(story):
-    story.writer.confirm(lambda: None, _doubt)
+    story.writer.confirm(lambda: None, "a batch", lambda _: "", (), None)
     story.writer.finish(is_needed=True)
 
 
 def test_nothing_more_is_written_before_there_is_an_answer(story):
-    story.writer.confirm(_ask, _doubt)
+    story.writer.confirm(_ask, "a batch", lambda _: "", (), None)
     with pytest.raises(ClusterUnreachableError):
         story.writer.write(story.plan)
     assert story.done == ["plan"]

@@ -160,7 +160,7 @@ def test_spark_is_never_asked_for_its_jvm():
 
 
 def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
-    allowed = {Path(f"source/{name}.py") for name in ("cluster", "cluster_client", "groupless", "record_search")} | {
+    allowed = {Path(f"source/{name}.py") for name in ("cluster", "cluster_client", "record_search")} | {
         Path("broker/local_broker.py"),
         Path("registry/client.py"),
         Path("registry/schemas.py"),

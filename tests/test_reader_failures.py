@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PythonException, SparkRuntimeException
 
 from dagster_kafka_flip.errors import ClusterAccessError, SparkSessionError, WriteFailedError
-from dagster_kafka_flip.ingestion.reader_failures import check_reader
+from dagster_kafka_flip.ingestion.batch_writer import check_reader
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource

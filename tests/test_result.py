@@ -69,7 +69,17 @@ def test_an_unknown_number_of_lost_records_is_not_zero():
 
 def _commit(version, *, stream="main", reason=None, incidents=(), rows: str | None = "3"):
     state = EnumeratorState({_FIRST: version})
-    document = CommitDocument(stream, "a", "r", version - 1, version - 1, (), state, reason=reason, incidents=incidents)
+    document = CommitDocument(
+        stream=stream,
+        attempt="a",
+        run_id="r",
+        base_version=version - 1,
+        anchor_version=version - 1,
+        splits=(),
+        state=state,
+        reason=reason,
+        incidents=incidents,
+    )
     return Commit(
         version, "WRITE", {"mode": "Append"}, {} if rows is None else {"numOutputRows": rows}, document.to_text()
     )

@@ -24,7 +24,7 @@ class PlannedEnumerator(KafkaSourceEnumerator):
         super().__init__(KafkaSource(topics=("t",)), cast("Any", None), SplitEnumeratorContext())
         self._ranges = ranges
 
-    def plan(self, state):
+    def plan(self, state, refused=()):
         return make_plan(self._ranges)
 
 

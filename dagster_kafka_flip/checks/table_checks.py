@@ -19,9 +19,9 @@ from dagster_kafka_flip.assets.step_events import FINISHED, UNCHANGED
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
-from dagster_kafka_flip.table.commit_chain import continuity
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
+from dagster_kafka_flip.table.history import continuity
 from dagster_kafka_flip.table.local_log import commits_between
 from dagster_kafka_flip.table.mode import Scd2
 from dagster_kafka_flip.table.uniqueness import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Commit
-    from dagster_kafka_flip.table.commit_chain import Break, Continuity
+    from dagster_kafka_flip.table.history import Break, Continuity
 
 NO_GAP = "no_gap"
 NO_DUPLICATE = "no_duplicate"

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 class RunRows:
-    """What one run reads, of streams and windows alike."""
+    """The bounded reads of one run, up to the rows: of a stream's batches, or of windows by their rules.
+
+    What observes a write is new each time: an observation reports the first run of a DataFrame, which may have failed.
+    """
 
     def __init__(self, session: SparkSession, spec: RunSpec) -> None:
         self._session = session
@@ -51,82 +54,48 @@ class RunRows:
         """Logs how far the write of an attempt has read."""
         return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
 
-
-class BatchRows(RunRows):
-    """The bounded read of a stream's batches, up to the rows."""
-
-    def __init__(self, session: SparkSession, spec: RunSpec, *, leave_out_rejected: bool) -> None:
-        super().__init__(session, spec)
-        self._key = spec.target.key
-        self._leave_out_rejected = leave_out_rejected
-
-    def schema(self) -> StructType:
-        """The columns of the rows, without reading anything."""
-        rows = self._taken(self._decoded(no_records(self._session)))
-        return (rows.landed if isinstance(rows, Changes) else rows).schema
-
-    def rows(self, assignment: SplitAssignment) -> tuple[DataFrame | Changes, BatchObservation]:
-        """The rows of a batch, and what observes the write of them."""
-        # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
-        splits = assignment.plan.splits
-        watch = BatchObservation(splits, WholeBatch(splits))
-        with dead_spark_as_error():
-            rows = self._decoded(self.records(assignment), watch)
-            if self._spec.transform is not None and not assignment.plan.is_empty:
-                watch.whole.transformed(rows)
-        return self._taken(rows), watch
-
-    def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
-        decoder = self._spec.decoder
-        keyed = bool(self._key)
-        carry = carried(decoder) if keyed else ()
-        if keyed:
-            records = with_tombstones(records)
-        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, carry, keyed=keyed)
-        if keyed:
-            rows = change_rows(staged, decoder, self._key, leave_out_rejected=self._leave_out_rejected)
-        else:
-            rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
-        result = transformed(rows, self._spec.transform)
-        if self._key:
-            check_keeps_unavailable(rows, result, change_columns(decoder.columns))
-        return result
-
-    def _taken(self, rows: DataFrame) -> DataFrame | Changes:
-        mode = self._spec.target.mode
-        if isinstance(mode, Append):
-            return rows
-        changes = Changes(rows, mode, change_columns(self._spec.decoder.columns), mode.key)
-        changes.check(str(self._spec.target))
-        return changes
-
-
-@functools.singledispatch
-def batch_rows(session: Any, spec: RunSpec, *, leave_out_rejected: bool) -> BatchRows:
-    """Returns the reads of a run in a session."""
-    return BatchRows(session, spec, leave_out_rejected=leave_out_rejected)
-
-
-class WindowRows(RunRows):
-    """The bounded read of one run's windows, up to the rows."""
-
-    def __init__(self, session: SparkSession, spec: RunSpec, rules: Windows) -> None:
-        super().__init__(session, spec)
-        self._rules = rules
-
-    def schema(self) -> StructType:
+    def schema(self, rules: Windows | None = None) -> StructType:
         """The columns of the rows, without reading anything."""
         from pyspark.sql import functions as f
 
-        rows = self._spec.decoder.finish(self._spec.decoder.stage(no_records(self._session)))
-        # Before there is a table, which would keep columns that are to be changed.
-        check_free(rows, self._rules.column)
-        if self._rules.event_time is not None:
-            event_time(rows, self._rules.event_time)
-        return self._transformed(rows.withColumn(self._rules.column, f.lit("").cast("string"))).schema
+        rows = self._decoded(no_records(self._session))
+        if rules is not None:
+            # Before there is a table, which would keep columns that are to be changed.
+            check_free(rows, rules.column)
+            if rules.event_time is not None:
+                event_time(rows, rules.event_time)
+            rows = rows.withColumn(rules.column, f.lit("").cast("string"))
+        landed = self._landed(rows, None, rules)
+        return (landed.landed if isinstance(landed, Changes) else landed).schema
+
+    def rows(
+        self, assignment: SplitAssignment, *, leave_out_rejected: bool
+    ) -> tuple[DataFrame | Changes, BatchObservation]:
+        """The rows of a batch or of a repair, and what observes the write of them."""
+        splits = assignment.plan.splits
+        watch = BatchObservation(splits, WholeBatch(splits))
+        with dead_spark_as_error():
+            rows = self._decoded(self.records(assignment), watch, leave_out_rejected=leave_out_rejected)
+            return self._landed(rows, watch), watch
+
+    def rows_of_windows(
+        self, assignment: SplitAssignment, plan: WindowPlan, rules: Windows
+    ) -> tuple[DataFrame | Changes, BatchObservation]:
+        """The rows with their windows' keys, and what observes the write of them."""
+        windows, whole = WindowFilter(plan, rules), WholeBatch(plan.splits)
+        watch = BatchObservation(plan.splits, whole, is_counted=not windows.is_by_value)
+        with dead_spark_as_error():
+            rows = self.records(assignment)
+            if windows.is_by_value:
+                rows, watch.windows = _inside(windows, self._decoded(rows, watch, CARRIED))
+            else:
+                # Before records in no window are dropped.
+                rows, watch.windows = _inside(windows, rows, whole)
+                rows = self._decoded(rows, watch, {WINDOW: WINDOW})
+            return self._landed(windows.labelled(rows, rules.column), watch, rules), watch
 
     def missing(
-        self, rows: DataFrame, named: Mapping[str, str], records: DataFrame, plan: WindowPlan
+        self, rows: DataFrame, named: Mapping[str, str], assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[int, Any]:
         """Counts the records of the table's rows that are not among those of the windows, and returns the first.
 
@@ -137,9 +106,9 @@ class WindowRows(RunRows):
         there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
         # Others' rows without an offset are of no record, and a transform may give a topic another name.
         there = there.where(f.col("topic").isin(sorted({tp.topic for tp in plan.stops})) & f.col("offset").isNotNull())
-        windows = WindowFilter(plan, self._rules)
+        records, windows = self.records(assignment), WindowFilter(plan, rules)
         # Where a value tells the window, and in a repair, what is read tells enough.
-        if not (windows.is_by_value or self._rules.repair):
+        if not (windows.is_by_value or rules.repair):
             records = windows.inside(windows.number(records))
         gone = there.join(records.select(*LOG_FIELDS), list(LOG_FIELDS), "left_anti").agg(
             f.count_distinct(*LOG_FIELDS), f.min(f.struct(*LOG_FIELDS))
@@ -147,48 +116,38 @@ class WindowRows(RunRows):
         ((number, first),) = gone.collect()
         return number, first
 
-    def rows(
-        self, records: DataFrame, plan: WindowPlan, *, are_windows: bool, leave_out_rejected: bool
-    ) -> tuple[DataFrame, BatchObservation]:
-        """The rows, with their windows' keys unless it is a repair, and what observes the write of them."""
-        # New ones each time: an observation reports the first run of a DataFrame, which may have failed.
-        windows = WindowFilter(plan, self._rules) if are_windows else None
-        is_counted = windows is not None and not windows.is_by_value
-        batch = BatchObservation(plan.splits, whole := WholeBatch(plan.splits), is_counted=is_counted)
-        with dead_spark_as_error():
-            if windows is None:
-                rows = self._decoded(records, batch, leave_out_rejected=leave_out_rejected)
-            elif windows.is_by_value:
-                rows = self._decoded(records, batch, CARRIED, leave_out_rejected=leave_out_rejected)
-                rows, batch.windows = _inside(windows, rows)
-            else:
-                # Before records in no window are dropped.
-                rows, batch.windows = _inside(windows, records, whole)
-                rows = self._decoded(rows, batch, {WINDOW: WINDOW}, leave_out_rejected=leave_out_rejected)
-            if windows is not None:
-                rows = windows.labelled(rows, self._rules.column)
-        rows = self._transformed(rows)
-        if self._spec.transform is not None and plan.splits:
-            with dead_spark_as_error():
-                whole.transformed(rows)
-        return rows, batch
-
     def _decoded(
         self,
         records: DataFrame,
-        watch: BatchObservation,
+        watch: BatchObservation | None = None,
         carry: dict[str, str] | None = None,
         *,
-        leave_out_rejected: bool,
+        leave_out_rejected: bool = False,
     ) -> DataFrame:
-        staged = watch.stage(records, self._spec.decoder, carry or ())
-        return self._spec.decoder.finish(staged, carry=carry, leave_out_rejected=leave_out_rejected)
+        decoder, key = self._spec.decoder, self._spec.target.key
+        needed = carried(decoder) if key else carry or ()
+        if key:
+            records = with_tombstones(records)
+        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, needed, keyed=bool(key))
+        if key:
+            return change_rows(staged, decoder, key, leave_out_rejected=leave_out_rejected)
+        return decoder.finish(staged, carry=carry, leave_out_rejected=leave_out_rejected)
 
-    def _transformed(self, rows: DataFrame) -> DataFrame:
+    def _landed(
+        self, rows: DataFrame, watch: BatchObservation | None, rules: Windows | None = None
+    ) -> DataFrame | Changes:
         result = transformed(rows, self._spec.transform)
-        if not self._rules.repair:
-            check_keeps(result, [self._rules.column])
-        return result
+        if watch is not None and self._spec.transform is not None:
+            watch.whole.transformed(result)
+        if rules is not None and not rules.repair:
+            check_keeps(result, [rules.column])
+        mode, columns = self._spec.target.mode, change_columns(self._spec.decoder.columns)
+        if isinstance(mode, Append):
+            return result
+        check_keeps_unavailable(rows, result, columns)
+        changes = Changes(result, mode, columns, mode.key)
+        changes.check(str(self._spec.target))
+        return changes
 
 
 def _inside(
@@ -202,6 +161,6 @@ def _inside(
 
 
 @functools.singledispatch
-def window_rows(session: Any, spec: RunSpec, rules: Windows) -> WindowRows:
-    """Returns the reads of a run of windows in a session."""
-    return WindowRows(session, spec, rules)
+def run_rows(session: Any, spec: RunSpec) -> RunRows:
+    """Returns the reads of a run in a session."""
+    return RunRows(session, spec)

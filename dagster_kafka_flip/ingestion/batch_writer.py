@@ -8,32 +8,48 @@ planned topic's id.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dagster_kafka_flip.errors import (
+    ClusterAccessError,
+    ClusterUnreachableError,
     KafkaFlipError,
     LogChangedError,
+    SparkSessionError,
+    TimestampOutOfRangeError,
+    TopicRecreatedError,
     WriteFailedError,
+    error_text,
 )
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
-from dagster_kafka_flip.formats.learning import learns_from
+from dagster_kafka_flip.formats.learning import has_mark, learns_from
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.ingestion.reader_failures import check_reader, wild_timestamp
+from dagster_kafka_flip.ingestion.observation import log_observed
+from dagster_kafka_flip.runtime.spark_jars import jars_advice
+from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
+from dagster_kafka_flip.source.next_step import set_position
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.retries import waits_for_another_try
+from dagster_kafka_flip.table.retries import TRIES, waits_for_another_try
+from dagster_kafka_flip.table.spark_error import error_summary, is_sparks_own
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import DataFrame
 
+    from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Committed
@@ -73,7 +89,7 @@ class BatchWriter:
     """Writes a run's batches to one table.
 
     With a `table`, a stream's later runs stop after a batch that was read from another log. Windows have none: they are
-    rewritten as a whole.
+    rewritten as a whole. `seconds` are those of the last write, from its plan to its commit, with all attempts.
     """
 
     def __init__(
@@ -84,6 +100,7 @@ class BatchWriter:
         self._target = target
         self._table = table
         self._unanswered: Callable[[], None] | None = None
+        self.seconds = 0.0
 
     def write(
         self,
@@ -98,7 +115,7 @@ class BatchWriter:
         `plan` is called with each error that makes another plan necessary; `plans_again` are such errors, besides
         another writer's change.
         """
-        batch = plan(None)
+        batch, planned = plan(None), time.monotonic()
         attempt: Callable[[], _T] | None = None
         tries = plans = 0
         while batch is not None:
@@ -110,11 +127,11 @@ class BatchWriter:
                     attempt = batch.begin()
                 else:
                     self._check_still_in_log(batch)
-                return attempt()
+                done = attempt()
             except (ForeignConflictError, *plans_again) as conflict:
                 plans += 1
                 self._check_may_plan_again(conflict, plans, batch.what)
-                attempt, tries, batch = None, 0, plan(conflict)
+                attempt, tries, batch, planned = None, 0, plan(conflict), time.monotonic()
             except Exception as error:
                 if learns_from(error, batch.records, self._spec.decoder, self._spec.log):
                     attempt, tries = None, 0
@@ -122,26 +139,56 @@ class BatchWriter:
                 self._name_record(batch, error)
                 if attempt is None or not self._tries_again(batch, error, tries, time.monotonic() - begun):
                     raise
+            else:
+                self.seconds = time.monotonic() - planned
+                return done
         return None
+
+    def tell(self, committed: Committed | None, observed: Observed, **numbers: int) -> None:
+        """Logs and measures what a write has committed, if anything, and what was counted of it."""
+        metrics = self._spec.metrics
+        log_with_fields(
+            self._spec.log,
+            "committed %s of %s",
+            "nothing" if committed is None else f"version {committed.version}",
+            self._target,
+            rows=0 if committed is None else committed.rows,
+            bytes_written=0 if committed is None else committed.bytes,
+            records=observed.records,
+            bytes_read=observed.bytes,
+            rejected=observed.rejected,
+            **numbers,
+            seconds=self.seconds,
+        )
+        if committed is not None:
+            metrics.record("commits", 1)
+            metrics.record("records", observed.records)
+            metrics.record("record_bytes", observed.bytes)
+            metrics.record("rows", committed.rows)
+            metrics.record("file_bytes", committed.bytes)
+            metrics.record("rejected_records", observed.rejected)
+        log_observed(self._spec.log, observed)
 
     def confirm(
         self,
         ask: Callable[[], None],
-        doubt: Callable[[KafkaFlipError], LogChangedError],
+        what: str,
+        then: Callable[[KafkaFlipError], str],
+        splits: Iterable[KafkaPartitionSplit],
+        committed: Committed | None,
         document: CommitDocument | None = None,
-        committed: Committed | None = None,
     ) -> None:
         """Checks that a batch was read from the planned logs.
 
         Without an answer, the batch stays committed; the check is repeated before the next batch and at the end of the
-        run. `ask` raises one of `OTHER_OFFSETS` for another log, of which `doubt` makes the error for the user.
+        run. `ask` raises one of `OTHER_OFFSETS` for another log, and `then` says what to do after a RESTORE.
         """
 
         def check() -> None:
             try:
                 ask()
             except OTHER_OFFSETS as error:
-                doubtful = doubt(error)
+                doubtful = self._doubtful(error, what, then(error), splits, committed)
                 if self._table is not None and document is not None and committed is not None:
                     self._mark(self._table, document, committed, doubtful)
                 raise doubtful from error
@@ -211,6 +258,29 @@ class BatchWriter:
         if (wild := wild_timestamp(error, self._spec.source, self._context, batch.splits, target)) is not None:
             raise wild from error
 
+    def _doubtful(
+        self,
+        error: KafkaFlipError,
+        what: str,
+        then: str,
+        splits: Iterable[KafkaPartitionSplit],
+        committed: Committed | None,
+    ) -> LogChangedError:
+        """The error about rows that may come from two logs."""
+        begin = f"{error.finding}. This happened during the read of {what} for {self._target}"
+        if committed is None:
+            finding = f"{begin}. No records were found, possibly because they were in the other log"
+            return LogChangedError(finding, then, outcome="Nothing was written")
+        topics = error.topics if isinstance(error, TopicRecreatedError) else ()
+        some = first_few(split for split in splits if not topics or split.topic_partition.topic in topics)
+        stops = "" if self._table is None else ", and all runs of the stream stop until you decide"
+        return LogChangedError(
+            f"{begin}, which version {committed.version} has. Its rows of {some} may come from either log",
+            f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of "
+            f"that commit. {then}",
+            outcome=f"The commit stays; nothing more was read{stops}",
+        )
+
     def _mark(
         self, table: DeltaTable, document: CommitDocument, committed: Committed, doubtful: LogChangedError
     ) -> None:
@@ -233,3 +303,104 @@ class BatchWriter:
             TableWriter(table).commit(table.no_rows(), mark)
         except KafkaFlipError as failure:
             self._spec.log.warning("the change of a log could not be recorded: %s", failure)
+
+
+# What failures of Spark's Kafka reader mean if planning works: ACLs, jars, unreachable brokers, or timestamps.
+
+# After the first failure a broker may have restarted; the next attempt shows this.
+_FAILURES = 2
+# Maximum duration of an attempt without a connection, in addition to the read timeout, and the number of attempts per
+# task. A longer attempt had a connection and read records.
+_OTHER_SECONDS = 45.0
+_TRIES_OF_A_TASK = 4
+
+# Messages of Kafka's Java client without a connection within its timeout.
+_NO_CONNECTION = re.compile(r"\borg\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b")
+# Its messages if it could not even start to connect; a retry does not help.
+_NO_ADDRESS = re.compile(r"\bNo resolvable bootstrap urls\b|\bDNS resolution failed for url\b")
+_NO_READER = re.compile(r"\bFailed to find (?:the )?data source: `?kafka\b")
+_REFUSED = re.compile(
+    r"\b(Topic|Group)AuthorizationException\)?:? Not authorized to access (?:topics|group): \[?([^\]\n]*)"
+)
+
+
+# Java's message, from Spark 4.2 on below Spark's own (KAFKA_MALFORMED_RECORD_TIMESTAMP). An overflow in a user's
+# expression has another one (ARITHMETIC_OVERFLOW).
+_OVERFLOW = "java.lang.ArithmeticException: long overflow"
+
+
+def wild_timestamp(
+    error: Exception,
+    source: KafkaSource,
+    context: SplitEnumeratorContext,
+    splits: Sequence[KafkaPartitionSplit],
+    target: DeltaTarget | None,
+) -> TimestampOutOfRangeError | None:
+    """Names the record whose timestamp made a read fail. Only a stream, which has a target here, can pass it over."""
+    if not has_mark(error, _OVERFLOW):
+        return None
+    with contextlib.closing(source.create_enumerator(context)) as enumerator:
+        found = enumerator.unreadable_record(splits)
+    if found is None:
+        return None
+    tp, record = found
+    if target is None:
+        way_on = "The window is refused until the topic has lost the record: delete it, or wait for retention"
+    else:
+        behind = str(OffsetsInitializer.specific_offsets({tp: record.offset + 1}))
+        way_on = (
+            "To go on without the record, run once with stop set to its offset, then set the position behind it: "
+            f"{set_position(str(target), target.stream, to=behind)}"
+        )
+    return TimestampOutOfRangeError(
+        f"{tp}: the record at offset {record.offset} has the timestamp {record.timestamp_ms} ms. Spark can't read "
+        f"timestamps more than {LAST_SPARK_TIMESTAMP_MS} ms before or after 1970",
+        f"Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. {way_on}",
+    )
+
+
+def check_reader(
+    error: Exception,
+    attempt: int,
+    seconds: float,
+    source: KafkaSource,
+    context: SplitEnumeratorContext,
+    splits: Iterable[KafkaPartitionSplit],
+) -> None:
+    """Raises the cause of a failed write if a retry can't help, after so many attempts, the last of so many seconds."""
+    cause = error.__cause__ if isinstance(error, WriteFailedError) else error
+    partitions = {split.topic_partition for split in splits}
+    if cause is None or not partitions or not is_sparks_own(cause):
+        return
+    text = error_text(cause)
+    if _NO_READER.search(text):
+        raise SparkSessionError("Spark can't read Kafka: its jars are missing", jars_advice()) from error
+    connection = source.required_connection()
+    if (refused := _REFUSED.search(text)) is not None:
+        kind, name = ("topic", refused[2]) if refused[1] == "Topic" else ("consumer group", refused[2])
+        raise ClusterAccessError(
+            f"Kafka at {connection.bootstrap_servers} refuses {connection.user} the right to read the {kind} "
+            f"{name} in Spark's reader",
+            f"Grant READ on the {kind} {name}, then run again",
+        ) from error
+    is_unknown = _NO_ADDRESS.search(text) is not None
+    if not is_unknown and not (
+        _NO_CONNECTION.search(text) is not None
+        and attempt >= _FAILURES
+        and (attempt >= TRIES or seconds <= _TRIES_OF_A_TASK * (connection.read_timeout + _OTHER_SECONDS))
+    ):
+        return
+    try:
+        with contextlib.closing(source.create_enumerator(context)) as enumerator:
+            addresses = enumerator.reached_brokers(partitions)
+    except KafkaFlipError:
+        # This process can't reach them either.
+        return
+    raise ClusterUnreachableError(
+        f"Spark's Kafka reader could not connect to the brokers, or lost the connection, in {attempt} "
+        f"{'try' if attempt == 1 else 'tries'}, but this process is connected",
+        f"The brokers' advertised.listeners are {', '.join(addresses)} (bootstrap_servers: "
+        f"{connection.bootstrap_servers}): Spark's driver and executors must resolve and reach all of them. Check "
+        "DNS, routes and firewalls on the machines where Spark runs, or change the advertised listeners, then run "
+        f"again. Spark's error: {error_summary(cause)}",
+    ) from error

@@ -18,7 +18,6 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     DeadLetterDecoderError,
     KafkaFlipError,
-    LogChangedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
@@ -42,7 +41,7 @@ from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     write_off,
 )
 from dagster_kafka_flip.ingestion.observation import observed_metrics
-from dagster_kafka_flip.settings.names import counted, first_few
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.incident import Tolerance, total
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument, DeadLetterRoute, RoutedBatch, TableVersion
@@ -266,19 +265,14 @@ class DeadLetterTable:
 
     def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
         """Checks that the committed dead letters belong to the batch, which was read again for them."""
-
-        def doubt(error: KafkaFlipError) -> LogChangedError:
-            return LogChangedError(
-                f"{error.finding}. This happened while the dead letters of version {batch.version} of "
-                f"{self._spec.target} ({first_few(plan.splits)}) were read and written in version {committed.version} "
-                f"of {self.target}: they may come from either log",
-                f"1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows "
-                "of that commit. Skip it only if you know that they come from the old log, which can't be read again. "
-                f"2. {write_off(self.target, plan.splits, 'earliest')}",
-                outcome="Nothing more was read, and all runs of the stream stop until you decide",
-            )
-
-        self._writer.confirm(lambda: self._pending.check_same_logs(batch, plan), doubt, document, committed)
+        then = (
+            "Skip it only if you know that they come from the old log, which can't be read again. 2. "
+            f"{write_off(self.target, plan.splits, 'earliest')}"
+        )
+        what = f"the dead letters of version {batch.version} of {self._spec.target}"
+        self._writer.confirm(
+            lambda: self._pending.check_same_logs(batch, plan), what, lambda _: then, plan.splits, committed, document
+        )
 
     def _is_of(self, route: DeadLetterRoute) -> bool:
         """Whether a route leads to this table, by the same or another name."""

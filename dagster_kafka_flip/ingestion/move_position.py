@@ -33,7 +33,7 @@ from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import back_to, check_shared, other_streams
-from dagster_kafka_flip.table.mode import Append, Mode, key_of
+from dagster_kafka_flip.table.mode import Append, key_of
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 
@@ -46,10 +46,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Committed
-    from dagster_kafka_flip.table.document import RoutedBatch, TableVersion
     from dagster_kafka_flip.table.target import DeltaTarget
-
-_APPEND = Append()
 
 
 @dataclass(frozen=True)
@@ -60,22 +57,20 @@ class Move:
         before: The stream's previous state, if known from history; None if it never had a position.
         unread: Where the records begin that the stream has not read yet; None if unknown.
         problem: Why a run can't continue from `before`; None if it can.
-        fence: Transaction version for the commit.
-        routed: The stream's last batch with a dead-letter route, which may be pending.
-        settles: In a dead-letter table: the commit up to which everything is settled.
+        document: Of the commit, but for its reason.
         given_up: Topic partitions that the stream gives up.
     """
 
     before: EnumeratorState | None
-    after: EnumeratorState
     unread: Position | None
     problem: KafkaFlipError | None
-    base_version: int
-    fence: int
-    routed: RoutedBatch | None = None
-    settles: TableVersion | None = None
+    document: CommitDocument
     given_up: tuple[TopicPartition, ...] = ()
-    mode: Mode = _APPEND
+
+    @property
+    def after(self) -> EnumeratorState:
+        """The stream's state after the move."""
+        return self.document.state
 
     @property
     def read_again(self) -> Position:
@@ -147,7 +142,7 @@ def plan_move(
     topics = {tp.topic for tp in position}
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
-    mode = _APPEND if last is None else last[1].mode
+    mode = Append() if last is None else last[1].mode
     check_same_offsets(target, key_of(mode), before, plan)
     check_shared(table.target, other_streams(history, target.stream), taken_up(before, after), after)
     unread: Position | None = None
@@ -155,18 +150,20 @@ def plan_move(
         unread = plan.begun_without(before.position)
     elif before is not None or problem is None:
         unread = plan.beginning_offsets
-    return Move(
-        before=before,
-        after=after,
-        unread=unread,
-        problem=problem,
+    document = CommitDocument(
+        stream=target.stream,
+        attempt=uuid.uuid4().hex,
+        run_id="",
         base_version=newest,
-        fence=fence,
-        routed=None if last is None else last[1].routed(last[0].version),
+        anchor_version=fence,
+        splits=(),
+        state=after,
+        overrides_start=True,
+        carried=None if last is None else last[1].routed(last[0].version),
         settles=None if own is None else own.settles,
-        given_up=given_up,
         mode=mode,
     )
+    return Move(before, unread, problem, document, given_up)
 
 
 def _check_names_all(undone: CommitDocument, target: DeltaTarget, to: OffsetsInitializer | None) -> None:
@@ -185,21 +182,7 @@ def _check_names_all(undone: CommitDocument, target: DeltaTarget, to: OffsetsIni
 def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: str) -> Committed:
     """Commits a new position, without rows, unless the stream or the table was changed since it was planned."""
     table = DeltaTable(spark, target)
-    document = CommitDocument(
-        stream=target.stream,
-        attempt=uuid.uuid4().hex,
-        run_id="",
-        base_version=move.base_version,
-        anchor_version=move.fence,
-        splits=(),
-        state=move.after,
-        rows_before=table.count_rows(),
-        overrides_start=True,
-        reason=reason,
-        carried=move.routed,
-        settles=move.settles,
-        mode=move.mode,
-    )
+    document = replace(move.document, rows_before=table.count_rows(), reason=reason)
     try:
         return TableWriter(table).commit(table.no_rows(), document, taken_up(move.before, move.after))
     except ForeignConflictError as conflict:

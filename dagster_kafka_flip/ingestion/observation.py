@@ -174,6 +174,8 @@ class WholeBatch:
 
     def transformed(self, rows: DataFrame) -> None:
         """Notes when a transform has returned its rows, by the server's clock."""
+        if not self._splits:
+            return
         asked = rows.sparkSession.sql("SELECT unix_micros(now())").first()
         self._asked_at = None if asked is None else int(asked[0])
 

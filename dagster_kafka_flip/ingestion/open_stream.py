@@ -15,10 +15,9 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     EndBeforePositionError,
     KafkaFlipError,
-    LogChangedError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.ingestion.batch_rows import batch_rows
+from dagster_kafka_flip.ingestion.batch_rows import run_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
@@ -26,15 +25,13 @@ from dagster_kafka_flip.ingestion.observation import (
     NOTHING_REPORTED,
     BatchObservation,
     Observed,
-    log_observed,
     observed_by_write,
 )
-from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit
+from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner, find_unreported
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
-from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.identity import is_same_log, taken_up
@@ -50,7 +47,6 @@ from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +58,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.schema import TableColumns
-    from dagster_kafka_flip.table.target import DeltaTarget
 
 _T = TypeVar("_T")
 _Landed: TypeAlias = tuple[SplitAssignment, CommitDocument, Committed, BatchObservation]
@@ -86,17 +81,16 @@ class OpenStream:
         self._incidents = incidents
         self._commits = 0
         session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
-        self._clock = Clock()
+        clock = Clock()
         self._table = DeltaTable(session, spec.target, context.tolerated, record)
         self._letters = None
         if spec.dead_letters is not None:
             self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
-        self._rows = batch_rows(session, spec, leave_out_rejected=self._letters is not None)
+        self._rows = run_rows(session, spec)
         self._writer = BatchWriter(spec, context, spec.target, self._table)
-        self._reported_version = reported
         self._batches: list[BatchResult] = []
         self._planner = StreamPlanner(
-            spec, session, context, self._table, self._rows.schema, self._letters, record, reads, incidents
+            spec, session, context, self._table, self._rows.schema, self._letters, record, reads, incidents, reported
         )
         try:
             self._continue_earlier_try()
@@ -108,40 +102,15 @@ class OpenStream:
             self._unreported = None
             if reported is not None:
                 self._unreported = find_unreported(self._table, spec.target, self._planned.anchor, reported, spec.log)
-                self._check_other_log()
         except BaseException:
             self.close()
             raise
         self.plan = self._planned.plan
-        self._plan_seconds = self._clock.lap()
+        self._plan_seconds = clock.lap()
         self._assigned: SplitAssignment | None = None
         self._until: Position | None = None
         self._columns: TableColumns | None = None
         self._group_commit_failures = 0
-
-    def _check_other_log(self) -> None:
-        """Refuses another log if the last commit may already have its records: tolerated, they would land twice.
-
-        The log may have changed between plan and read of that commit, and its run died before it asked.
-        """
-        planned, last, reported = self._planned, self._planned.anchor, self._reported_version
-        # After a RESTORE there is no transaction version: the last commit may be gone.
-        if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
-            return
-        told = {batch.committed.version for batch in self._batches[-1:]}
-        # Versions start again at 0 if the table was recreated.
-        if last.version in told or last.version <= reported <= last.table_version:
-            return
-        met = {incident.error for incident in planned.plan.incidents}
-        others = {error for error in OTHER_OFFSETS if error.__name__ in met}
-        if others:
-            self._spec.log.warning(
-                "%s not tolerated: no run reported version %d of %s, which may have records of the other log",
-                ", ".join(sorted(error.__name__ for error in others)),
-                last.version,
-                self._spec.target,
-            )
-            self._planned = self._planner.plan_without(others, planned)
 
     def _continue_earlier_try(self) -> bool:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
@@ -194,10 +163,9 @@ class OpenStream:
         if landed is None:
             return
         assignment, document, committed, watch = landed
-        seconds = self._clock.lap()
         self._commits += 1
         self._confirm(document, committed)
-        done = self._reported(assignment, document, committed, watch, seconds)
+        done = self._reported(assignment, document, committed, watch)
         self._batches.append(done)
         self._incidents.commit()
         if self._letters is not None:
@@ -208,14 +176,13 @@ class OpenStream:
         if done.observed.records and done.observed.bytes is not None:
             self.context.record_bytes = done.observed.bytes / done.observed.records
         planned.anchor = planned.anchor.followed_by(committed, assignment.plan.state)
+        self._planner.told = committed.version
 
     def _batch(self, conflict: KafkaFlipError | None) -> Batch[_Landed] | None:
         if conflict is not None:
             self._plan_again(conflict)
         if (assignment := self._assigned) is None:
             return None
-        # Of all attempts: failed ones take time, too.
-        self._clock.lap()
         return Batch(
             "the batch",
             lambda: self._attempt(assignment),
@@ -236,7 +203,6 @@ class OpenStream:
                 planned.enumerator.add_splits_back(self._assigned.plan)
             source = self._reads.source if self._batches else self._reads.first
             self._planned = self._planner.plan_again(planned, source)
-        self._check_other_log()
         self.assign(self._until)
 
     def _attempt(self, assignment: SplitAssignment) -> Callable[[], _Landed]:
@@ -264,7 +230,7 @@ class OpenStream:
         takes_up = taken_up(anchor.state, plan.state)
 
         def write() -> _Landed:
-            rows, watch = self._rows.rows(assignment)
+            rows, watch = self._rows.rows(assignment, leave_out_rejected=letters is not None)
             with dead_spark_as_error():
                 columns = self._table.check_schema((rows.landed if isinstance(rows, Changes) else rows).schema)
             before = () if self._columns is None else self._columns.changes
@@ -276,34 +242,14 @@ class OpenStream:
         return write
 
     def _reported(
-        self,
-        assignment: SplitAssignment,
-        document: CommitDocument,
-        committed: Committed,
-        watch: BatchObservation,
-        seconds: float,
+        self, assignment: SplitAssignment, document: CommitDocument, committed: Committed, watch: BatchObservation
     ) -> BatchResult:
         batch, tasks = assignment.plan, len(assignment.task_plan.tasks)
         observed = observed_by_write(watch, committed.rows)
         if observed.unknown == NOTHING_REPORTED and committed.rows == 0 and self._has_no_record(batch):
             observed = Observed(records=0, bytes=0, rejected=0)
-        log_with_fields(
-            self._spec.log,
-            "committed version %d of %s",
-            committed.version,
-            self._spec.target,
-            rows=committed.rows,
-            bytes_written=committed.bytes,
-            records=observed.records,
-            bytes_read=observed.bytes,
-            rejected=observed.rejected,
-            splits=len(batch.splits),
-            tasks=tasks,
-            lag=sum(batch.lag_after.values()),
-            seconds=seconds,
-        )
-        measure_commit(self._spec, committed, observed)
-        log_observed(self._spec.log, observed)
+        lag = sum(batch.lag_after.values())
+        self._writer.tell(committed, observed, splits=len(batch.splits), tasks=tasks, lag=lag)
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:
             # If not all of the batch was counted, reading it again finds the dead letters.
@@ -314,7 +260,7 @@ class OpenStream:
             tasks=tasks,
             committed=committed,
             observed=observed,
-            read_and_write_seconds=seconds - committed.confirm_seconds,
+            read_and_write_seconds=self._writer.seconds - committed.confirm_seconds,
             confirm_seconds=committed.confirm_seconds,
             incidents=document.incidents,
         )
@@ -328,15 +274,26 @@ class OpenStream:
             return False
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
-        planned = self._planned
-        self._writer.confirm(
-            lambda: planned.enumerator.check_same_logs(
-                document.state, [split.topic_partition for split in document.splits]
-            ),
-            lambda error: doubtful_commit(error, document, committed, self._spec.target),
-            document,
-            committed,
-        )
+        enumerator, target, splits = self._planned.enumerator, self._spec.target, document.splits
+
+        def then(error: KafkaFlipError) -> str:
+            if isinstance(error, EndBeforePositionError):
+                return "Copy them first if you need what the log has lost. 2. Run again: it continues from there"
+            topics = error.topics if isinstance(error, TopicRecreatedError) else ()
+            start = (
+                OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics})
+                if topics
+                else "earliest"
+            )
+            return (
+                "Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
+                f"run read the new log from the beginning: {set_position(str(target), target.stream, to=str(start))}"
+            )
+
+        def ask() -> None:
+            enumerator.check_same_logs(document.state, [split.topic_partition for split in splits])
+
+        self._writer.confirm(ask, "a batch", then, splits, committed, document)
 
     def finish(self) -> IngestResult:
         """Returns the result and the new position.
@@ -434,30 +391,3 @@ class OpenStream:
             self._spec.log.warning("the batch is committed, but committing to the consumer group failed: %s", error)
             return True
         return False
-
-
-def doubtful_commit(
-    error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget
-) -> LogChangedError:
-    """Creates the error about a commit whose rows may come from two logs."""
-    recreated = isinstance(error, TopicRecreatedError)
-    topics = error.topics if isinstance(error, TopicRecreatedError) else ()
-    splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
-    start = (
-        str(OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics}))
-        if recreated
-        else "earliest"
-    )
-    then = (
-        "Copy them first if you need what the log has lost. 2. Run again: it continues from there"
-        if isinstance(error, EndBeforePositionError)
-        else "Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
-        f"run read the new log from the beginning: {set_position(str(target), target.stream, to=start)}"
-    )
-    return LogChangedError(
-        f"{error.finding}. This happened while version {committed.version} of {target} was read and written. Its rows "
-        f"of {first_few(splits)} may come from either log",
-        f"1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of that "
-        f"commit. {then}",
-        outcome="The commit stays; nothing more was read, and all runs of the stream stop until you decide",
-    )

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.result import IngestResult
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.table.commit import Committed
 
 # The rate is averaged over this many readings, because single ones fluctuate with Spark's updates.
 _READINGS = 6
@@ -113,17 +111,6 @@ def read_watched(
     # The first query is after the first interval, so a short write has none.
     with repeatedly(log_progress, "dagster-kafka-flip-progress", interval_seconds) as is_over:
         yield
-
-
-def measure_commit(spec: RunSpec, committed: Committed, observed: Observed) -> None:
-    """Records a commit."""
-    metrics = spec.metrics
-    metrics.record("commits", 1)
-    metrics.record("records", observed.records)
-    metrics.record("record_bytes", observed.bytes)
-    metrics.record("rows", committed.rows)
-    metrics.record("file_bytes", committed.bytes)
-    metrics.record("rejected_records", observed.rejected)
 
 
 def measure_incidents(spec: RunSpec, incidents: Iterable[Incident]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
-from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.result import UnreportedCommits
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
@@ -20,12 +20,11 @@ from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.ingestion.run_spec import RunSource, RunSpec
     from dagster_kafka_flip.ingestion.tolerance import Incidents
@@ -66,6 +65,9 @@ class StreamPlanner:
     _record: KnownPosition | None
     _reads: RunSource
     _incidents: Incidents
+    # The version up to which commits were reported, and that of this run's last commit.
+    _reported: int | None
+    told: int | None = None
     discovered: set[TopicPartition] = field(default_factory=set["TopicPartition"])
     _started: KafkaSourceEnumerator | None = None
 
@@ -91,7 +93,7 @@ class StreamPlanner:
             enumerator, plan = self._begin_again(source, anchor.undone_start) or self._begin_anew(source)
         else:
             enumerator = source.restore_enumerator(self._context, anchor.state)
-            plan = self._start(enumerator)
+            plan = self._start(enumerator, anchor)
         planned = self._checked(StreamPlan(anchor, source, enumerator, plan))
         overriding = self._reads.overriding
         if overriding is not None and source is overriding and anchor.state is not None:
@@ -120,16 +122,7 @@ class StreamPlanner:
         if planned.source is not source:
             # Planned before the common stop of all tables was set. Its start is already fixed.
             enumerator = self._reads.source.restore_enumerator(self._context, state)
-        return self._checked(StreamPlan(anchor, source, enumerator, self._start(enumerator)))
-
-    def plan_without(self, tolerated: Collection[type[KafkaFlipError]], planned: StreamPlan) -> StreamPlan:
-        """Plans as before, and raises the errors that were tolerated then."""
-        context = replace(self._context, tolerated=self._context.tolerated.difference(tolerated))
-        if planned.anchor.state is None:
-            return planned
-        enumerator = planned.source.restore_enumerator(context, planned.anchor.state)
-        # The plan before has lost its connection now.
-        return self._checked(replace(planned, enumerator=enumerator, plan=self._start(enumerator)))
+        return self._checked(StreamPlan(anchor, source, enumerator, self._start(enumerator, anchor)))
 
     def needs_commit(self, planned: StreamPlan) -> bool:
         """Whether a plan needs a commit: it reads records, moves the position, or renews it.
@@ -188,16 +181,39 @@ class StreamPlanner:
         )
         return enumerator, plan
 
-    def _start(self, enumerator: KafkaSourceEnumerator) -> ReadPlan:
+    def _start(self, enumerator: KafkaSourceEnumerator, anchor: Anchor | None = None) -> ReadPlan:
         """Plans, and then asks for the reader schemas that its records may have."""
         if enumerator is not self._started:
             self.close()
             self._started = enumerator
+        refused = OTHER_OFFSETS if anchor is not None and self._may_have_another_log(anchor) else ()
         with with_fitting_advice(self._spec.target):
-            plan = enumerator.start()
+            try:
+                plan = enumerator.start(refused)
+            except refused as error:
+                if anchor is not None and type(error) in self._context.tolerated:
+                    self._spec.log.warning(
+                        "%s not tolerated: no run reported version %d of %s, which may have records of the other log",
+                        type(error).__name__,
+                        anchor.version,
+                        self._spec.target,
+                    )
+                raise
         if not plan.is_empty:
             self._spec.decoder.renew()
         return plan
+
+    def _may_have_another_log(self, last: Anchor) -> bool:
+        """Whether the last commit may have records of another log already: tolerated, they would land twice.
+
+        The log may have changed between plan and read of that commit, and its run died before it asked.
+        """
+        reported = self._reported
+        # After a RESTORE there is no transaction version: the last commit may be gone.
+        if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
+            return False
+        # Versions start again at 0 if the table was recreated.
+        return last.version != self.told and not last.version <= reported <= last.table_version
 
     def _settled_anchor(self) -> Anchor | None:
         anchor = self._table.anchor()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import uuid
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
-from dagster_kafka_flip.errors import KafkaFlipError, LogChangedError, outcome
-from dagster_kafka_flip.ingestion.batch_rows import window_rows
+from dagster_kafka_flip.errors import KafkaFlipError, outcome
+from dagster_kafka_flip.ingestion.batch_rows import run_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import UNREADABLE
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-from dagster_kafka_flip.ingestion.observation import Observed, log_observed, observed_by_write
-from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_commit, measure_incidents
+from dagster_kafka_flip.ingestion.observation import Observed, observed_by_write
+from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_incidents
 from dagster_kafka_flip.ingestion.result import WindowsResult
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
 from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
@@ -32,19 +32,18 @@ from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
-from dagster_kafka_flip.table.windowed_table import RepairedTable, Replacement, WindowedTable
+from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import measured_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
     from dagster_kafka_flip.ingestion.observation import BatchObservation
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitAssignment
-    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.window import Window, WindowPlan, Windows
     from dagster_kafka_flip.table.commit import Committed
     from dagster_kafka_flip.table.schema import TableColumns
@@ -61,7 +60,6 @@ class _Batch:
     plan_seconds: float
     location: str
     table_name: str | None
-    clock: Clock = field(default_factory=Clock)
     watch: BatchObservation | None = None
     columns: TableColumns | None = None
     done: Committed | None = None
@@ -114,7 +112,7 @@ class WindowRun:
             self._table = RepairedTable(self._session, self._target, self._context.tolerated)
         else:
             self._table = WindowedTable(self._session, self._target, self._definition)
-        self._rows = window_rows(self._session, self._spec, self._rules)
+        self._rows = run_rows(self._session, self._spec)
         self._to_replace = RowsToReplace(self._spec, self._context, self._table, self._rules, self._topics)
         self._writer = BatchWriter(self._spec, self._context, self._target)
         return spark_seconds
@@ -128,22 +126,9 @@ class WindowRun:
         if batch is None:
             msg = f"there was no plan for the windows of {self._target}; this is a bug"
             raise KafkaFlipError(msg)
-        seconds = batch.clock.lap()
         self._commits += batch.done is not None
         self._confirm(batch)
-        log_with_fields(
-            self._spec.log,
-            "committed %s of %s",
-            "nothing" if batch.done is None else f"version {batch.done.version}",
-            self._target,
-            windows=len(batch.plan.windows),
-            rows=0 if batch.done is None else batch.done.rows,
-            bytes_written=0 if batch.done is None else batch.done.bytes,
-            splits=len(batch.plan.splits),
-            tasks=len(batch.assignment.task_plan.tasks),
-            seconds=seconds,
-        )
-        return self._result(batch, seconds)
+        return self._result(batch)
 
     def _batch(self, windows: tuple[Window, ...]) -> Batch[_Batch]:
         clock = Clock()
@@ -164,7 +149,7 @@ class WindowRun:
             offsets=plan.offset_span,
             seconds=plan_seconds,
         )
-        assignment, delta = self._enumerator.assign(plan), self._table.delta
+        assignment, delta = self._context.assignment(plan), self._table.delta
         # Before the commit: if Spark dies after it, the result must not suffer.
         location, name = delta.location(), delta.name_in_catalog()
         batch = _Batch(plan, assignment, before, scoped, self._letters(before), plan_seconds, location, name)
@@ -185,7 +170,7 @@ class WindowRun:
             first = self._enumerator.plan(windows)
             self._spec.decoder.renew()
             landed = LandedLogs().landing(first.state, first.stops, self._target.stream, instants.now_ms())
-            self._table.create(self._rows.schema(), landed)
+            self._table.create(self._rows.schema(self._rules), landed)
             before = still_there(self._table.state(), self._target)
         if before.foreign:
             self._spec.log.warning(
@@ -241,19 +226,20 @@ class WindowRun:
         # A repair of a range that the stream has not reached has nothing to replace.
         if self._rules.repair and not plan.splits:
             return batch
-        with dead_spark_as_error():
-            records = self._rows.records(batch.assignment)
 
-        def lost() -> tuple[Incident, ...]:
-            return self._to_replace.lost(
-                plan, batch.scoped, lambda rows, named: self._rows.missing(rows, named, records, plan)
-            )
+        def missing(there: DataFrame, named: Mapping[str, str]) -> tuple[int, Any]:
+            return self._rows.missing(there, named, batch.assignment, plan, self._rules)
 
         with self._rows.watched(compared := f"{attempt}-compared", ReadProgress(plan.offset_span)):
-            losses = TableWriter(self._table.delta).read(lost, compared)
-        rows, batch.watch = self._rows.rows(
-            records, plan, are_windows=scope is not None, leave_out_rejected=batch.letters is not None
-        )
+            losses = TableWriter(self._table.delta).read(
+                lambda: self._to_replace.lost(plan, batch.scoped, missing), compared
+            )
+        if scope is None:
+            found, batch.watch = self._rows.rows(batch.assignment, leave_out_rejected=batch.letters is not None)
+        else:
+            found, batch.watch = self._rows.rows_of_windows(batch.assignment, plan, self._rules)
+        # Changes are of tables with a key, which are not written in windows.
+        rows = cast("DataFrame", found)
         with dead_spark_as_error():
             if scope is None:
                 check_keeps(rows, list(self._to_replace.repaired_columns().values()))
@@ -266,9 +252,8 @@ class WindowRun:
             landed = batch.before.landed.landing(plan.state, plan.stops, self._target.stream, until_ms, plan.made_again)
             self._table.keep(landed, batch.before)
         plan = replace(plan, incidents=(*plan.incidents, *losses))
-        replacement = Replacement(predicate, frozenset(plan.stops))
         with self._rows.watched(attempt, ReadProgress(plan.offset_span)):
-            batch.done = self._table.rewrite(rows, self._document(batch, plan, attempt), replacement)
+            batch.done = self._table.rewrite(rows, self._document(batch, plan, attempt), predicate, plan.stops.keys())
         batch.plan = plan
         return batch
 
@@ -311,42 +296,31 @@ class WindowRun:
         letters.land_missing(before.base_version, attempt, batch.assignment, state, before.routed, select)
 
     def _confirm(self, batch: _Batch) -> None:
-        plan, done = batch.plan, batch.done
+        plan, done, target = batch.plan, batch.done, self._target
+        windows = f"the windows from {plan.windows[0].window.start} to {plan.windows[-1].window.stop}"
 
-        def doubt(error: KafkaFlipError) -> LogChangedError:
-            first, last = plan.windows[0].window, plan.windows[-1].window
-            windows = f"the windows from {first.start} to {last.stop}"
-            begin = f"{error.finding}. This happened while {windows} were read for {self._target}"
+        def then(error: KafkaFlipError) -> str:
             again = (
-                f"Set the stream's position first ({set_position(str(self._target), self._target.stream)}), and repair "
-                "the range then"
+                f"Set the stream's position first ({set_position(str(target), target.stream)}), and repair the range "
+                "then"
                 if self._rules.repair
                 else "To replace their rows with the new log's records, write the windows again and tolerate "
                 f"{type(error).__name__}"
             )
-            if done is None:
-                return LogChangedError(
-                    f"{begin}. No records were found, possibly because they were in the other log",
-                    again,
-                    outcome="Nothing was written",
-                )
-            return LogChangedError(
-                f"{begin} and written in version {done.version}: the rows may come from either log",
-                f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back the "
-                f"previous rows. 2. {again}",
-                outcome="The commit stays",
-            )
+            return again if done is None else f"It brings back those before. 2. {again}"
 
-        self._writer.confirm(lambda: self._enumerator.check_same_logs(plan.state, plan.stops), doubt)
+        def ask() -> None:
+            self._enumerator.check_same_logs(plan.state, plan.stops)
 
-    def _result(self, batch: _Batch, seconds: float) -> WindowsResult:
-        done = batch.done
+        self._writer.confirm(ask, windows, then, plan.splits, done)
+
+    def _result(self, batch: _Batch) -> WindowsResult:
+        done, tasks = batch.done, len(batch.assignment.task_plan.tasks)
         observed = Observed(records=0, bytes=0, rejected=0)
         if batch.plan.splits and batch.watch is not None:
             observed = observed_by_write(batch.watch, None if done is None else done.rows)
-        log_observed(self._spec.log, observed)
-        if done is not None:
-            measure_commit(self._spec, done, observed)
+        windows = len(batch.plan.windows)
+        self._writer.tell(done, observed, windows=windows, splits=len(batch.plan.splits), tasks=tasks)
         measure_incidents(self._spec, batch.plan.incidents)
         rows = rows_by_topic = None
         scope = batch.scoped.scope
@@ -366,7 +340,7 @@ class WindowRun:
         confirm_seconds = 0.0 if done is None else done.confirm_seconds
         return WindowsResult(
             plan=batch.plan,
-            tasks=len(batch.assignment.task_plan.tasks),
+            tasks=tasks,
             committed=done,
             observed=observed,
             seen=observed.windows,
@@ -377,7 +351,7 @@ class WindowRun:
             written=batch.columns,
             reader_schemas=self._spec.decoder.reader_schemas,
             plan_seconds=batch.plan_seconds,
-            read_and_write_seconds=seconds - confirm_seconds,
+            read_and_write_seconds=self._writer.seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
             spark_ui=self._spark_ui,
             kept=() if scope is None else tuple(sorted(scope.kept)),

@@ -11,7 +11,7 @@ from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version, not_there
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.table.commit import Effect, effect_of
-from dagster_kafka_flip.table.delta_log import commits_of
+from dagster_kafka_flip.table.delta_log import TableLog
 from dagster_kafka_flip.table.local_log import commits_between, is_absent
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def planned_versions(
     target = source.target
     commits = commits_between(target.location, first, last) if target.is_path else None
     if commits is None:
-        commits = [commit for commit in commits_of(spark(), target) if first <= commit.version <= last][::-1]
+        there = TableLog(spark(), target).commits()
+        commits = [commit for commit in there if first <= commit.version <= last][::-1]
     return [PlannedVersion(commit.version, commit.operation, _changed_rows(commit)) for commit in commits]
 
 

@@ -22,7 +22,7 @@ from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.sink.progress import Origin
 from dagster_kafka_flip.sink.row_transform import MARK
 from dagster_kafka_flip.sink.table_rows import CHANGE_TYPE, COMMIT_VERSION
-from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, details_of
+from dagster_kafka_flip.table.delta_log import TableLog, TableNotThereError
 from dagster_kafka_flip.table.local_log import check_place, details_at
 from dagster_kafka_flip.table.spark_error import is_from_spark, is_not_there, is_sparks_own, told
 
@@ -58,18 +58,19 @@ class TableVersions:
 
     def __init__(self, spark: SparkSession, source: DeltaSource) -> None:
         self._spark, self._source = spark, source
+        self._log = TableLog(spark, source.target)
         check_settings(spark)
         check_place(spark, source.target)
         self.look_again()
         with _there(source):
-            details = details_of(spark, source.target)
+            details = self._log.details()
         self.table_id = details.id
         self._properties = details.properties
 
     def look_again(self) -> None:
         """Sets `newest` and `fed_by` to those of now."""
         self._read: list[Commit] = []
-        self._unread = commits_of(self._spark, self._source.target)
+        self._unread = self._log.commits()
         with _there(self._source):
             commit = next(self._commits())
         self.newest = commit.version
@@ -94,7 +95,7 @@ class TableVersions:
         if (local := local_version(self._source)) is not None:
             return local[1]
         with _there(self._source):
-            return details_of(self._spark, self._source.target).id
+            return self._log.details().id
 
     def origin(self) -> Origin:
         """Where a sink without progress starts."""

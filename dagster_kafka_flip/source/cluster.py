@@ -251,7 +251,7 @@ class KafkaCluster(ClusterClient):
     def _messages(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[confluent_kafka.Message]:
-        from dagster_kafka_flip.source.groupless import read_messages
+        from dagster_kafka_flip.source.record_search import read_messages
 
         partitions = {each.topic_partition for each in ranges}
         with self._reading(isolation_level, "records", partitions, is_short=False) as config:
@@ -262,7 +262,7 @@ class KafkaCluster(ClusterClient):
         self, isolation_level: str, what: str, partitions: Iterable[TopicPartition], *, is_short: bool = True
     ) -> Generator[dict[str, Any]]:
         """Returns settings of a consumer for this cluster, and translates its errors to this cluster's."""
-        from dagster_kafka_flip.source.groupless import NoAnswerError, ReadFailedError
+        from dagster_kafka_flip.source.record_search import NoAnswerError, ReadFailedError
 
         some = f"{what} ({', '.join(sorted(map(str, partitions))[:3])})"
         try:

@@ -48,6 +48,7 @@ from dagster_kafka_flip.source.subscription import Subscription, get_partition_c
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.plan import Limits
@@ -131,15 +132,16 @@ class KafkaSourceEnumerator(Enumerator):
         self._planned: ReadPlan | None = None
         self._left: ReadPlan | None = None
 
-    def plan(self, state: EnumeratorState | None) -> ReadPlan:
-        """Plans from a state; None for a new stream. See `plan`."""
+    def plan(self, state: EnumeratorState | None, refused: Collection[type[KafkaFlipError]] = ()) -> ReadPlan:
+        """Plans from a state; None for a new stream. See `plan`. The refused errors are not tolerated this time."""
         # A second plan in the same run continues from the first plan's start.
         overrides = self._source.overrides_position and self._planned is None
-        return plan(self._source, self._cluster, self._context, state, overrides=overrides)
+        context = replace(self._context, tolerated=self._context.tolerated.difference(refused))
+        return plan(self._source, self._cluster, context, state, overrides=overrides)
 
-    def start(self) -> ReadPlan:
+    def start(self, refused: Collection[type[KafkaFlipError]] = ()) -> ReadPlan:
         """Plans from the stream's current state. After a failure, plans again, including records that arrived since."""
-        self._planned = self._left = self.plan(self._state)
+        self._planned = self._left = self.plan(self._state, refused)
         self._state = self._planned.starting_state
         return self._planned
 

@@ -1,4 +1,4 @@
-"""Searches for consumer-visible records, as opposed to other entries of a log.
+"""Reads records one by one, without joining a consumer group: a few of them, and where they are in a log.
 
 A lookup by timestamp returns the first *entry* at or after it. This may be a transaction marker, which has the broker's
 clock, or a record of an aborted transaction. Consumers see neither. Only reading shows the difference.
@@ -14,13 +14,94 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from dagster_kafka_flip.source.groupless import ReadFailedError, at, awaited_message, groupless_consumer
+from dagster_kafka_flip.errors import EndBeforePositionError
 from dagster_kafka_flip.source.split import RecordSearch, TimestampedOffset, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from dagster_kafka_flip.source.split import LogEnd
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, LogEnd
+
+_GROUPLESS = {
+    # librdkafka requires a group name, and looks up the group's coordinator even for a consumer that never joins.
+    "group.id": "dagster-kafka-flip-reading",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    # All that is read is there already: at the end of a log, behind a transaction's marker for example, a broker
+    # would wait this long for more before it says that there is none.
+    "fetch.wait.max.ms": 1,
+    "log_level": 0,
+}
+
+
+class NoAnswerError(Exception):
+    """No message arrived within one request's timeout."""
+
+
+class ReadFailedError(Exception):
+    """A broker or the client returned an error."""
+
+    def __init__(self, topic_partition: TopicPartition, error: confluent_kafka.KafkaError) -> None:
+        super().__init__(f"{topic_partition}: {error}")
+        self.topic_partition = topic_partition
+        self.error = error
+
+
+def _consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -> confluent_kafka.Consumer:
+    """A consumer that needs no ACL on a group."""
+    return confluent_kafka.Consumer({**config, **_GROUPLESS, **settings})
+
+
+def _at(
+    tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID, leader_epoch: int = -1
+) -> confluent_kafka.TopicPartition:
+    """A topic partition as the client names it, with the offset to read from."""
+    return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, leader_epoch=leader_epoch)
+
+
+def _awaited_message(
+    consumer: confluent_kafka.Consumer, deadline: float, wanted: Collection[TopicPartition]
+) -> tuple[TopicPartition, confluent_kafka.Message]:
+    """Returns the next message, a record or the end of a log."""
+    while True:
+        message = consumer.poll(max(0.0, deadline - time.monotonic()))
+        tp = None if message is None else TopicPartition(message.topic() or "", message.partition() or 0)
+        # Another one may be about the group, which is not used, so that a missing ACL on it is irrelevant.
+        if message is not None and tp is not None and tp in wanted:
+            error = message.error()
+            if error is not None and error.name() != "_PARTITION_EOF":
+                raise ReadFailedError(tp, error)
+            return tp, message
+        if time.monotonic() >= deadline:
+            raise NoAnswerError
+
+
+def read_messages(
+    config: Mapping[str, Any], ranges: Sequence[KafkaPartitionSplit], seconds: float
+) -> Iterator[confluent_kafka.Message]:
+    """Yields the messages in ranges of offsets, at most one range per topic partition, in order."""
+    left = {each.topic_partition: each.stopping_offset for each in ranges if not each.is_empty}
+    with contextlib.closing(_consumer(config, {"queued.max.messages.kbytes": 32 * 1024})) as consumer:
+        consumer.assign([_at(each.topic_partition, each.starting_offset) for each in ranges if not each.is_empty])
+        deadline = time.monotonic() + seconds
+        while left:
+            tp, message = _awaited_message(consumer, deadline, left)
+            stop, offset, is_end = left[tp], message.offset() or 0, message.error() is not None
+            if is_end and offset < stop:
+                raise EndBeforePositionError(
+                    f"{tp}: the log ends at offset {offset}, but records up to offset {stop} were planned: the log was "
+                    "truncated meanwhile, or the topic is a different one",
+                    "Run again",
+                )
+            if offset < stop:
+                yield message
+            if is_end or offset >= stop - 1:
+                del left[tp]
+                consumer.incremental_unassign([_at(tp)])
+            # Excludes the time that the caller needs to process a message.
+            deadline = time.monotonic() + seconds
+
 
 # Most searches end at their first record, so the first round fetches little and does not prefetch. If a batch is larger
 # than the fetch size, the broker still returns the whole batch (KIP-74).
@@ -64,12 +145,12 @@ def _round(
         by_log.setdefault(search.topic_partition, []).append(search)
     left = {tp: _LogSearch(each) for tp, each in by_log.items()}
     found: Found = {}
-    with contextlib.closing(groupless_consumer(config, settings)) as consumer:
-        consumer.assign([at(tp, log.next_start) for tp, log in left.items()])
+    with contextlib.closing(_consumer(config, settings)) as consumer:
+        consumer.assign([_at(tp, log.next_start) for tp, log in left.items()])
         deadline = time.monotonic() + seconds
         while left:
             # One by one: a request for several messages waits for all of them.
-            tp, message = awaited_message(consumer, deadline, left)
+            tp, message = _awaited_message(consumer, deadline, left)
             log = left[tp]
             deadline = time.monotonic() + seconds
             if message.error() is not None:
@@ -79,10 +160,10 @@ def _round(
             if log.is_done:
                 found |= log.found
                 del left[tp]
-                consumer.incremental_unassign([at(tp)])
+                consumer.incremental_unassign([_at(tp)])
             elif (start := log.jump()) is not None:
-                consumer.incremental_unassign([at(tp)])
-                consumer.incremental_assign([at(tp, start)])
+                consumer.incremental_unassign([_at(tp)])
+                consumer.incremental_assign([_at(tp, start)])
     return found
 
 
@@ -168,16 +249,16 @@ def cut_offsets(
     """
     cut: dict[TopicPartition, int | None] = {}
     left = set(ends)
-    with contextlib.closing(groupless_consumer(config, _SETTINGS)) as consumer:
-        consumer.assign([at(tp, end.offset) for tp, end in ends.items()])
+    with contextlib.closing(_consumer(config, _SETTINGS)) as consumer:
+        consumer.assign([_at(tp, end.offset) for tp, end in ends.items()])
         # The client only compares epochs after a seek.
         for tp, end in ends.items():
             epoch = -1 if end.leader_epoch is None else end.leader_epoch
-            _seek(consumer, at(tp, end.offset, epoch), time.monotonic() + seconds)
+            _seek(consumer, _at(tp, end.offset, epoch), time.monotonic() + seconds)
         deadline = time.monotonic() + seconds
         while left:
             try:
-                tp, _ = awaited_message(consumer, deadline, left)
+                tp, _ = _awaited_message(consumer, deadline, left)
             except ReadFailedError as failed:
                 match = _CUT_AT.search(failed.error.str())
                 if match is None:
@@ -185,7 +266,7 @@ def cut_offsets(
                 tp = failed.topic_partition
                 cut[tp] = None if int(match[1]) < 0 else int(match[1])
             left.remove(tp)
-            consumer.incremental_unassign([at(tp)])
+            consumer.incremental_unassign([_at(tp)])
             deadline = time.monotonic() + seconds
     return cut
 

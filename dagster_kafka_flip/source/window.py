@@ -20,11 +20,10 @@ from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import splits_between
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
     from datetime import datetime
 
-    from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
     from dagster_kafka_flip.source.state import EnumeratorState
 
 
@@ -208,62 +207,40 @@ class PlannedWindow:
         return replace(self, starts=starts, stops=stops, ends=ends)
 
 
-@dataclass(frozen=True)
-class WindowPlan:
-    """The windows of one commit and the ranges to read for them.
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan(ReadPlan):
+    """The windows of one commit, and a plan of one range per topic partition for all of them.
 
     Attributes:
         windows: Consecutive windows in time order, at least one.
-        state: Cluster and topics of the offsets; the position is where reading stops.
-        end_offsets: End offset of each topic partition for the source's isolation level.
-        high_watermarks: High watermark of each.
         stragglers_from: A record with a timestamp before the first window at or after this offset is later than the
             maximum lateness, and in no window.
         stragglers_before: A record with a timestamp after the last window before this offset is as much too early, and
             in no window: its window begins behind it. Only of times in the value.
-        incidents: Tolerated errors.
         compacted: Compacted topics.
         maybe_compacted: Topics whose cleanup policy this client may not see.
         made_again: Topics that were recreated since the table's rows were written; this is tolerated.
     """
 
     windows: tuple[PlannedWindow, ...]
-    state: EnumeratorState
-    end_offsets: Mapping[TopicPartition, int]
-    high_watermarks: Mapping[TopicPartition, int]
     stragglers_from: Position
     stragglers_before: Position
-    incidents: tuple[Incident, ...] = ()
     compacted: frozenset[str] = frozenset()
     maybe_compacted: frozenset[str] = frozenset()
     made_again: frozenset[str] = frozenset()
-
-    @property
-    def starts(self) -> Position:
-        """The start offset of each topic partition."""
-        return self.windows[0].starts
 
     @property
     def stops(self) -> Position:
         """The stop offset of each topic partition."""
         return self.windows[-1].stops
 
-    @property
-    def splits(self) -> tuple[KafkaPartitionSplit, ...]:
-        """One range per topic partition with any offset to read, sorted."""
-        return splits_between(self.starts, self.stops)
-
-    @property
-    def offset_span(self) -> int:
-        """Number of offsets to read, and so the maximum number of records."""
-        return sum(split.offset_span for split in self.splits)
-
     def first_part(self, max_offsets: int | None) -> WindowPlan:
         """The windows of the first commit; the rest is planned again after it."""
         count = len(self.windows)
         if max_offsets is not None:
             ends = (
-                sum(split.offset_span for split in splits_between(self.starts, each.stops)) for each in self.windows
+                sum(split.offset_span for split in splits_between(self.starting_position, each.stops))
+                for each in self.windows
             )
             count = max(1, sum(1 for _ in itertools.takewhile(lambda span: span <= max_offsets, ends)))
         if count == len(self.windows):
@@ -275,15 +252,6 @@ class WindowPlan:
             windows=windows,
             state=replace(self.state, position=windows[-1].stops),
             stragglers_before=later.starts,
-        )
-
-    def read_plan(self) -> ReadPlan:
-        """The plan as a batch to read."""
-        return ReadPlan(
-            state=self.state,
-            end_offsets=self.end_offsets,
-            high_watermarks=self.high_watermarks,
-            starting_position=self.starts,
         )
 
 

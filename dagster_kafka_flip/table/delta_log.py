@@ -18,6 +18,7 @@ from dagster_kafka_flip.table.spark_error import (
     told,
 )
 from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,20 +54,112 @@ def asked(what: str, finding: str, ask: Callable[[], _T]) -> _T:
         raise TableError(*told(finding, error, CHECK_ACCESS)) from error
 
 
-def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
-    """Yields a table's commits, newest first. Excludes versions that are created meanwhile."""
-    here = is_local(spark, target)
+_PATTERN_LETTER = re.compile(r"[\\*?{}\[\]]")
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
 
-    def read(limit: int) -> list[Commit]:
-        if here and is_absent(target.location):
-            raise TableNotThereError(target)
-        found = newest_commits(target.location, limit) if here else None
-        if found is not None:
-            return found
-        finding = f"the history of the table {target} can't be read"
-        return asked(f"reading the history of {target}", finding, lambda: _read_page(spark, target, limit))
+_TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
 
-    return paged(read)
+
+class TableLog:
+    """What Spark, or the log itself where it is on this machine, tells of one table."""
+
+    def __init__(self, spark: SparkSession, target: DeltaTarget) -> None:
+        self._spark = spark
+        self.target = target
+
+    def commits(self) -> Iterator[Commit]:
+        """Yields the table's commits, newest first. Excludes versions that are created meanwhile."""
+        here = is_local(self._spark, self.target)
+
+        def read(limit: int) -> list[Commit]:
+            if here and is_absent(self.target.location):
+                raise TableNotThereError(self.target)
+            found = newest_commits(self.target.location, limit) if here else None
+            if found is not None:
+                return found
+            finding = f"the history of the table {self.target} can't be read"
+            return asked(f"reading the history of {self.target}", finding, lambda: self._read_page(limit))
+
+        return paged(read)
+
+    def _read_page(self, limit: int) -> list[Commit]:
+        try:
+            rows = (
+                self._spark.sql(f"DESCRIBE HISTORY {self.target.identifier} LIMIT {limit}")
+                .selectExpr(
+                    "version",
+                    "operation",
+                    "operationParameters",
+                    "operationMetrics",
+                    "userMetadata",
+                    "engineInfo",
+                    # As a number: a timestamp would be converted to Python's time zone.
+                    "unix_millis(timestamp) AS timestamp_ms",
+                )
+                .collect()
+            )
+        except Exception as error:
+            if is_not_there(error):
+                raise TableNotThereError(self.target) from error
+            raise
+        return [
+            Commit(
+                version=row["version"],
+                operation=row["operation"],
+                parameters=row["operationParameters"] or {},
+                metrics=row["operationMetrics"] or {},
+                user_metadata=row["userMetadata"],
+                timestamp_ms=row["timestamp_ms"],
+                engine=row["engineInfo"],
+            )
+            for row in rows
+        ]
+
+    def details(self) -> TableDetails:
+        """The table's id, partition columns and properties. Spark's way counts the table's files, a job of its own."""
+        if is_local(self._spark, self.target) and (found := details_at(self.target.location)):
+            return found[1]
+        # SHOW TBLPROPERTIES hides what looks like a secret or an address: a topic's id may have "url" in it.
+        row = self.detail("id", "partitionColumns", "properties")
+        return TableDetails(str(row["id"]), tuple(row["partitionColumns"]), dict(row["properties"] or {}))
+
+    def detail(self, *columns: str) -> Any:
+        """Returns columns of Delta's description of the table."""
+        describe = f"DESCRIBE DETAIL {self.target.identifier}"
+        (row,) = self.described(lambda: self._spark.sql(describe).select(*columns).collect())
+        return row
+
+    def described(self, describe: Callable[[], _T]) -> _T:
+        """Asks Spark about the table, which is there."""
+        return asked(f"describing {self.target}", f"the table {self.target} can't be described", describe)
+
+    def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
+        """The last transaction versions of all streams at a table version, by their transaction ids.
+
+        They are in the last checkpoint, whose sidecars only contain files, and in the commits after it.
+        """
+        folder = f"{location.rstrip('/')}/_delta_log"
+        # Spark's readers interpret these characters of a path as patterns.
+        readable = _PATTERN_LETTER.sub(r"\\\g<0>", folder)
+        finding = f"the log of the table {self.target} ({folder}) can't be read"
+        spark = self._spark
+
+        def read() -> dict[str, int]:
+            paths = [row["path"] for row in spark.read.format("binaryFile").load(readable).select("path").collect()]
+            names = _files([path.rpartition("/")[2] for path in paths], newest, f"{self.target} ({folder})")
+            reader = spark.read.schema(_TRANSACTIONS).option("mode", "FAILFAST")
+            found: list[tuple[int, str, int]] = []
+            for suffix in (".json", ".parquet"):
+                if files := [f"{readable}/{name}" for name in names if name.endswith(suffix)]:
+                    rows = reader.json(files) if suffix == ".json" else reader.parquet(*files)
+                    rows = rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version")
+                    ours = f"startswith(appId, {literal(TRANSACTION_PREFIX)})"
+                    for file, application, version in rows.where(ours).collect():
+                        found.append((int(file[:20]), application, version))
+            return {application: version for _, application, version in sorted(found)}
+
+        return asked(f"reading the log of {self.target}", finding, read)
 
 
 def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = FIRST_PAGE) -> Iterator[Commit]:
@@ -83,95 +176,6 @@ def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = FIRST_PA
         if fresh:
             oldest = fresh[-1].version
         limit *= 10
-
-
-def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Commit]:
-    try:
-        rows = (
-            spark.sql(f"DESCRIBE HISTORY {target.identifier} LIMIT {limit}")
-            .selectExpr(
-                "version",
-                "operation",
-                "operationParameters",
-                "operationMetrics",
-                "userMetadata",
-                "engineInfo",
-                # As a number: a timestamp would be converted to Python's time zone.
-                "unix_millis(timestamp) AS timestamp_ms",
-            )
-            .collect()
-        )
-    except Exception as error:
-        if is_not_there(error):
-            raise TableNotThereError(target) from error
-        raise
-    return [
-        Commit(
-            version=row["version"],
-            operation=row["operation"],
-            parameters=row["operationParameters"] or {},
-            metrics=row["operationMetrics"] or {},
-            user_metadata=row["userMetadata"],
-            timestamp_ms=row["timestamp_ms"],
-            engine=row["engineInfo"],
-        )
-        for row in rows
-    ]
-
-
-def details_of(spark: SparkSession, target: DeltaTarget) -> TableDetails:
-    """Spark's way counts the table's files, which is a job of its own."""
-    if is_local(spark, target) and (found := details_at(target.location)):
-        return found[1]
-    # SHOW TBLPROPERTIES hides what looks like a secret or an address: a topic's id may have "url" in it.
-    row = detail_of(spark, target, "id", "partitionColumns", "properties")
-    return TableDetails(str(row["id"]), tuple(row["partitionColumns"]), dict(row["properties"] or {}))
-
-
-def detail_of(spark: SparkSession, target: DeltaTarget, *columns: str) -> Any:
-    """Returns columns of Delta's description of a table."""
-    (row,) = described(target, lambda: spark.sql(f"DESCRIBE DETAIL {target.identifier}").select(*columns).collect())
-    return row
-
-
-def described(target: DeltaTarget, describe: Callable[[], _T]) -> _T:
-    """Asks Spark about a table that is there."""
-    return asked(f"describing {target}", f"the table {target} can't be described", describe)
-
-
-_PATTERN_LETTER = re.compile(r"[\\*?{}\[\]]")
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
-
-_TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
-
-
-def transaction_versions(
-    spark: SparkSession, target: DeltaTarget, location: str, prefix: str, newest: int
-) -> dict[str, int]:
-    """The last transaction versions, at a table version, of all applications with an id prefix.
-
-    They are in the last checkpoint, whose sidecars only contain files, and in the commits after it.
-    """
-    folder = f"{location.rstrip('/')}/_delta_log"
-    # Spark's readers interpret these characters of a path as patterns.
-    readable = _PATTERN_LETTER.sub(r"\\\g<0>", folder)
-    finding = f"the log of the table {target} ({folder}) can't be read"
-
-    def read() -> dict[str, int]:
-        paths = [row["path"] for row in spark.read.format("binaryFile").load(readable).select("path").collect()]
-        names = _files([path.rpartition("/")[2] for path in paths], newest, f"{target} ({folder})")
-        reader = spark.read.schema(_TRANSACTIONS).option("mode", "FAILFAST")
-        found: list[tuple[int, str, int]] = []
-        for suffix in (".json", ".parquet"):
-            if files := [f"{readable}/{name}" for name in names if name.endswith(suffix)]:
-                rows = reader.json(files) if suffix == ".json" else reader.parquet(*files)
-                rows = rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version")
-                for file, application, version in rows.where(f"startswith(appId, {literal(prefix)})").collect():
-                    found.append((int(file[:20]), application, version))
-        return {application: version for _, application, version in sorted(found)}
-
-    return asked(f"reading the log of {target}", finding, read)
 
 
 def _files(names: Iterable[str], newest: int, table: str) -> list[str]:

@@ -309,7 +309,7 @@ class DeltaTable:
 
     def name_in_catalog(self) -> str | None:
         """The table's full name, as its catalog has it; None for a path."""
-        return None if self.target.is_path else str(self.port.detail("name"))
+        return None if self.target.is_path else str(self.port.detail("name")["name"])
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -322,7 +322,7 @@ class DeltaTable:
     def location(self) -> str:
         """The table's location as a URI or absolute path."""
         if self._location is None:
-            self._location = str(self.port.detail("location"))
+            self._location = str(self.port.detail("location")["location"])
             self.port.check_writers(self._location, self.properties)
         return self._location
 

@@ -133,26 +133,16 @@ class KnownPosition:
 def recorded_anchor(
     record: KnownPosition | None, target: DeltaTarget, found: int | None, *, oldest: int, newest: int
 ) -> Anchor:
-    """Returns the recorded position, if nothing unseen can have changed the rows since."""
-    if found is None:
-        reason = "Delta's log holds no transaction version of the stream either, so nothing is known about it"
-    elif record is None or record.transaction_version is None or record.anchor_version is None:
-        reason = f"the stream's last transaction version is {found}, and the run has no record that contains one"
-    elif record.transaction_version != found:
-        reason = (
-            f"the stream's last transaction version is {found}, but the record of the last run contains "
-            f"{record.transaction_version}: it does not belong to the stream's last commit"
-        )
-    elif record.table_version < oldest - 1:
-        # A RESTORE or a deletion keeps transaction versions; versions outside the history may include one.
-        reason = (
-            f"the record of the last run contains its transaction version, {found}, from version "
-            f"{record.table_version}; versions {record.table_version + 1} to {oldest - 1} are no longer in the "
-            "history, and a RESTORE or a deletion may be among them"
-        )
-    elif record.dead_letters_pending:
-        reason = "the record of the last run may have pending dead letters, and the history no longer shows which"
-    else:
+    """Returns the recorded position, if it is that of the stream's last commit, and nothing unseen came after it."""
+    if (
+        record is not None
+        and record.anchor_version is not None
+        and found is not None
+        and record.transaction_version == found
+        # A RESTORE or a deletion keeps transaction versions, and one may be among versions that are not in the history.
+        and record.table_version >= oldest - 1
+        and not record.dead_letters_pending
+    ):
         _logger.warning(
             "the history of %s no longer holds the position of the stream %r; using the record of the last run, whose "
             "transaction version matches the one in Delta's log (%d)",
@@ -170,9 +160,14 @@ def recorded_anchor(
             other_streams={},
             is_recorded=True,
         )
+    has = "there is none"
+    if record is not None:
+        pending = ", and dead letters that may be pending" if record.dead_letters_pending else ""
+        has = f"it has {record.transaction_version} and version {record.table_version}{pending}"
     raise PositionLostError(
         f"the table {target} no longer has the history that holds the position of the stream {target.stream!r}: its "
         f"oldest commit is version {oldest}, and it holds no commit of the stream",
-        f"Delta removes commits after {LOG_RETENTION}. The record can't replace it: {reason}. Check the table's last "
+        f"Delta removes commits after {LOG_RETENTION}. A record of the last run could replace it with the transaction "
+        f"version {found}, version {oldest - 1} or later, and no dead letters pending: {has}. Check the table's last "
         f"offsets, and set the position: {set_position(str(target), target.stream, topics=TOPIC)}",
     )

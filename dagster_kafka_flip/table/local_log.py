@@ -124,12 +124,6 @@ def version_if_still_valid(
     return version, rows
 
 
-@_if_clear
-def is_newest(log: Path, version: int) -> bool:
-    """Whether a table has a version and none after it."""
-    return _file(log, version).is_file() and not _file(log, version + 1).is_file()
-
-
 def is_absent(location: str) -> bool:
     """Whether there is certainly no log at a location of this machine."""
     if (table := local_path(location)) is None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import KafkaFlipError, PositionTooOldError, TableError, outcome
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.table.delta_log import detail_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.spark_error import told
 from dagster_kafka_flip.table.table_port import guarded, or_failed
@@ -75,7 +74,7 @@ def maintain(
 
     def state_after(failure: Exception | None) -> tuple[Row, Commit]:
         or_failed(failure)
-        return detail_of(spark, target, "numFiles", "sizeInBytes"), next(table.commits())
+        return table.port.detail("numFiles", "sizeInBytes"), next(table.commits())
 
     try:
         with isolated_session(spark, _RETAINS) as session:

@@ -24,26 +24,24 @@ from dagster_kafka_flip.table.creation import (
     create_statement,
     place_by_catalog,
 )
-from dagster_kafka_flip.table.delta_log import commits_of, described, detail_of, details_of, transaction_versions
+from dagster_kafka_flip.table.delta_log import TableLog
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.layout import check_times_of_partitions
-from dagster_kafka_flip.table.local_log import check_place, is_newest
+from dagster_kafka_flip.table.local_log import check_place
 from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
-from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA, TRANSACTION_PREFIX
+from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
     from pyspark.sql.types import StructType
 
-    from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.interruptible import Hold
-    from dagster_kafka_flip.table.local_log import TableDetails
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +49,7 @@ _logger = logging.getLogger(__name__)
 _UNCACHED = "_dagster_kafka_flip_uncached"
 
 
-class TablePort:
+class TablePort(TableLog):
     """Requests to one table of a Spark session, whose name stays the table's.
 
     Spark's errors come through as they are; the callers translate them.
@@ -60,8 +58,7 @@ class TablePort:
     def __init__(self, spark: SparkSession, target: DeltaTarget) -> None:
         check_settings(spark)
         check_place(spark, target)
-        self._spark = spark
-        self.target = _named_in_full(spark, target)
+        super().__init__(spark, _named_in_full(spark, target))
 
     def check_session(self) -> None:
         """Refuses a session with a setting that would change values, or which rows are read and written."""
@@ -71,30 +68,9 @@ class TablePort:
         """Refuses a store that does not keep two writers apart; `properties` are the table's, None without a table."""
         check_writers(self._spark, location, single_writer=self.target.single_writer, properties=properties)
 
-    def commits(self) -> Iterator[Commit]:
-        """The commits, newest first, without those that arrive meanwhile."""
-        return commits_of(self._spark, self.target)
-
-    def is_newest(self, location: str, version: int) -> bool:
-        """Whether it is certain, without a request, that there is this version and none after it."""
-        return not is_remote(self._spark) and bool(is_newest(location, version))
-
-    def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
-        """The last transaction versions of all streams at a table version, by their transaction ids."""
-        return transaction_versions(self._spark, self.target, location, TRANSACTION_PREFIX, newest)
-
-    def details(self) -> TableDetails:
-        """The table's id, partition columns and properties."""
-        return details_of(self._spark, self.target)
-
-    def detail(self, what: str) -> Any:
-        """The table's `location` or `name`."""
-        (detail,) = detail_of(self._spark, self.target, what)
-        return detail
-
     def schema(self) -> StructType:
         """The table's columns."""
-        return described(self.target, lambda: self._spark.table(self.target.identifier).schema)
+        return self.described(lambda: self._spark.table(self.target.identifier).schema)
 
     def rows(self, version: int | None) -> DataFrame:
         """The table's rows, now or at a version."""

@@ -24,6 +24,7 @@ from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.commit import Committed, Effect, Written, committed, effect_of
 from dagster_kafka_flip.table.delta_log import TableNotThereError
+from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import (
     back_to,
     check_between,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.document import Document
     from dagster_kafka_flip.table.merge import LatestChanges
 
 _T = TypeVar("_T")
@@ -73,9 +74,13 @@ class TableWriter:
         before the write. Of `takes_up`, topic partitions that the stream had no position of before, another writer that
         has begun to land them since the plan is refused.
         """
+
+        def precheck(since: Sequence[Commit]) -> None:
+            self._check_unchanged(since, document, takes_up)
+
         if isinstance(rows, Changes):
-            return self._commit_changes(rows, document, takes_up)
-        return self._commit_by(lambda: self._append(rows, document), document, takes_up)
+            return self._commit_changes(rows, document, precheck)
+        return self._judge(self.written(lambda: self._append(rows, document), document, precheck), document, None)
 
     def replace(self, rows: DataFrame, document: CommitDocument) -> Committed:
         """Replaces all rows in one commit, with its document. Any commit since the base version refuses it."""
@@ -88,13 +93,7 @@ class TableWriter:
 
         # A session may overwrite partitions only, and keep the rows of those that have no new ones.
         rows, options = self._table.storable(rows), {**self._options(document), "partitionOverwriteMode": "static"}
-        written = self.written(
-            lambda: self._table.port.replace(rows, None, options),
-            document.base_version,
-            document.attempt,
-            precheck=precheck,
-            continues=document,
-        )
+        written = self.written(lambda: self._table.port.replace(rows, None, options), document, precheck)
         done = self._judge(written, document, None)
         for commit in written.since:
             if commit.version < done.version and effect_of(commit) is not Effect.KEEPS_ROWS:
@@ -107,7 +106,7 @@ class TableWriter:
         return done
 
     def _commit_changes(
-        self, changes: Changes, document: CommitDocument, takes_up: Collection[TopicPartition]
+        self, changes: Changes, document: CommitDocument, precheck: Callable[[Sequence[Commit]], None]
     ) -> Committed:
         settings = {
             **SETTINGS,
@@ -121,11 +120,11 @@ class TableWriter:
         latest = self.read(lambda: read(changes), document.attempt)
         if not latest.keys:
             # Only the position moves, and an append conflicts with no other writer.
-            return self._commit_by(lambda: self._append(changes.landed.limit(0), document), document, takes_up, keys=0)
+            nothing = changes.landed.limit(0)
+            return self._judge(self.written(lambda: self._append(nothing, document), document, precheck), document, 0)
         with isolated_session(table.spark, settings) as session:
-            done = self._commit_by(
-                lambda: self._merge(session, changes, latest), document, takes_up, keys=latest.keys, session=session
-            )
+            written = self.written(lambda: self._merge(session, changes, latest), document, precheck, session)
+            done = self._judge(written, document, latest.keys)
         if changes.is_history and done.merged is not None:
             # A change may add a row and end another, and Delta's own count misses rows of joins that Spark leaves out.
             return replace(done, merged=replace(done.merged, unchanged=None))
@@ -153,24 +152,6 @@ class TableWriter:
         if self._table.check_schema(rows.schema).changes:
             rows.limit(0).writeTo(self._table.target.identifier).option("mergeSchema", "true").append()
             self._table.checked = self._table.schema()
-
-    def _commit_by(
-        self,
-        write: Callable[[], None],
-        document: CommitDocument,
-        takes_up: Collection[TopicPartition],
-        keys: int | None = None,
-        session: SparkSession | None = None,
-    ) -> Committed:
-        written = self.written(
-            write,
-            document.base_version,
-            document.attempt,
-            precheck=lambda since: self._check_unchanged(since, document, takes_up),
-            session=session,
-            continues=document,
-        )
-        return self._judge(written, document, keys)
 
     def _check_unchanged(
         self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
@@ -208,27 +189,22 @@ class TableWriter:
     def written(
         self,
         write: Callable[[], None],
-        base_version: int,
-        attempt: str,
-        *,
+        document: Document,
         precheck: Callable[[Sequence[Commit]], None],
         session: SparkSession | None = None,
-        continues: CommitDocument | None = None,
     ) -> Written:
         """Runs a write and finds its outcome in the table's history.
 
         `precheck` gets the commits since the base version, newest first, just before the write and under the table's
-        lock. `continues` is the document of a write that continues from a position.
+        lock.
         """
-        table = self._table
+        table, base_version, attempt = self._table, document.base_version, document.attempt
+        continues = document if isinstance(document, CommitDocument) else None
         last = base_version if continues is None else min(base_version, continues.anchor_version)
 
         def check() -> None:
             # The transform may have set one since the run began.
             table.port.check_session()
-            if table.port.is_newest(table.location(), base_version):
-                precheck(())
-                return
             try:
                 found = list(back_to(last, table.commits()))
             except TableNotThereError as error:

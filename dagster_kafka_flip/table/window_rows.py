@@ -11,7 +11,7 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS, instant, utc_time
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import Effect, effect_of
-from dagster_kafka_flip.table.commit_chain import why_elsewhere
+from dagster_kafka_flip.table.history import why_elsewhere
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.uniqueness import RecordColumns, offsets_predicate
 

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import ConfigurationError, TableChangedError, TableError, WindowsChangedError, outcome
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import Effect, committed, effect_of
-from dagster_kafka_flip.table.commit_chain import moves
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import WINDOWS_PROPERTY, WindowsDocument
-from dagster_kafka_flip.table.history import FIRST_PAGE, check_restore, commits_that_count, restorable, takes_back
+from dagster_kafka_flip.table.history import (
+    FIRST_PAGE,
+    check_restore,
+    commits_that_count,
+    moves,
+    restorable,
+    takes_back,
+)
 from dagster_kafka_flip.table.layout import check_mode
 from dagster_kafka_flip.table.spark_error import error_summary, is_outside_of_predicate
 from dagster_kafka_flip.table.sql import quoted
@@ -67,14 +73,6 @@ class WindowsState:
     incidents: tuple[Incident, ...] = ()
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     windows: frozenset[Window] = frozenset()
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """The rows that a commit of windows replaces."""
-
-    predicate: str
-    read: frozenset[TopicPartition]
 
 
 @dataclass
@@ -220,21 +218,23 @@ class WindowedTable:
         """The types of the table's columns, by their names in lower case."""
         return {field.name.lower(): field.dataType.typeName() for field in self.delta.schema()}
 
-    def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
+    def rewrite(
+        self, rows: DataFrame, document: WindowsDocument, predicate: str, read: Collection[TopicPartition]
+    ) -> Committed | None:
         """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
 
-        Returns None if no rows were added or removed, because Delta then creates no commit.
+        The rows are those of the topic partitions that were `read`. Returns None if no rows were added or removed,
+        because Delta then creates no commit.
         """
-        if not replacement.predicate.strip():
+        if not predicate.strip():
             raise TableError("a rewrite without a predicate would replace the whole table; this is a bug")
         rows, options = self.delta.storable(rows), {"userMetadata": document.to_text()}
         written = TableWriter(self.delta).written(
-            lambda: self.delta.port.replace(rows, replacement.predicate, options),
-            document.base_version,
-            document.attempt,
-            precheck=lambda since: self._check_unchanged(since, document),
+            lambda: self.delta.port.replace(rows, predicate, options),
+            document,
+            lambda since: self._check_unchanged(since, document),
         )
-        return self._judge(written, document, replacement)
+        return self._judge(written, document, predicate, read)
 
     def _check_unchanged(self, since: Sequence[Commit], document: WindowsDocument) -> None:
         """Refuses to write an outdated plan over a newer one, or over what the plan does not know."""
@@ -246,26 +246,28 @@ class WindowedTable:
             if is_newer or takes_back(commit):
                 raise ForeignConflictError(commit.named)
 
-    def _judge(self, written: Written, document: WindowsDocument, replacement: Replacement) -> Committed | None:
+    def _judge(
+        self, written: Written, document: WindowsDocument, predicate: str, read: Collection[TopicPartition]
+    ) -> Committed | None:
         for commit in written.since:
             own = commit.windows()
             if own is not None and own.attempt == document.attempt:
                 with outcome(is_committed(commit.version)):
-                    self._check_between(written, document, commit.version, replacement)
+                    self._check_between(written, document, commit.version, read)
                 return committed(commit, written, None)
         if written.failure is None:
             return None
         if is_outside_of_predicate(written.failure):
             raise ConfigurationError(
                 f"the transform returns rows outside the windows and topics that the run replaces in {self._target} "
-                f"({replacement.predicate})",
+                f"({predicate})",
                 "Keep the columns of window, topic, partition and offset unchanged, also in aggregated rows; put "
                 "changed values into other columns",
             ) from written.failure
         raise TableWriter(self.delta).without_commit(written.failure) from written.failure
 
     def _check_between(
-        self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
+        self, written: Written, document: WindowsDocument, version: int, read: Collection[TopicPartition]
     ) -> None:
         """Rejects an outdated plan that was written after a newer one."""
         between = [commit for commit in reversed(written.since) if commit.version < version]
@@ -273,7 +275,7 @@ class WindowedTable:
             other = commit.windows()
             if other is None or not other.overlaps(document):
                 continue
-            removed = sorted({split.topic_partition for split in other.splits} - replacement.read)
+            removed = sorted({split.topic_partition for split in other.splits}.difference(read))
             if removed:
                 raise TableChangedError(
                     f"another run ({other.run_id or 'without an id'}) wrote rows of {removed[0]} to the same windows "
@@ -347,9 +349,9 @@ class RepairedTable(WindowedTable):
                 raise ForeignConflictError(commit.named)
 
     def _check_between(
-        self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
+        self, written: Written, document: WindowsDocument, version: int, read: Collection[TopicPartition]
     ) -> None:
-        del replacement
+        del read
         for commit in written.since:
             if commit.version < version and (takes_back(commit) or moves(commit, self._target.stream)):
                 raise TableChangedError(

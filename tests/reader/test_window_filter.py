@@ -34,7 +34,15 @@ def plan_of(chance, count, partitions):
         planned.append(PlannedWindow(Window(f"w{number}", bounds[number], bounds[number + 1]), at, stops, ends))
     none = dict.fromkeys(partitions, 0)
     late, early = ({tp: starts[tp][at] + add for tp in partitions} for at, add in ((0, 50), (-1, -50)))
-    return WindowPlan(tuple(planned), EnumeratorState({}), none, none, late, early)
+    return WindowPlan(
+        state=EnumeratorState({}),
+        end_offsets=none,
+        high_watermarks=none,
+        starting_position=planned[0].starts,
+        windows=tuple(planned),
+        stragglers_from=late,
+        stragglers_before=early,
+    )
 
 
 def records_of(chance, plan, partitions, number):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import dead_letter_table, open_stream, stream_run
+from dagster_kafka_flip.ingestion import dead_letter_table, open_stream, stream_plan, stream_run
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import PendingDeadLetters
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
@@ -24,12 +24,12 @@ from dagster_kafka_flip.sink import publication
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.lane import Lane, Lanes
 from dagster_kafka_flip.sink.progress import Segment
-from dagster_kafka_flip.source import enumerator, window_checks, window_enumerator
+from dagster_kafka_flip.source import enumerator, window_enumerator
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
-from dagster_kafka_flip.source.window_checks import WindowLogs
+from dagster_kafka_flip.source.window_enumerator import WindowLogs
 from dagster_kafka_flip.table import anchor, delta_table, history, merge, table_port, table_writer
 from dagster_kafka_flip.table.document import RoutedBatch
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -144,7 +144,7 @@ MUTANTS: dict[str, Patch] = {
     "a copy of the position is trusted for ever": _as(stream_run, "_is_fresh", lambda *_: True),
     # What it lets pass, the next run refuses to read on from.
     "a repeat does not look whether the logs still have its records, and any other log is tolerated": _off(
-        (BatchWriter, "_check_still_in_log"), (open_stream.OpenStream, "_check_other_log")
+        (BatchWriter, "_check_still_in_log"), (stream_plan.StreamPlanner, "_may_have_another_log")
     ),
     "a table that another run has made meanwhile was never restored": _around(
         delta_table.DeltaTable, "made", lambda original, *args: replace(original(*args), undone_start=None)
@@ -175,7 +175,7 @@ WINDOW_MUTANTS: dict[str, Patch] = {
     "an empty log of which nothing is known has lost nothing": _as(
         TopicSettings, "is_unlimited", property(lambda _: False)
     ),
-    "an open transaction holds back nothing": _as(window_checks, "_waiting", lambda *_: {}),
+    "an open transaction holds back nothing": _as(window_enumerator, "_waiting", lambda *_: {}),
     "a window may still get records and is called complete": _as(
         window_enumerator, "with_completeness", lambda planned, *_: planned
     ),
@@ -222,7 +222,7 @@ def _letters_first(original: Any, self: Any, assignment: Any) -> Any:
 def _with_undone_settlement(original: Any, source: Any, target: Any, session: Any, to: Any) -> Any:
     move, table = original(source, target, session, to), delta_table.DeltaTable(session, target)
     last = table.last_document(table.history() or ())
-    return replace(move, settles=None if last is None else last[1].settles)
+    return replace(move, document=replace(move.document, settles=None if last is None else last[1].settles))
 
 
 LETTERS_MUTANTS: dict[str, Patch] = {

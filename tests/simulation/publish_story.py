@@ -256,8 +256,8 @@ class PublishStory(Story):
                 patch.setattr(publish, name, _nothing)
             for name in ("check_settings", "check_place"):
                 patch.setattr(table_versions, name, _nothing)
-            patch.setattr(table_versions, "commits_of", table.commits)
-            patch.setattr(table_versions, "details_of", lambda *_: details)
+            log = SimpleNamespace(commits=table.commits, details=lambda: details)
+            patch.setattr(table_versions, "TableLog", lambda *_: log)
             patch.setattr(table_versions, "local_version", local_version)
             yield
 

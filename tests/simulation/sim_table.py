@@ -288,12 +288,6 @@ class SimPort:
 
         yield from reversed(self._ask("its history", answer))
 
-    def is_newest(self, location: str, version: int) -> bool:
-        del location
-        if not self._table.has_lock:
-            return False
-        return self._ask("its newest version", lambda: len(self._table.versions) == version + 1)
-
     def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
         del location
         return self._ask("its transactions", lambda: dict(self._version(newest).transactions))
@@ -301,8 +295,8 @@ class SimPort:
     def details(self) -> TableDetails:
         return self._ask("its properties", self._table.details)
 
-    def detail(self, what: str) -> Any:
-        return {"location": f"simulated://{self.target}", "name": str(self.target)}[what]
+    def detail(self, *_: str) -> Any:
+        return {"location": f"simulated://{self.target}", "name": str(self.target)}
 
     def schema(self) -> StructType:
         def answer() -> StructType:

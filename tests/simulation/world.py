@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from dagster_kafka_flip.ingestion import several_tables
-from dagster_kafka_flip.ingestion.batch_rows import BatchRows, WindowRows, batch_rows, window_rows
+from dagster_kafka_flip.ingestion.batch_rows import RunRows, run_rows
 from dagster_kafka_flip.ingestion.dead_letter_rows import DeadLetterRows, dead_letter_rows
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns
 from dagster_kafka_flip.ingestion.observation import Observed
@@ -149,10 +149,9 @@ def _(session: SimSession, target: DeltaTarget) -> TablePort:
     return cast("TablePort", SimPort(world.table(target), target, world.scheduler))
 
 
-@batch_rows.register
-def _(session: SimSession, spec: RunSpec, *, leave_out_rejected: bool) -> BatchRows:
-    assert leave_out_rejected == (session.world.rejects > 0)
-    return cast("BatchRows", _SimRows(session, spec))
+@run_rows.register
+def _(session: SimSession, spec: RunSpec) -> RunRows:
+    return cast("RunRows", _SimRows(session, spec))
 
 
 @dead_letter_rows.register
@@ -168,7 +167,9 @@ class _SimRows:
         self._session, self._spec = session, spec
         self._world = session.world
 
-    def schema(self) -> Any:
+    def schema(self, rules: Windows | None = None) -> Any:
+        if rules is not None:
+            return self._world.table(self._spec.target).windows_schema
         return KEYED_SCHEMA if self._spec.target.key else SCHEMA
 
     def records(self, assignment: SplitAssignment) -> Any:
@@ -176,7 +177,8 @@ class _SimRows:
             return self._spec.read(self._spec.source, cast("Any", self._session), assignment)
         return SimRead(self._world, assignment)
 
-    def rows(self, assignment: SplitAssignment) -> Any:
+    def rows(self, assignment: SplitAssignment, *, leave_out_rejected: bool) -> Any:
+        assert leave_out_rejected == (self._world.rejects > 0)
         read = self.records(assignment)
         rows = read if assignment.plan.splits else NoRows()
         mode = self._spec.target.mode
@@ -184,6 +186,27 @@ class _SimRows:
             changed: Any = ChangeRows(self._world, rows)
             rows = SimChanges(changed, mode, change_columns(self._spec.decoder.columns), mode.key)
         return rows, read
+
+    def _inside(self, assignment: SplitAssignment, plan: WindowPlan) -> _InWindows:
+        return _InWindows(
+            self._world, self.records(assignment), plan, self._world.table(self._spec.target).windows_schema
+        )
+
+    def rows_of_windows(self, assignment: SplitAssignment, plan: WindowPlan, _: Windows) -> Any:
+        read = self._inside(assignment, plan)
+        return read, read
+
+    def missing(
+        self, rows: Any, named: Any, assignment: SplitAssignment, plan: WindowPlan, _: Windows
+    ) -> tuple[int, Any]:
+        del named
+        read = {number for number, _ in self._inside(assignment, plan).evaluate()}
+        topics = {tp.topic for tp in plan.stops}
+        places = self._world.log.places
+        places_of_read = {places[number][:3] for number in read}
+        there = {places[number][:3] for number, _ in rows.evaluate() if number in places}
+        gone = sorted(place for place in there - places_of_read if place[0] in topics)
+        return len(gone), gone[0] if gone else None
 
     @contextlib.contextmanager
     def watched(self, attempt: str, progress: ReadProgress) -> Generator[None]:
@@ -283,37 +306,6 @@ class _Missing:
     def evaluate(self) -> list[int]:
         there = {self._place(number) for number in self._there.evaluate() if number > 0}
         return [number for number in self._rows.evaluate() if self._place(number) not in there]
-
-
-@window_rows.register
-def _(session: SimSession, spec: RunSpec, rules: Windows) -> WindowRows:
-    del rules
-    return cast("WindowRows", _SimWindowRows(session, spec, session.world.table(spec.target).windows_schema))
-
-
-class _SimWindowRows(_SimRows):
-    """The records of windows are their rows, each with its window's key."""
-
-    def __init__(self, session: SimSession, spec: RunSpec, schema: StructType) -> None:
-        super().__init__(session, spec)
-        self._schema = schema
-
-    def schema(self) -> Any:
-        return self._schema
-
-    def missing(self, rows: Any, named: Any, records: Any, plan: WindowPlan) -> tuple[int, Any]:
-        del named
-        read = {number for number, _ in _InWindows(self._world, records, plan, self._schema).evaluate()}
-        topics = {tp.topic for tp in plan.stops}
-        places = self._world.log.places
-        places_of_read = {places[number][:3] for number in read}
-        there = {places[number][:3] for number, _ in rows.evaluate() if number in places}
-        gone = sorted(place for place in there - places_of_read if place[0] in topics)
-        return len(gone), gone[0] if gone else None
-
-    def rows(self, records: Any, plan: WindowPlan, **_: bool) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        read = _InWindows(self._world, records, plan, self._schema)
-        return read, read
 
 
 class _InWindows:

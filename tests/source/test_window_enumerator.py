@@ -337,7 +337,7 @@ def test_a_tolerated_record_from_the_future_changes_no_other_window():
 
 
 def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.window_checks.LOOKED_THROUGH", 4)
+    monkeypatch.setattr("dagster_kafka_flip.source.window_enumerator.LOOKED_THROUGH", 4)
     log = _log(1.1, 900, 1.2, 1.3, 1.4, 5, markers={1})
     assert _ranges(_plan(log)) == [(0, 6)]
     # The records that an open transaction holds back may be of a window that goes on to the end.
@@ -406,7 +406,7 @@ def test_nothing_is_read_that_the_stream_will_read_itself():
     logs = {T0: _log(0.5, 1.5, 1.6, 1.7, 2.5), T1: _log(1.1, 1.2)}
     plan = _plan(logs, 1, 2, repair=True, cut_at={T0: 3})
     assert _ranges(plan, T0) == [(1, 3), (3, 3)]
-    assert T1 not in plan.starts, "the stream does not know it yet"
+    assert T1 not in plan.starting_position, "the stream does not know it yet"
     assert [str(split) for split in plan.splits] == ["t-0 [1, 3)"]
     assert plan.state.position == {T0: 3}
     assert [planned.ends for planned in plan.windows] == [{T0: 3}, {T0: 3}]
@@ -520,7 +520,7 @@ def test_late_records_count_once_for_a_part_of_several_windows():
     assert _ranges(plan) == [(4, 12), (8, 16), (12, 20), (16, 24)]
     assert plan.offset_span == 20
     part = plan.first_part(12)
-    assert (part.starts[T0], part.stops[T0]) == (4, 16)
+    assert (part.starting_position[T0], part.stops[T0]) == (4, 16)
 
 
 def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():
@@ -534,12 +534,11 @@ def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():
 
 def test_a_plan_is_read_as_a_batch_and_dealt_out_to_tasks():
     cluster = _cluster({T0: _log(0.5, 1.5, 2.5, 4), T1: _log(0.5)})
-    enumerator = WindowEnumerator(KafkaSource(topics=("t",)), cluster, Windows(), SplitEnumeratorContext(4))
-    plan = enumerator.plan(_windows(1, 1))
-    assignment = enumerator.assign(plan)
-    assert assignment.plan.splits == plan.splits
-    assert assignment.plan.state == plan.state
-    assert assignment.plan.starting_position == plan.starts == {T0: 1, T1: 1}
+    context = SplitEnumeratorContext(4)
+    plan = WindowEnumerator(KafkaSource(topics=("t",)), cluster, Windows(), context).plan(_windows(1, 1))
+    assignment = context.assignment(plan)
+    assert assignment.plan.starting_position == plan.windows[0].starts == {T0: 1, T1: 1}
+    assert plan.state.position == plan.stops
     dealt = [split for group in assignment.task_plan.gathered for split in group]
     assert (*assignment.task_plan.divided, *dealt) == plan.splits
 

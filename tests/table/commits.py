@@ -26,7 +26,15 @@ def document_of(
     base = version - 1 if base is None else base
     anchor = base if anchor is None else anchor
     return CommitDocument(
-        stream, f"attempt-{version}", "run", base, anchor, (), state_at(version), rows_before, after=after
+        stream=stream,
+        attempt=f"attempt-{version}",
+        run_id="run",
+        base_version=base,
+        anchor_version=anchor,
+        splits=(),
+        state=state_at(version),
+        rows_before=rows_before,
+        after=after,
     )
 
 

@@ -28,6 +28,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table import table_writer
 from dagster_kafka_flip.table.creation import statistics_columns
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import WINDOWS_PROPERTY, CommitDocument
@@ -35,7 +36,7 @@ from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import names_and_types
-from dagster_kafka_flip.table.table_port import ForeignConflictError, set_properties
+from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded, set_properties
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -66,7 +67,9 @@ def unseen(monkeypatch):
     """Others come between the look before the write and the write itself, as they can where no lock keeps them out."""
 
     def install():
-        monkeypatch.setattr("dagster_kafka_flip.table.table_port.is_newest", lambda *_: True)
+        monkeypatch.setattr(
+            table_writer, "guarded", lambda *of, **how: guarded(*of, **how | {"precheck": lambda: None})
+        )
 
     return install
 
@@ -488,9 +491,7 @@ def test_a_table_that_is_gone_after_the_write_is_named(spark, table):
     stream = _stream(spark, table)
     document = _document(stream.anchor(), "a")
     with pytest.raises(TableError, match=r"disappeared during the run\. Nothing of this batch was written"):
-        TableWriter(stream).written(
-            lambda: shutil.rmtree(table), document.base_version, document.attempt, precheck=lambda since: None
-        )
+        TableWriter(stream).written(lambda: shutil.rmtree(table), document, lambda since: None)
 
 
 def _restore_to_the_time_of(spark, path, version):

@@ -11,8 +11,10 @@ import pytest
 from filelock import FileLock, Timeout
 from pyspark.sql import functions as f
 
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table import interruptible
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import WindowsDocument
 from dagster_kafka_flip.table.interruptible import held
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -20,6 +22,9 @@ from tests import landed
 from tests.processes import wait_until
 
 _PATIENCE = 60
+_DOCUMENT = WindowsDocument(
+    attempt="an attempt", run_id="", base_version=0, mode="exact", windows=(), splits=(), state=EnumeratorState({})
+)
 
 
 @pytest.mark.spark
@@ -41,9 +46,7 @@ def test_the_lock_is_kept_until_an_interrupted_write_has_ended(spark, table, mon
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(
-            write, 0, "an attempt", precheck=lambda since: None
-        )
+        TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(write, _DOCUMENT, lambda since: None)
     assert "may be committed. The table stays locked for other runs until the write ends" in caplog.text
     with pytest.raises(Timeout):
         lock.acquire(timeout=0)
@@ -72,9 +75,8 @@ def test_an_interrupt_stops_the_spark_job_of_another_thread(spark, table, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(
             lambda: rows.write.format("delta").mode("append").save(table),
-            0,
-            "an attempt",
-            precheck=lambda since: None,
+            _DOCUMENT,
+            lambda since: None,
         )
     assert "stopping the Spark jobs" in caplog.text
     assert "still running" not in caplog.text

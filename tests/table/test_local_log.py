@@ -13,9 +13,9 @@ import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.table import delta_log
-from dagster_kafka_flip.table.delta_log import TableNotThereError, commits_of, details_of
+from dagster_kafka_flip.table.delta_log import TableLog, TableNotThereError
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.local_log import details_at, is_absent, is_newest, newest_commits
+from dagster_kafka_flip.table.local_log import details_at, is_absent, newest_commits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 _METADATA = {"id": "a-b", "partitionColumns": ["day"], "configuration": {"x": "y"}}
@@ -56,9 +56,9 @@ def _by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.spark
 def test_history_from_disk_is_sparks(spark, changed, monkeypatch):
     found = {limit: newest_commits(changed, limit) for limit in (1, 4, 13, 100)}
-    here = list(commits_of(spark, DeltaTarget(table=changed)))
+    here = list(TableLog(spark, DeltaTarget(table=changed)).commits())
     _by_spark(monkeypatch)
-    truth = list(commits_of(spark, DeltaTarget(table=changed)))
+    truth = list(TableLog(spark, DeltaTarget(table=changed)).commits())
 
     assert len(truth) == 13
     assert here == truth
@@ -71,9 +71,9 @@ def test_details_from_disk_are_sparks(spark, changed, tmp_path, monkeypatch):
     # An older Delta leaves no checksums, and then the last commit with metadata tells.
     bare = tmp_path / "bare"
     shutil.copytree(changed, bare, ignore=shutil.ignore_patterns("*.crc"))
-    here, version, without = details_of(spark, target), details_at(changed), details_at(str(bare))
+    here, version, without = TableLog(spark, target).details(), details_at(changed), details_at(str(bare))
     _by_spark(monkeypatch)
-    truth = details_of(spark, target)
+    truth = TableLog(spark, target).details()
 
     assert here == truth
     assert version == (12, truth)
@@ -87,10 +87,10 @@ def test_history_whose_start_delta_has_deleted_ends_where_sparks_ends(spark, cha
     shutil.copytree(changed, table)
     for version in range(5):
         (table / "_delta_log" / f"{version:020}.json").unlink()
-    here = list(commits_of(spark, DeltaTarget(table=str(table))))
+    here = list(TableLog(spark, DeltaTarget(table=str(table))).commits())
     _by_spark(monkeypatch)
 
-    assert here == list(commits_of(spark, DeltaTarget(table=str(table))))
+    assert here == list(TableLog(spark, DeltaTarget(table=str(table))).commits())
     assert [commit.version for commit in here] == list(range(12, 4, -1))
 
 
@@ -102,7 +102,7 @@ def test_where_paths_lead_to_another_file_system_spark_is_asked(spark, changed, 
     before = settings.get("fs.defaultFS")
     settings.set("fs.defaultFS", "hdfs://namenode:8020")
     try:
-        history = commits_of(spark, DeltaTarget(table=changed))
+        history = TableLog(spark, DeltaTarget(table=changed)).commits()
         with pytest.raises(ConfigurationError, match=f"Write hdfs://namenode:8020{changed}"):
             DeltaTable(spark, DeltaTarget(table=changed))
     finally:
@@ -113,7 +113,7 @@ def test_where_paths_lead_to_another_file_system_spark_is_asked(spark, changed, 
 @pytest.mark.spark
 def test_a_missing_table_is_reported_without_a_spark_job(spark, tmp_path):
     with pytest.raises(TableNotThereError, match=r"there is no Delta table .*none any more\. "):
-        next(commits_of(spark, DeltaTarget(table=str(tmp_path / "none"))))
+        next(TableLog(spark, DeltaTarget(table=str(tmp_path / "none"))).commits())
 
 
 # --- without Spark ------------------------------------------------------------------------------------------------
@@ -174,11 +174,9 @@ def test_catalog_managed_commits_are_not_in_the_local_log(tmp_path):
     staged.mkdir()
     assert _versions(tmp_path) == [0]
     assert details_at(str(tmp_path)) == (0, ("a-b", ("day",), {"x": "y"}))
-    assert is_newest(str(tmp_path), 0)
     (staged / f"{1:020}.c0ffee.json").touch()
     assert _versions(tmp_path) is None
     assert details_at(str(tmp_path)) is None
-    assert not is_newest(str(tmp_path), 0), "the catalog may have the next one"
 
 
 def test_times_are_in_order_though_the_clock_was_set_back(tmp_path):

@@ -17,8 +17,10 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table import table_writer
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.table_port import guarded
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -138,7 +140,7 @@ def test_if_delta_forgets_transaction_versions_the_position_stays_and_a_double_i
     with pytest.raises(ConcurrentIngestionError, match=r"another run .* committed version 1 to the stream 'main'"):
         _land(spark, stream, "b", 1, offset=1, anchor=anchor)
     # Without the transaction version Delta lets a second batch from the same anchor through, where no lock does not.
-    monkeypatch.setattr("dagster_kafka_flip.table.table_port.is_newest", lambda *_: True)
+    monkeypatch.setattr(table_writer, "guarded", lambda *of, **how: guarded(*of, **how | {"precheck": lambda: None}))
     with pytest.raises(TableChangedError) as error:
         _land(spark, stream, "b", 1, offset=1, anchor=anchor)
     assert str(error.value) == (

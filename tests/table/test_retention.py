@@ -19,7 +19,7 @@ from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostErro
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
-from dagster_kafka_flip.table.delta_log import transaction_versions
+from dagster_kafka_flip.table.delta_log import TableLog
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.known_position import DEFAULT_LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention
@@ -158,12 +158,13 @@ def _forget(spark, table, rounds=12):
     return checkpoint
 
 
-def _lost(table, oldest, reason):
+def _lost(table, oldest, has):
     return (
         f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest commit "
         f"is version {oldest}, and it holds no commit of the stream. Nothing was written. Delta removes commits "
-        f"after delta.logRetentionDuration. The record can't replace it: {reason}. Check the table's last offsets, and "
-        f"set the position: {set_position(str(table), 'main', topics=TOPIC)}"
+        "after delta.logRetentionDuration. A record of the last run could replace it with the transaction version 0, "
+        f"version {oldest - 1} or later, and no dead letters pending: {has}. Check the table's last offsets, and set "
+        f"the position: {set_position(str(table), 'main', topics=TOPIC)}"
     )
 
 
@@ -177,38 +178,20 @@ def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table
     assert (seen.anchor_version, seen.transaction_version, seen.table_version) == (1, 0, 2)
     oldest = _forget(spark, table)
     assert oldest == 10
-    for record, reason in (
-        (None, "the stream's last transaction version is 0, and the run has no record that contains one"),
-        (
-            replace(seen, transaction_version=None),
-            "the stream's last transaction version is 0, and the run has no record that contains one",
-        ),
-        (
-            replace(seen, stream="another"),
-            "the stream's last transaction version is 0, and the run has no record that contains one",
-        ),
-        (
-            replace(seen, transaction_version=5),
-            (
-                "the stream's last transaction version is 0, but the record of the last run contains 5: it does not "
-                "belong to the stream's last commit"
-            ),
-        ),
-        (
-            seen,
-            (
-                "the record of the last run contains its transaction version, 0, from version 2; versions 3 to 9 are "
-                "no longer in the history, and a RESTORE or a deletion may be among them"
-            ),
-        ),
+    for record, has in (
+        (None, "there is none"),
+        (replace(seen, stream="another"), "there is none"),
+        (replace(seen, table_version=9, transaction_version=None), "it has None and version 9"),
+        (replace(seen, table_version=9, transaction_version=5), "it has 5 and version 9"),
+        (seen, "it has 0 and version 2"),
         (
             replace(seen, table_version=9, dead_letters_pending=True),
-            "the record of the last run may have pending dead letters, and the history no longer shows which",
+            "it has 0 and version 9, and dead letters that may be pending",
         ),
     ):
         with pytest.raises(PositionLostError) as error:
             land(known=record, verify_after=timedelta(0))
-        assert str(error.value) == _lost(table, oldest, reason)
+        assert str(error.value) == _lost(table, oldest, has)
     spark.sql(f"DELETE FROM delta.`{table}`")
     with pytest.raises(
         PositionLostError, match=r"it holds no commit of the stream. Nothing was written. Delta removes"
@@ -282,17 +265,24 @@ def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table)
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'last')")
     log = Path(table, "_delta_log")
     newest = max(int(file.name[:20]) for file in log.glob("*.json"))
-    target, stream = DeltaTarget(table=table), "dagster-kafka-flip/main"
-    assert transaction_versions(spark, target, table, "dagster-kafka-flip/", newest) == {stream: 1}
-    assert transaction_versions(spark, target, table, "nobody", newest) == {}
+    there = TableLog(spark, DeltaTarget(table=table))
+    assert there.transaction_versions(table, newest) == {"dagster-kafka-flip/main": 1}
     for file in log.glob("*.checkpoint*"):
         file.rename(file.with_suffix(".gone"))
     with pytest.raises(TableError, match=r"is incomplete: it has neither version 0 nor a later checkpoint"):
-        transaction_versions(spark, target, table, stream, newest)
+        there.transaction_versions(table, newest)
 
 
 def _document(anchor):
-    return CommitDocument("main", "another", "", anchor.table_version, anchor.version, (), anchor.state)
+    return CommitDocument(
+        stream="main",
+        attempt="another",
+        run_id="",
+        base_version=anchor.table_version,
+        anchor_version=anchor.version,
+        splits=(),
+        state=anchor.state,
+    )
 
 
 @pytest.mark.kafka
@@ -337,5 +327,5 @@ def test_a_log_that_can_not_be_read_says_what_to_check(spark):
     # A store that this session has no file system for.
     target = DeltaTarget(table="s3a://nowhere/t")
     with pytest.raises(TableError, match=r"the log of the table \S+ \(s3a://nowhere/t/_delta_log\) can't be read") as e:
-        transaction_versions(spark, target, target.location, "a", 0)
+        TableLog(spark, target).transaction_versions(target.location, 0)
     assert 'Add the jar to Spark: packages=["org.apache.hadoop:hadoop-aws:' in str(e.value)

@@ -17,7 +17,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import WINDOWS_DOCUMENT_VERSION, CommitDocument, WindowsDocument
+from dagster_kafka_flip.table.document import DOCUMENT_VERSION, CommitDocument, WindowsDocument
 from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
@@ -69,7 +69,7 @@ def test_a_document_survives_its_text(document):
 
 def test_it_keeps_to_itself_what_there_is_nothing_to_say_of():
     document = json.loads(_DOCUMENT.to_text())
-    assert document[_MARK] == WINDOWS_DOCUMENT_VERSION
+    assert document[_MARK] == DOCUMENT_VERSION
     assert document["windows"] == [["a", 0, 10], ["b", 10, 20]]
     assert not document.keys() & {"topics", "repairs", "incidents", "until"}
 

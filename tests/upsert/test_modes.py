@@ -150,7 +150,9 @@ def test_the_key_in_a_table_s_properties_is_read_whatever_it_is(text, key):
 def test_a_mode_is_recorded_in_properties_and_documents(mode):
     assert created_for(mode_properties(mode)) == mode
     state = make_plan({0: (3, 10)}, "orders").state
-    document = CommitDocument("main", "a", "r", 0, 0, (), state, mode=mode)
+    document = CommitDocument(
+        stream="main", attempt="a", run_id="r", base_version=0, anchor_version=0, splits=(), state=state, mode=mode
+    )
     assert CommitDocument.from_text(document.to_text()) == document
 
 
