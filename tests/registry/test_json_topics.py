@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
-    SchemaRegistryClient,
 )
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -19,15 +18,11 @@ from dagster_kafka_flip.broker.local_registry import LocalRegistry
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
-
-OFFSET = KafkaColumns(fields=("offset",))
 
 
 def order(**more):
@@ -52,12 +47,6 @@ def serializer(client, schema) -> Any:
 
 
 @pytest.fixture
-def client(registry):
-    with SchemaRegistryClient({"url": registry.url}) as producer:
-        yield producer
-
-
-@pytest.fixture
 def produce(client, kafka, topic):
     """Writes orders as a producer with a schema does."""
 
@@ -70,22 +59,8 @@ def produce(client, kafka, topic):
 
 
 @pytest.fixture
-def run(registry, connection, spark_of, topic, table):
-    """Lands what is new."""
-
-    def ingest_it(form=None, **options):
-        target = options.pop("target", DeltaTarget(table=table, schema_evolution=True))
-        return ingest(
-            KafkaSource(topics=(topic,)),
-            target,
-            spark=spark_of,
-            connection=connection,
-            value_format=form or JsonFormat(registry=registry),
-            columns=options.pop("columns", OFFSET),
-            **options,
-        )
-
-    return ingest_it
+def run(registry, land):
+    return lambda form=None, **options: land(form or JsonFormat(registry=registry), **options)
 
 
 def test_a_schema_that_evolves_in_mid_topic(kafka, topic, table, produce, run, monkeypatch):
@@ -180,11 +155,4 @@ def test_a_subject_of_another_kind(kafka, topic, client, run):
     kafka.create(topic)
     client.register_schema(f"{topic}-value", Schema('"long"', "AVRO"))
     with pytest.raises(ConfigurationError, match="has the type AVRO; JsonFormat reads only JSON Schema"):
-        run()
-
-
-def test_a_schema_that_can_not_be_columns(kafka, topic, client, run):
-    kafka.create(topic)
-    client.register_schema(f"{topic}-value", Schema(order(next={"$ref": "#"}), "JSON"))
-    with pytest.raises(ConfigurationError, match=rf"the latest of the subject '{topic}-value': next contains itself"):
         run()
