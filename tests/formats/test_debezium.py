@@ -19,7 +19,6 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.keyed_stream import change_rows, with_tombstones
 from dagster_kafka_flip.runtime.jvm_library import use_library
 from tests.formats.decoding import problems, records
 
@@ -74,33 +73,6 @@ def test_recorded_events_become_rows_with_their_schemas_and_without(spark):
             assert row["kafka_op"] == {"c": "insert", "u": "update", "d": "delete"}[value["op"]]
             assert row["kafka_unavailable"] == (left_out or None)
     assert sum(row["kafka_unavailable"] == ["big"] for row in rows.values()) == 4
-
-
-@spark_test
-def test_recorded_events_become_changes_of_keys(spark):
-    decoder = Decoder.of(None, DebeziumFormat(CUSTOMERS), KafkaColumns())
-    for form in (lambda each: each, lambda each: each and each["payload"]):
-        staged = decoder.stage(
-            with_tombstones(
-                records(
-                    spark,
-                    [form(each["value"]) for each in RECORDED],
-                    keys=[form(each["key"]) for each in RECORDED],
-                    headers=[[(name, text.encode()) for name, text in each["headers"]] for each in RECORDED],
-                )
-            )
-        )
-        found = sorted(change_rows(staged, decoder, ["ID"]).collect(), key=lambda row: row["kafka_offset"])
-        names = [each["name"] for each in RECORDED]
-        deleting = [name for name in names if "delete" in name or "tombstone" in name]
-        assert [names[row["kafka_offset"]] for row in found if row["kafka_deleted"]] == deleting
-        assert [row["id"] for row in found] == [each["key"]["payload"]["id"] for each in RECORDED], "of tombstones, too"
-        assert [
-            (names[row["kafka_offset"]], row["kafka_previous_key"].asDict())
-            for row in found
-            if row["kafka_previous_key"]
-        ] == [("pkchange-insert", {"id": 2})]
-        assert "kafka_op" not in found[0]
 
 
 def image(number, name, price, tags):

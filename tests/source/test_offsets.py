@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TimestampedOffset, TopicPartition
@@ -203,18 +203,6 @@ def test_committed_offsets_are_reset_where_there_are_none(reset, expected):
     initializer = OffsetsInitializer.committed_offsets(reset)
     assert initializer.starting_offsets([A0, A1, B0], Retriever()) == expected
     assert initializer.stopping_offsets([A0, A1, B0], Retriever()) == expected
-
-
-def test_a_missing_committed_offset_without_a_reset_is_an_error_that_counts():
-    initializer = OffsetsInitializer.committed_offsets()
-    with pytest.raises(OffsetNotFoundError) as error:
-        initializer.starting_offsets([B0, A1, A0], Retriever())
-    assert str(error.value) == (
-        "a-1: the consumer group has no committed offset (also for 1 more topic partition), and no reset strategy is "
-        "set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
-    )
-    with pytest.raises(OffsetNotFoundError, match=r"^b-0: the consumer group has no committed offset, and "):
-        initializer.stopping_offsets([A0, B0], Retriever())
 
 
 def test_an_unknown_reset_strategy_is_refused():
