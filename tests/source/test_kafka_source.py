@@ -108,30 +108,20 @@ def test_each_client_gets_its_id_its_rack_and_its_own_settings():
 
 def test_a_source_needs_one_connection_and_takes_no_second():
     source = _BUILDER.build()
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(ConfigurationError, match=r"^no Kafka connection"):
         source.create_enumerator(SplitEnumeratorContext())
-    assert str(error.value) == (
-        "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers on the builder"
-    )
     with pytest.raises(ConfigurationError, match=r"^no Kafka connection"):
         source.connected(None)
     here, there = KafkaConnection(bootstrap_servers="h:1"), KafkaConnection(bootstrap_servers="h:2")
     assert source.connected(here).connection == source.connected(here).connected(here).connection == here
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(ConfigurationError, match=r"^two different .*: the source has h:1, the run has h:2\. Remove"):
         source.connected(here).connected(there)
-    assert str(error.value) == (
-        "two different Kafka connections: the source has h:1, the run has h:2. Remove set_bootstrap_servers if "
-        "the run provides the connection"
-    )
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", "ü", ".", "..", "x" * 250])
 def test_a_name_that_no_topic_can_have_is_refused(topic):
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(ConfigurationError, match=r"invalid topic name '.*': Kafka allows 1 to 249 letters"):
         KafkaSource.builder().set_topics("fine", topic).build()
-    assert str(error.value) == (
-        f"invalid KafkaSource: invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'"
-    )
 
 
 _BUILDER = KafkaSource.builder().set_topics("a")
