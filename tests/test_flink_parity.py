@@ -11,13 +11,13 @@ NAMED = set(named_tests(DOCUMENT))
 
 
 def test_every_test_that_the_document_names_exists():
-    assert len(NAMED) > 90
+    assert len(NAMED) > 80
     assert missing_tests(DOCUMENT) == set()
 
 
 def test_the_document_names_every_test_that_mirrors_flinks():
     there = written_tests("tests/source/flink")
-    assert len(there) > 60
+    assert len(there) > 40
     assert there - NAMED == set()
 
 

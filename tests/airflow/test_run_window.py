@@ -15,8 +15,6 @@ from airflow.sdk import (
     DeltaDataIntervalTimetable,
     DeltaTriggerTimetable,
 )
-from airflow.timetables.base import TimeRestriction
-from airflow.timetables.interval import CronDataIntervalTimetable as PlannedIntervals
 
 from dagster_kafka_flip import Windows
 from dagster_kafka_flip.airflow.run_window import RunWindow, run_window
@@ -72,37 +70,6 @@ def test_a_run_has_the_window_of_its_schedule(schedule: Any, context: dict[str, 
     found = of(schedule, **context)
     times = [datetime.fromtimestamp(ms / 1000, tz=timezone.utc) for ms in (found.window.start_ms, found.window.stop_ms)]
     assert times == [at(start.replace("Z", "+00:00")), at(stop.replace("Z", "+00:00"))]
-
-
-@pytest.mark.parametrize(
-    ("cron", "timezone", "begin"),
-    [
-        # The clock skips a midnight, or goes through it twice.
-        ("@daily", "America/Santiago", "2026-09-03T04:00+00:00"),
-        ("@daily", "America/Santiago", "2026-04-02T03:00+00:00"),
-        ("@daily", "America/Havana", "2026-03-06T05:00+00:00"),
-        ("@daily", "America/Havana", "2026-10-30T04:00+00:00"),
-        ("30 2 * * *", "Europe/Berlin", "2026-03-27T01:30+00:00"),
-        ("30 2 * * *", "Europe/Berlin", "2026-10-23T00:30+00:00"),
-        ("0 * * * *", "Europe/Berlin", "2026-03-28T23:00+00:00"),
-        ("0 * * * *", "Europe/Berlin", "2026-10-24T23:00+00:00"),
-        # A clock that changes by half an hour.
-        ("*/30 * * * *", "Australia/Lord_Howe", "2026-10-03T14:00+00:00"),
-        ("*/30 * * * *", "Australia/Lord_Howe", "2026-04-04T13:30+00:00"),
-    ],
-)
-def test_each_run_that_airflow_plans_around_a_change_of_the_clock_has_its_window(cron: str, timezone: str, begin: str):
-    schedule = CronDataIntervalTimetable(cron, timezone=timezone)
-    planner: Any = PlannedIntervals(cron, timezone)  # pyright: ignore[reportAbstractUsage]
-    restriction = TimeRestriction(earliest=at(begin), latest=None, catchup=True)
-    last = None
-    for _ in range(6):
-        planned = planner.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
-        assert planned is not None
-        assert last is None or planned.data_interval.start == last.end
-        last = planned.data_interval
-        found = of(schedule, data_interval_start=last.start, data_interval_end=last.end).window
-        assert (found.start_ms, found.stop_ms) == (last.start.timestamp() * 1000, last.end.timestamp() * 1000)
 
 
 def test_a_key_of_another_schedule_needs_the_timetable_that_it_comes_from():

@@ -73,15 +73,8 @@ _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 @pytest.mark.parametrize(
     ("writer", "reader"),
     [
-        (("x", "int"), ("x", "long")),
-        (("x", "int"), ("x", "double")),
-        (("x", "bytes"), ("x", "string")),
         (("x", "int"), ("x", ["null", "int"])),
         (("x", "int"), ("x", ["null", "long"])),
-        (("x", ["null", "int"]), ("x", "int")),
-        (("x", ["null", "int"]), ("x", ["int", "string", "null"])),
-        (("x", "int"), ("y", "int", {"aliases": ["x"]})),
-        (("x", "int"), ("y", "int", {"default": 0})),
         (("x", _MILLIS), ("x", _MILLIS)),
         (("x", _MILLIS), ("x", "long")),
         (("x", "long"), ("x", _MICROS)),
@@ -92,12 +85,10 @@ _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
         (("x", _decimal(9, 2)), ("x", _decimal(12, 2))),
         (("x", _decimal(12, 2)), ("x", _decimal(9, 2))),
         (("x", _decimal(9, 2, "string")), ("x", "string")),
-        (("x", _AB), ("x", {**_AB, "symbols": ["A"]})),
         (
             ("x", [_record(("a", "int"), name="I"), _record(("a", "int"), name="K")]),
             ("x", _record(("a", "int"), name="I") | {"aliases": ["K"]}),
         ),
-        (("x", {"type": "array", "items": "int"}), ("x", {"type": "array", "items": "long"})),
         (("x", _record(("a", "int"), name="one.I")), ("x", _record(("a", "long"), name="other.I"))),
         (
             ("x", _record(("y", ["null", "I"]), name="I")),
@@ -112,6 +103,7 @@ _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
     ids=lambda field: json.dumps(field[1:])[:60],
 )
 def test_schemas_that_can_be_read(jvm, writer, reader):
+    # Others are those of the property below.
     assert _mismatch(jvm, _record(writer), _record(reader)) is None
 
 

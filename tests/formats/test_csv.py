@@ -15,48 +15,20 @@ from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, S
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.diagnose import rejected_records
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
+from tests.formats.decoding import landed, problems, records
 
 spark_test = pytest.mark.spark
 
-_WHEN = datetime(2026, 3, 29, 1, 30, tzinfo=timezone.utc)
 _TWO = "a STRING, b STRING"
-
-
-def _bytes(text):
-    return None if text is None else bytearray(text if isinstance(text, bytes) else text.encode())
-
-
-def _records(spark, *pairs):
-    rows = [(_bytes(key), _bytes(value), "t", 3, at, _WHEN, 0, None) for at, (key, value) in enumerate(pairs)]
-    return spark.createDataFrame(rows, RECORD_SCHEMA)
-
-
-def _staged(spark, value_format, texts):
-    decoder = Decoder(RawFormat(), value_format, KafkaColumns(fields=("offset",)))
-    return decoder, decoder.stage(_records(spark, *((None, text) for text in texts)))
-
-
-def _problems(spark, value_format, texts):
-    decoder, staged = _staged(spark, value_format, texts)
-    found = staged.select("offset", decoder.problem().alias("problem")).orderBy("offset").collect()
-    return [row["problem"] for row in found]
 
 
 def _outcomes(spark, value_format, texts):
     """Each record's values; or the reason why it is rejected, as a text."""
-    decoder, staged = _staged(spark, value_format.model_copy(update={"on_error": "null"}), texts)
-    found = []
-    for row in decoder.finish(staged).orderBy("kafka_offset").collect():
-        *values, _, rejected, problem = row
-        assert (problem is None) == (rejected is None)
-        assert problem is None or not any(value is not None for value in values)
-        found.append(tuple(values) if problem is None else problem)
-    return found
+    found = landed(spark, value_format, texts)
+    assert all(error is None or set(row.values()) == {None} for row, error in found)
+    return [tuple(row.values()) if error is None else error for row, error in found]
 
 
 _ROW = "not one row of CSV"
@@ -268,36 +240,21 @@ def test_a_time_of_the_sessions_zone_has_to_be_one(spark):
     skipped = "the value of t is a time that the time zone Europe/Berlin skips"
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
-        assert _problems(spark, CsvFormat("t TIMESTAMP"), texts) == [skipped, None, None, misfit]
+        assert problems(records(spark, texts), CsvFormat("t TIMESTAMP")) == [skipped, None, None, misfit]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert _problems(spark, CsvFormat("t TIMESTAMP"), texts) == [None, None, None, misfit]
+    assert problems(records(spark, texts), CsvFormat("t TIMESTAMP")) == [None, None, None, misfit]
 
 
 @spark_test
 def test_as_a_key_it_is_one_struct_and_as_a_value_its_columns(spark):
-    records = _records(spark, ("7,x", "1,y"), (None, None), ("8,", "2,"))
+    frame = records(spark, ["1,y", None, "2,"], keys=["7,x", None, "8,"])
     decoder = Decoder.of(CsvFormat("id INT, s STRING"), CsvFormat("a INT, `b c` STRING"), KafkaColumns(fields=("key",)))
-    landed = decoder.finish(decoder.stage(records))
-    assert landed.columns == decoder.landed_names == ["a", "b c", "kafka_key"]
-    assert landed.schema["kafka_key"].dataType.simpleString() == "struct<id:int,s:string>"
-    assert [tuple(row) for row in landed.collect()] == [(1, "y", (7, "x")), (None, None, None), (2, "", (8, ""))]
+    rows = decoder.finish(decoder.stage(frame))
+    assert rows.columns == decoder.landed_names == ["a", "b c", "kafka_key"]
+    assert rows.schema["kafka_key"].dataType.simpleString() == "struct<id:int,s:string>"
+    assert [tuple(row) for row in rows.collect()] == [(1, "y", (7, "x")), (None, None, None), (2, "", (8, ""))]
     assert decoder.fields(3) == []
-
-
-@spark_test
-def test_a_named_record_says_which_field_or_how_many(spark):
-    records = _records(spark, ("1", "x,1"), ("x", "1,1"), ("1", '"a,b",2,3'), ("1", "1"))
-    reported = str(rejected_records(records, Decoder(CsvFormat("k INT"), CsvFormat("n INT, m INT"), KafkaColumns())))
-    for offset, reason in enumerate(
-        [
-            "the value of n does not fit INT",
-            "key: the value of k does not fit INT",
-            "has 3 fields, but 2 are declared",
-            "has 1 fields, but 2 are declared",
-        ]
-    ):
-        assert f"t-3 offset {offset}: {reason}" in reported
 
 
 # --- Python's csv module as the oracle -----------------------------------------------------------------------------
@@ -352,22 +309,6 @@ def test_accepted_csv_has_the_values_that_python_reads(spark, texts):
     for text, found in zip(texts, _outcomes(spark, CsvFormat(_TWO), texts), strict=True):
         # A reason, or exactly what another parser sees in it.
         assert isinstance(found, str) or [list(found)] == _read(text), text
-
-
-@spark_test
-@settings(max_examples=3, suppress_health_check=_LARGE)
-@given(
-    corrupted=st.lists(
-        st.tuples(_TYPED, st.integers(0, 200), st.integers(0, 3), st.binary(max_size=3)), min_size=50, max_size=60
-    )
-)
-def test_corrupt_bytes_are_rejected_and_never_land_as_nulls(spark, corrupted):
-    texts = []
-    for row, at, length, bytes_ in corrupted:
-        text = _written([value if value is not None else "" for value in row]).encode()
-        texts.append(text[:at] + bytes_ + text[at + length :])
-    for text, found in zip(texts, _outcomes(spark, CsvFormat(_SCHEMA), texts), strict=True):
-        assert isinstance(found, str) or None not in found, text
 
 
 # --- the definition ------------------------------------------------------------------------------------------------

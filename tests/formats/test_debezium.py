@@ -17,14 +17,10 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
-from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
-from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.keyed_stream import change_rows, with_tombstones
-from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.runtime.jvm_library import use_library
+from tests.formats.decoding import problems, records
 
 spark_test = pytest.mark.spark
 
@@ -46,35 +42,16 @@ def with_schema(value, name="e"):
     return {"schema": {"type": "struct", "name": name, "optional": False}, "payload": value}
 
 
-def records(spark, *values, keys=None, headers=None):
-    rows = [
-        (
-            bytearray(json.dumps(keys[offset]).encode()) if keys else None,
-            None if value is None else bytearray(value if isinstance(value, bytes) else json.dumps(value).encode()),
-            "t",
-            0,
-            offset,
-            None,
-            0,
-            [(name, bytearray(text.encode())) for name, text in headers[offset]] if headers else None,
-        )
-        for offset, value in enumerate(values)
-    ]
-    return spark.createDataFrame(rows, RECORD_SCHEMA)
-
-
 def appended(spark, form, *values):
     """The rows by offset."""
     decoder = Decoder.of(None, form, OFFSET)
-    found = decoder.finish(decoder.stage(records(spark, *values))).collect()
+    found = decoder.finish(decoder.stage(records(spark, values))).collect()
     return {row["kafka_offset"]: row.asDict(recursive=True) for row in found}
 
 
 def reasons(spark, form, *values):
     """Why each value is rejected, as an error tells it; None for those that are not."""
-    decoder = Decoder.of(None, form, OFFSET)
-    staged = decoder.stage(records(spark, *values)).orderBy("offset")
-    return [row[0] for row in staged.select(decoder.problem()).collect()]
+    return problems(records(spark, values), form)
 
 
 @spark_test
@@ -96,33 +73,6 @@ def test_recorded_events_become_rows_with_their_schemas_and_without(spark):
             assert row["kafka_op"] == {"c": "insert", "u": "update", "d": "delete"}[value["op"]]
             assert row["kafka_unavailable"] == (left_out or None)
     assert sum(row["kafka_unavailable"] == ["big"] for row in rows.values()) == 4
-
-
-@spark_test
-def test_recorded_events_become_changes_of_keys(spark):
-    decoder = Decoder.of(None, DebeziumFormat(CUSTOMERS), KafkaColumns())
-    for form in (lambda each: each, lambda each: each and each["payload"]):
-        staged = decoder.stage(
-            with_tombstones(
-                records(
-                    spark,
-                    *(form(each["value"]) for each in RECORDED),
-                    keys=[form(each["key"]) for each in RECORDED],
-                    headers=[each["headers"] for each in RECORDED],
-                )
-            )
-        )
-        found = sorted(change_rows(staged, decoder, ["ID"]).collect(), key=lambda row: row["kafka_offset"])
-        names = [each["name"] for each in RECORDED]
-        deleting = [name for name in names if "delete" in name or "tombstone" in name]
-        assert [names[row["kafka_offset"]] for row in found if row["kafka_deleted"]] == deleting
-        assert [row["id"] for row in found] == [each["key"]["payload"]["id"] for each in RECORDED], "of tombstones, too"
-        assert [
-            (names[row["kafka_offset"]], row["kafka_previous_key"].asDict())
-            for row in found
-            if row["kafka_previous_key"]
-        ] == [("pkchange-insert", {"id": 2})]
-        assert "kafka_op" not in found[0]
 
 
 def image(number, name, price, tags):
@@ -191,7 +141,7 @@ def test_random_events_become_what_plain_python_makes_of_them(spark, values):
     form = DebeziumFormat("id BIGINT, name STRING, price DECIMAL(5, 2), tags ARRAY<STRING>")
     decoder = Decoder.of(None, form, OFFSET)
     written = [value and with_schema(value) if wrapped else value for value, wrapped in values]
-    staged = decoder.stage(records(spark, *written))
+    staged = decoder.stage(records(spark, written))
     rows = {row["kafka_offset"]: row for row in decoder.finish(staged).collect()}
     expected = {offset: row for offset, (value, _) in enumerate(values) if (row := expected_of(value)) is not None}
     assert {
@@ -469,22 +419,3 @@ def test_wrong_options_are_refused_where_they_are_written():
         Decoder.of(DebeziumFormat("id INT"), None, None)
     with pytest.raises(ConfigurationError, match="two columns would be named 'kafka_op'"):
         Decoder.of(None, DebeziumFormat("kafka_op INT"), None)
-
-
-def test_a_description_has_the_metadata_that_records_are_rejected_for():
-    row = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}
-    fields = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Row"]}]
-    event = {"type": "record", "name": "Event", "fields": [*fields, {"name": "op", "type": "string"}]}
-    form = DebeziumAvroFormat(event, metadata=("source_lsn",), on_truncate="skip")
-    plain = Decoder.of(None, DebeziumAvroFormat(event), None)
-    description = json.loads(json.dumps(describe_decoder(Decoder.of(None, form, None))))
-    assert decoder_of(description, plain) == Decoder.of(None, form, None)
-    assert decoder_of(json.loads(json.dumps(describe_decoder(plain))), Decoder.of(None, form, None)) == plain
-
-
-def test_a_description_gives_the_format_back():
-    form = DebeziumFormat("id INT", metadata=("before",), on_truncate="skip")
-    description = json.loads(json.dumps(describe_decoder(Decoder.of(JsonFormat("id INT"), form, None))))
-    assert decoder_of(description, Decoder.of(None, None, None)) == Decoder.of(JsonFormat("id INT"), form, None)
-    other = describe_decoder(Decoder.of(None, form.model_copy(update={"on_truncate": "fail"}), None))
-    assert other["value"] != description["value"]

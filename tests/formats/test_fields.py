@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import pytest
 from dagster import AssetKey
 
@@ -12,6 +10,7 @@ from dagster_kafka_flip.assets.run_checks import SCHEMA_FITS, Findings, check_re
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen, merge_fields, of_values_and_keys
 from dagster_kafka_flip.formats.json import JsonFormat
+from tests.formats.decoding import records
 
 
 def test_a_field_of_several_batches_was_never_seen_if_none_of_them_has_it():
@@ -79,20 +78,13 @@ def test_metadata_tell_what_is_known_and_nothing_else():
     assert fields_metadata(FieldsSeen(0)) == fields_metadata(FieldsSeen(5)) == fields_metadata(None) == {}
 
 
-def _seen(spark, decoder, records, span):
+def _seen(spark, decoder, pairs, span):
     """The fields of records, by key and value, that are seen while they are decoded."""
     from pyspark.sql import Observation
 
-    from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
-
-    when = datetime(2026, 3, 29, tzinfo=timezone.utc)
-    rows = [
-        (*(None if part is None else bytearray(part) for part in record), "t", 0, at, when, 0, None)
-        for at, record in enumerate(records)
-    ]
     watches = decoder.fields(span)
     observation = Observation()
-    staged = decoder.stage(spark.createDataFrame(rows, RECORD_SCHEMA))
+    staged = decoder.stage(records(spark, [value for _, value in pairs], keys=[key for key, _ in pairs]))
     staged = staged.select("*", *(each for watch in watches for each in watch.columns()))
     landed = decoder.finish(staged.observe(observation, *(each for watch in watches for each in watch.metrics())))
     landed.collect()
@@ -113,8 +105,8 @@ def test_declared_fields_that_no_record_has_and_undeclared_ones_are_seen_on_the_
     ]
     decoder = Decoder.of(JsonFormat("k INT, i INT", on_error="null"), JsonFormat(schema, on_error="null"), None)
 
-    def seen(records):
-        return _seen(spark, decoder, records, len(records))
+    def seen(pairs):
+        return _seen(spark, decoder, pairs, len(pairs))
 
     found = seen([(None, value) for value in values])
     assert found.never == ("flight", "r.x", *(f"f{number}" for number in range(70) if number != 68))

@@ -15,8 +15,8 @@ from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
-from dagster_kafka_flip.table.transform import analyzed_plan
+from tests.formats.decoding import problems
+from tests.formats.decoding import records as made
 
 spark_test = pytest.mark.spark
 
@@ -25,25 +25,8 @@ _WHEN = datetime(2026, 3, 29, 1, 30, tzinfo=timezone.utc)
 
 @pytest.fixture
 def records(spark):
-    """Makes records out of (key, value) pairs of bytes, in one topic partition, as Kafka's reader would."""
-
-    def make(*pairs):
-        rows = [
-            (
-                None if key is None else bytearray(key),
-                None if value is None else bytearray(value),
-                "t",
-                3,
-                offset,
-                _WHEN,
-                0,
-                None,
-            )
-            for offset, (key, value) in enumerate(pairs)
-        ]
-        return spark.createDataFrame(rows, RECORD_SCHEMA)
-
-    return make
+    """Makes records out of (key, value) pairs."""
+    return lambda *pairs: made(spark, [value for _, value in pairs], keys=[key for key, _ in pairs], at=_WHEN)
 
 
 def _decode(records, value_format=None, key_format=None, fields=("offset",), prefix="kafka_"):
@@ -57,13 +40,6 @@ def _rows(frame):
     return [tuple(row) for row in frame.orderBy("kafka_offset").drop("kafka_offset").collect()]
 
 
-def _problems(records, value_format=None, key_format=None):
-    """The problem of each record, in order."""
-    decoder = Decoder(key_format or RawFormat(), value_format or RawFormat(), KafkaColumns())
-    staged = decoder.stage(records).select("offset", decoder.problem().alias("problem"))
-    return [row["problem"] for row in staged.orderBy("offset").collect()]
-
-
 # --- raw and string -----------------------------------------------------------------------------------------------
 
 
@@ -73,15 +49,7 @@ def test_raw_keeps_all_bytes_and_nulls(records):
     frame = _decode(records(*pairs), fields=("offset", "key"))
     assert frame.columns == ["kafka_value", "kafka_offset", "kafka_key"]
     assert _rows(frame) == [(value, key) for key, value in pairs]
-    assert _problems(records(*pairs)) == [None, None, None]
-
-
-@spark_test
-def test_only_what_can_be_rejected_is_checked(records):
-    given = records((b"k", b"v"))
-    assert "Filter" not in analyzed_plan(_decode(given))
-    for checked in (_decode(given, StringFormat()), _decode(given, None, StringFormat())):
-        assert analyzed_plan(checked).count("Filter") == 1
+    assert problems(records(*pairs)) == [None, None, None]
 
 
 @spark_test
@@ -92,8 +60,8 @@ def test_string_is_utf8_or_rejected(records):
     assert _rows(frame) == [(None, None), *((text, text) for text in good)]
     # A lone continuation byte, an overlong form, half of a surrogate pair, and a text that ends too early.
     bad = [b"\xff", b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", "ü".encode()[:1]]
-    assert _problems(records(*((None, value) for value in bad)), StringFormat()) == ["not valid UTF-8"] * 5
-    assert _problems(records(*((key, None) for key in bad)), None, StringFormat()) == ["key: not valid UTF-8"] * 5
+    assert problems(records(*((None, value) for value in bad)), StringFormat()) == ["not valid UTF-8"] * 5
+    assert problems(records(*((key, None) for key in bad)), None, StringFormat()) == ["key: not valid UTF-8"] * 5
 
 
 # --- JSON: the values ---------------------------------------------------------------------------------------------
@@ -203,9 +171,9 @@ def test_json_rejects_what_breaks_its_rules(records):
         (b'{"S": "a"}', "the required field s is missing or null"),
         (None, None),
     ]
-    found = _problems(records(*((None, value) for value, _ in cases)), JsonFormat(_STRICT))
+    found = problems(records(*((None, value) for value, _ in cases)), JsonFormat(_STRICT))
     assert [(value, problem) for (value, _), problem in zip(cases, found, strict=True)] == cases
-    as_keys = _problems(records(*((value, None) for value, _ in cases)), None, JsonFormat(_STRICT))
+    as_keys = problems(records(*((value, None) for value, _ in cases)), None, JsonFormat(_STRICT))
     assert as_keys == [None if problem is None else f"key: {problem}" for _, problem in cases]
 
 
@@ -226,7 +194,7 @@ def test_json_requires_what_is_declared_not_null_at_any_depth(records):
         (b'{"m": {"k": {"x": 1}, "l": {}}}', "the required field m{}.x is missing or null"),
         (b'{"aa": [[{"q": 1}], [{}]]}', "the required field aa[][].q is missing or null"),
     ]
-    found = _problems(records(*((None, value) for value, _ in cases)), JsonFormat(schema))
+    found = problems(records(*((None, value) for value, _ in cases)), JsonFormat(schema))
     assert [(value, problem) for (value, _), problem in zip(cases, found, strict=True)] == cases
 
 
@@ -235,7 +203,7 @@ def test_a_struct_type_says_the_same_as_ddl(records):
     struct = StructType([StructField("s", StringType(), nullable=False), StructField("i", IntegerType())])
     given = records((None, b'{"s": "a", "i": 1}'), (None, b'{"i": 1}'))
     for schema in (struct, "s STRING NOT NULL, i INT"):
-        assert _problems(given, JsonFormat(schema)) == [None, "the required field s is missing or null"]
+        assert problems(given, JsonFormat(schema)) == [None, "the required field s is missing or null"]
         assert _decode(given, JsonFormat(schema)).columns == ["s", "i", "kafka_offset"]
 
 
@@ -545,7 +513,7 @@ _CHANGED = {
 @pytest.mark.parametrize("schema", [_SINGLE, _NESTED], ids=["single", "nested"])
 def test_json_whose_value_a_column_would_change_is_rejected_and_no_other(records, schema):
     cases = _CHANGED[schema]
-    found = _problems(records(*((None, text.encode()) for text, _ in cases)), JsonFormat(schema))
+    found = problems(records(*((None, text.encode()) for text, _ in cases)), JsonFormat(schema))
     for (text, wanted), problem in zip(cases, found, strict=True):
         assert (problem is None) == (wanted is None), f"{text}: {problem}"
         texts = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -576,7 +544,7 @@ def test_a_value_lands_as_it_was_sent(records):
         (b'{"t": " 2026-01-01"}', "the value of t does not fit TIMESTAMP"),
         (b'{"t": "2026-01-01 12:00 Europe/Berlin"}', "the value of t does not fit TIMESTAMP"),
     ]
-    assert _problems(records(*((None, text) for text, _ in bad)), JsonFormat(schema)) == [each for _, each in bad]
+    assert problems(records(*((None, text) for text, _ in bad)), JsonFormat(schema)) == [each for _, each in bad]
 
 
 @spark_test
@@ -615,38 +583,26 @@ def test_json_lands_values_of_their_declared_types(records):
 
 
 @spark_test
-def test_a_changed_number_of_a_key_is_rejected_as_one_of_a_value_is(records):
-    texts = [(b'{"d": 1.239}', b"{}"), (b'{"d": 1.23}', b"{}"), (b"{}", b'{"d": 1.239}'), (None, None)]
-    of_numbers = JsonFormat("d DECIMAL(5,2)", on_error="null")
-    key, none, value, nothing = _problems(records(*texts), of_numbers, of_numbers)
-    assert (none, nothing) == (None, None)
-    assert key == "key: the value of d has more digits than DECIMAL(5,2) holds"
-    assert value == "the value of d has more digits than DECIMAL(5,2) holds"
-
-
-@spark_test
 def test_a_long_text_with_many_escapes_and_numbers_is_looked_at_whole(records):
     inside = ", ".join(f'"\\n{number}\\"{number}": -{number}.5e1' for number in range(20_000))
     texts = [f'{{{inside}, "d": 1e{exponent}}}'.encode() for exponent in (1, -3)]
-    fits, changed = _problems(records(*((None, text) for text in texts)), JsonFormat("d DECIMAL(5,2)"))
+    fits, changed = problems(records(*((None, text) for text in texts)), JsonFormat("d DECIMAL(5,2)"))
     assert fits is None
     assert "has more digits" in (changed or "")
 
 
 @spark_test
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        (b'{"n": "x", "d": 1.5, "s": "a"}', "the value of n does not fit INT"),
-        (b'{"n": 1, "d": 12345}', "the value of d does not fit DECIMAL(4,1)"),
-        (b'{"n": 1, "d": 1.23}', "the value of d has more digits than DECIMAL(4,1) holds"),
-        (b'{"n": 1, "r": {"a": "x"}}', "the value of r.a does not fit INT"),
-        (b'{"n": ', "not valid JSON"),
-        (b"[]", "not a JSON object"),
-    ],
-)
-def test_a_named_record_says_which_field_its_value_does_not_fit(records, value, problem):
-    assert f": t-3 offset 0: {problem}. Correct " in str(rejected_records(records((None, value)), _explaining()))
+def test_a_named_record_says_which_field_its_value_or_key_does_not_fit(records):
+    given = {
+        b'{"n": "x", "d": 1.5}': "the value of n does not fit INT",
+        b'{"n": 1, "d": 1.23}': "the value of d has more digits than DECIMAL(4,1) holds",
+        b'{"n": 1, "r": {"a": "x"}}': "the value of r.a does not fit INT",
+        b'{"n": ': "not valid JSON",
+    }
+    decoder = Decoder(JsonFormat("k INT"), JsonFormat("n INT, d DECIMAL(4,1), r STRUCT<a: INT>"), KafkaColumns())
+    reported = str(rejected_records(records((b'{"k": "x"}', None), *((None, each) for each in given)), decoder))
+    wanted = ["key: the value of k does not fit INT", *given.values()]
+    assert "; ".join(f"t-3 offset {offset}: {problem}" for offset, problem in enumerate(wanted)) in reported
 
 
 @spark_test
@@ -658,17 +614,6 @@ def test_an_error_quotes_values_only_where_it_may(records):
     assert "offset 0: the value of n does not fit INT: 4 2; " in reported
     assert f"offset 1: the value of n does not fit INT: {long[:40]}.... Correct" in reported
     assert "4 2" not in str(rejected_records(rejected, Decoder(RawFormat(), JsonFormat("n INT"), KafkaColumns())))
-
-
-@spark_test
-def test_a_named_record_says_which_field_its_key_does_not_fit(records):
-    assert "offset 0: key: the value of k does not fit INT. Correct" in str(
-        rejected_records(records((b'{"k": "x"}', None)), _explaining())
-    )
-
-
-def _explaining():
-    return Decoder(JsonFormat("k INT"), JsonFormat("n INT, d DECIMAL(4,1), s STRING, r STRUCT<a: INT>"), KafkaColumns())
 
 
 @spark_test
@@ -686,9 +631,4 @@ def _explaining():
 )
 def test_the_columns_that_are_reported_without_spark_are_those_that_it_gives(spark, value_format, columns):
     decoder = Decoder.of(StringFormat(on_error="null"), value_format, columns)
-    records = spark.createDataFrame(
-        [],
-        "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
-    )
-    assert decoder.finish(decoder.stage(records)).columns == decoder.landed_names
+    assert decoder.finish(decoder.stage(made(spark, []))).columns == decoder.landed_names

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from dagster_kafka_flip.formats.avro import AvroFormat
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.schema_book import SchemaBook
-from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+from tests.formats.decoding import landed
 
 pytestmark = pytest.mark.spark
 
@@ -31,10 +29,7 @@ def _in_a_run(form: Any, number: int, kind: Any, text: str) -> Any:
 
 
 def _landed(spark, form, *values):
-    rows = [(None, bytearray(value), "t", 0, offset, None, 0, None) for offset, value in enumerate(values)]
-    decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
-    staged = decoder.stage(spark.createDataFrame(rows, RECORD_SCHEMA))
-    return decoder.finish(staged).orderBy("kafka_offset").collect()
+    return [row | {"kafka_error": error} for row, error in landed(spark, form, values)]
 
 
 def test_avro(spark):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from tests.formats.decoding import records
 from tests.formats.library import decoded
-from tests.formats.test_debezium import records
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +28,7 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 def _decoded(spark, schema, texts, *columns):
     """The columns of each record; None if it is rejected."""
     decoder = Decoder.of(None, JsonFormat(schema, on_error="null"), KafkaColumns(fields=("offset",)))
-    rows = decoder.finish(decoder.stage(records(spark, *texts)))
+    rows = decoder.finish(decoder.stage(records(spark, texts)))
     found = rows.selectExpr("kafka_offset", "kafka_error IS NULL", *columns).collect()
     return [tuple(row[2:]) if row[1] else None for row in sorted(found, key=lambda row: row[0])]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
@@ -21,15 +20,14 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_plan import MisfitError, plan
 from dagster_kafka_flip.formats.protobuf_schema import schema_of
 from dagster_kafka_flip.formats.schema_book import UNKNOWN_SCHEMA, SchemaBook
-from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+from tests.formats.decoding import landed, records
 
 spark_test = pytest.mark.spark
 
@@ -141,31 +139,6 @@ def _of_a_run(reader, known, **options):
         },
     )
     return form
-
-
-def _records(spark, values, headers=None):
-    rows = [
-        (None, None if value is None else bytearray(value), "t", 0, offset, None, 0, headers_of)
-        for offset, (value, headers_of) in enumerate(zip(values, headers or itertools.repeat(None), strict=False))
-    ]
-    return spark.createDataFrame(rows, RECORD_SCHEMA)
-
-
-def _landed(spark, form, values, headers=None):
-    """The decoded columns and the error of each value; without headers, or with some for each."""
-    decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
-    rows = decoder.finish(decoder.stage(_records(spark, values, headers))).orderBy("kafka_offset").collect()
-    return [({name: _plain(row[name]) for name in form.column_names}, row["kafka_error"]) for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "asDict"):
-        return {name: _plain(each) for name, each in value.asDict().items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return bytes(value) if isinstance(value, bytearray) else value
 
 
 # --- before anything runs -----------------------------------------------------------------------------------------
@@ -299,15 +272,6 @@ def test_comments_describe_columns():
     assert form.comments() == {"a_int32": "The first."}
 
 
-def test_a_description_makes_the_format_again():
-    for form in (_format(V1), _of_a_run(V2, {1: V1, 2: None})):
-        decoder = Decoder.of(None, form, None)
-        described = json.loads(json.dumps(describe_decoder(decoder)))
-        again = decoder_of(described, Decoder.of(None, _format(ALL), None))
-        assert again is not None
-        assert describe_decoder(again) == described
-
-
 # --- on Spark -----------------------------------------------------------------------------------------------------
 
 
@@ -348,7 +312,7 @@ def test_every_type_becomes_its_column(spark):
     low.times["x"].FromJsonString("2900-12-31T23:59:59.999999999Z")
     low.document.update({"b": [1, None, 1.5], "a": {"ü": True}})
     low.any_value.null_value = 0
-    (full, none, empty) = _landed(spark, form, [low.SerializeToString(), None, b""])
+    (full, none, empty) = landed(spark, form, [low.SerializeToString(), None, b""])
     row, problem = full
     assert problem is None
     assert math.isnan(row.pop("a_double"))
@@ -413,7 +377,7 @@ def test_timestamps_are_cut_to_microseconds_and_no_further(spark):
     values = [kind(at={"seconds": s, "nanos": n}).SerializeToString() for s, n in [*given_at, *wrong]]
     decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
     rows = (
-        decoder.finish(decoder.stage(_records(spark, values)))
+        decoder.finish(decoder.stage(records(spark, values)))
         .orderBy("kafka_offset")
         .selectExpr("unix_micros(at)", "kafka_error")
         .collect()
@@ -434,7 +398,7 @@ def test_proto2_and_editions(spark):
     whole = kind(id=1, e=1, part={"n": 3}).SerializeToString()
     # 7 is no number of the closed enum: protobuf itself makes an unknown field of it.
     odd = b"\x08\x01\x18\x07\x22\x02\x01\x07\xa0\x06\x05"
-    rows = _landed(spark, _format(two), [whole, kind(id=2).SerializeToString(), odd, b"", b"\x08\x01\x12\x01\xff"])
+    rows = landed(spark, _format(two), [whole, kind(id=2).SerializeToString(), odd, b"", b"\x08\x01\x12\x01\xff"])
     assert rows[:3] == [
         ({"id": 1, "s": None, "e": "X", "es": [], "part": {"n": 3}}, None),
         ({"id": 2, "s": None, "e": None, "es": [], "part": None}, None),
@@ -449,7 +413,7 @@ def test_proto2_and_editions(spark):
         "message G { int32 n = 1; } G g = 3 [features.message_encoding = DELIMITED]; }"
     )
     made = _class(edition, "A")(g={"n": 4}).SerializeToString()
-    assert _landed(spark, _format(edition), [made]) == [({"a": None, "b": 0, "g": {"n": 4}}, None)]
+    assert landed(spark, _format(edition), [made]) == [({"a": None, "b": 0, "g": {"n": 4}}, None)]
 
 
 @spark_test
@@ -475,7 +439,7 @@ def test_records_of_several_schemas_are_read_as_one(spark):
         _frame(1) + b"\x00\x0a\xff\xff\xff\xff\x07",
         None,
     ]
-    rows = _landed(spark, form, values)
+    rows = landed(spark, form, values)
     # A field that the writer's schema does not have is unknown, and an empty text of the old schema is one.
     assert rows[:3] == [
         ({"id": 0, "text": "", "n": None}, None),
@@ -533,7 +497,7 @@ def test_fields_that_the_reader_lacks_are_checked_and_left_out(spark):
         (2, b"\x00", "it is not A: a field has the number 0"),
         (2, b"\x0f", "it is not A: a field has the unknown wire type 7"),
     ]
-    rows = _landed(spark, form, [_frame(number) + b"\x00" + content for number, content, _ in [*right, *wrong]])
+    rows = landed(spark, form, [_frame(number) + b"\x00" + content for number, content, _ in [*right, *wrong]])
     assert rows[: len(right)] == [(row, None) for *_, row in right]
     assert [problem for _, problem in rows[len(right) :]] == [
         f"schema {number}: {problem}" for number, _, problem in wrong
@@ -547,7 +511,7 @@ def test_a_message_that_the_reader_has_without_fields_is_checked(spark):
     may_need = reader.replace("R {}", "R { optional S s = 1; } message S { required int32 q = 1; }")
     empty = b"\x00\x0a\x00"
     values = [_frame(1) + empty, _frame(1) + b"\x00\x0a\x02\x08\x05", _frame(2) + empty, _frame(2) + b"\x00"]
-    assert _landed(spark, _of_a_run(reader, {1: needs, 2: may_need}), values) == [
+    assert landed(spark, _of_a_run(reader, {1: needs, 2: may_need}), values) == [
         ({"r": None}, "schema 1: the required field A.R.q is missing"),
         ({"r": True}, None),
         ({"r": True}, None),
@@ -560,14 +524,14 @@ def test_numbers_of_a_json_value_are_not_changed(spark):
     text = 'syntax="proto3"; import "google/protobuf/struct.proto"; message A { google.protobuf.Value v = 1; }'
     numbers = [-0.0, 0.0, -5.0, 2.0**53 - 1, 2.0**63]
     values = [b"\x0a\x09\x11" + struct.pack("<d", number) for number in numbers]
-    rows = _landed(spark, _format(text), values)
+    rows = landed(spark, _format(text), values)
     assert [row["v"] for row, _ in rows] == ["-0.0", "0", "-5", "9007199254740991", "9.223372036854776E18"]
 
 
 @spark_test
 def test_an_id_that_was_not_asked_for_stops_the_read(spark):
     with pytest.raises(Exception, match="0000000009") as caught:
-        _landed(spark, _of_a_run(V1, {1: V1}), [_frame(9) + b"\x00"])
+        landed(spark, _of_a_run(V1, {1: V1}), [_frame(9) + b"\x00"])
     assert UNKNOWN_SCHEMA in str(caught.value)
 
 
@@ -579,7 +543,7 @@ def test_message_indexes_name_the_message(spark):
         message C { int32 c = 1; }"""
     deep = _class(text, "shop.A.Inner.Deep")(y=5).SerializeToString()
     form = _of_a_run(text, {1: text}, message="shop.A.Inner.Deep")
-    rows = _landed(spark, form, [_frame(1) + b"\x06\x00\x00\x00" + deep, _frame(1) + b"\x00", _frame(1) + b"\x02\x04"])
+    rows = landed(spark, form, [_frame(1) + b"\x06\x00\x00\x00" + deep, _frame(1) + b"\x00", _frame(1) + b"\x02\x04"])
     assert rows[0] == ({"y": 5}, None)
     assert [problem for _, problem in rows[1:]] == [
         "schema 1 is a shop.A here, but the reader schema is shop.A.Inner.Deep",
@@ -588,7 +552,7 @@ def test_message_indexes_name_the_message(spark):
     # To Confluent's Java client [1, 1] is Second, to its Python client it is First.
     form = _of_a_run(text, {1: text}, message="shop.B.Second")
     content = b"\x08\x05"
-    rows = _landed(spark, form, [_frame(1) + bytes([4, 2, index * 2]) + content for index in (0, 1, 2)])
+    rows = landed(spark, form, [_frame(1) + bytes([4, 2, index * 2]) + content for index in (0, 1, 2)])
     assert rows[0][1] == "schema 1 is a shop.B.First here, but the reader schema is shop.B.Second"
     assert "ambiguous message indexes" in str(rows[1][1])
     assert rows[2] == ({"a": 5}, None)
@@ -620,33 +584,12 @@ def test_ids_and_indexes_in_headers(spark):
         (b"\x09", "its header for the schema id has 1 bytes, which are not an id"),
         (b"\x00\x00", "its header for the schema id has 2 bytes, which are not an id"),
     ]
-    records = [*((value, given) for value, given, _ in right), *((content, headers(header)) for header, _ in wrong)]
-    rows = _landed(spark, form, [value for value, _ in records], [given for _, given in records])
+    both = [*((value, given) for value, given, _ in right), *((content, headers(header)) for header, _ in wrong)]
+    rows = landed(spark, form, [value for value, _ in both], [given for _, given in both])
     assert rows[: len(right)] == [expected for *_, expected in right]
     for (row, found), (_, problem) in zip(rows[len(right) :], wrong, strict=True):
         assert row == {"id": None, "note": None}
         assert str(found).startswith(problem)
-
-
-@spark_test
-def test_an_asset_fails_on_a_wrong_record_and_decodes_each_once(spark):
-    form = _format(V1)
-    decoder = Decoder.of(None, form, KafkaColumns(fields=("offset",)))
-    rows = decoder.finish(decoder.stage(_records(spark, [b"\x08"])))
-    with pytest.raises(Exception, match=r"t-0 offset 0: it is not shop\.Order"):
-        rows.collect()
-    java: Any = rows._jdf
-    physical = java.queryExecution().toString().partition("== Physical Plan ==")[2]
-    assert physical.count("decode_protobuf") == 1
-    assert "Python" not in physical
-
-
-@spark_test
-def test_a_key_is_one_column(spark):
-    records = _records(spark, [None]).selectExpr("X'0805' AS key", "* EXCEPT (key)")
-    decoder = Decoder.of(_format(V1), None, KafkaColumns(fields=("key", "offset")))
-    (row,) = decoder.finish(decoder.stage(records)).collect()
-    assert row["kafka_key"].asDict() == {"id": 5, "note": ""}
 
 
 def _messages(descriptor, depth=3):
@@ -742,11 +685,11 @@ _BY_GOOGLE = pytest.mark.parametrize(("text", "name"), [(ALL, "shop.All"), (TWO,
 @_BY_GOOGLE
 @settings(max_examples=3, suppress_health_check=_LARGE)
 @given(data=st.data())
-def test_messages_written_by_protobuf_are_landed(spark, text, name, data):
+def test_messages_written_by_protobuf_arelanded(spark, text, name, data):
     kind = _class(text, name)
     made = data.draw(st.lists(_messages(kind.DESCRIPTOR), min_size=30, max_size=60))
     messages = [kind(**each) for each in made]
-    rows = _landed(spark, _format(text, message=name), [message.SerializeToString() for message in messages])
+    rows = landed(spark, _format(text, message=name), [message.SerializeToString() for message in messages])
     assert [problem for _, problem in rows] == [None] * len(rows)
     for (row, _), message in zip(rows, messages, strict=True):
         _check_row(row, message)
@@ -776,7 +719,7 @@ def test_broken_bytes_are_rejected_or_read_as_protobuf_reads_them(spark, text, n
         for _ in range(50):
             at = numbers.randint(0, len(whole))
             values.append(whole[:at] + numbers.randbytes(numbers.randint(1, 3)) + whole[at + numbers.randint(0, 1) :])
-    rows = _landed(spark, _format(text, message=name), values)
+    rows = landed(spark, _format(text, message=name), values)
     for value, (row, problem) in zip(values, rows, strict=True):
         try:
             message = kind.FromString(value)
@@ -801,7 +744,7 @@ def test_deep_and_huge_claims_are_rejected(spark):
         value = b"\x32" + _length(inner) + inner
     deep = b"\x0a" + _length(value) + value
     huge = [b"\x12\xff\xff\xff\xff\x07x", b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01"]
-    rows = _landed(spark, _format(text), [deep, *huge, b"\x0a\x00", b"\x0a\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f"])
+    rows = landed(spark, _format(text), [deep, *huge, b"\x0a\x00", b"\x0a\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f"])
     assert [problem for _, problem in rows] == [
         "it is not A: it is nested more than 100 levels deep",
         "it is not A: the bytes end too early",
@@ -817,7 +760,7 @@ def test_many_values_of_few_bytes_are_rejected(spark):
     text = (
         f'syntax="proto3"; message A {{ repeated B b = 1; B one = 2; map<int32, B> m = 3; }} message B {{ {fields} }}'
     )
-    rows = _landed(
+    rows = landed(
         spark,
         _format(text, message="A"),
         [b"\x0a\x00" * 1_000, b"\x0a\x00" * 50_000 + b"\x12\x00", b"\x0a\x00" * 10**6],

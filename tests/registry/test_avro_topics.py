@@ -17,19 +17,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError as RefusedError
 from confluent_kafka.serialization import MessageField, SerializationContext
-from dagster import materialize
 
-from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
-from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.broker.local_registry import LocalRegistry
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import (
-    ConfigurationError,
     RecordsRejectedError,
     SchemaMismatchError,
     SchemaNotFoundError,
@@ -46,7 +41,6 @@ from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.processes import LIGHT_JVM
 from tests.registry.http_server import http_server
@@ -74,12 +68,6 @@ def serializer(client, schema) -> Any:
 
 
 @pytest.fixture
-def client(registry):
-    with SchemaRegistryClient({"url": registry.url}) as producer:
-        yield producer
-
-
-@pytest.fixture
 def produce(client, kafka, topic):
     """Writes orders as a producer with a schema does."""
 
@@ -92,22 +80,8 @@ def produce(client, kafka, topic):
 
 
 @pytest.fixture
-def run(registry, connection, spark_of, topic, table):
-    """Lands what is new."""
-
-    def ingest_it(form=None, **options):
-        target = options.pop("target", DeltaTarget(table=table, schema_evolution=True))
-        return ingest(
-            KafkaSource(topics=(topic,)),
-            target,
-            spark=spark_of,
-            connection=connection,
-            value_format=form or AvroFormat(registry=registry),
-            columns=OFFSET,
-            **options,
-        )
-
-    return ingest_it
+def run(registry, land):
+    return lambda form=None, **options: land(form or AvroFormat(registry=registry), **options)
 
 
 @pytest.fixture
@@ -151,9 +125,7 @@ def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, p
     assert f"00{int(reported.split()[-1]):08X}" in schemas
 
 
-def test_a_schema_that_is_registered_while_a_run_starts_loses_no_field(
-    kafka, topic, table, produce, connection, spark_of, registry
-):
+def test_a_schema_that_is_registered_while_a_run_starts_loses_no_field(kafka, topic, table, produce, run, spark_of):
     # The run has asked for its reader schema before it asks for Spark, and fixes its stop afterwards.
     kafka.create(topic)
     produce(V1, {"id": 1})
@@ -167,53 +139,11 @@ def test_a_schema_that_is_registered_while_a_run_starts_loses_no_field(
         produce(order(*map(optional, range(2, number + 1))), {"id": number, f"n{number}": 7})
         return spark_of()
 
-    def land():
-        return ingest(
-            KafkaSource(topics=(topic,)),
-            DeltaTarget(table=table, schema_evolution=True),
-            spark=spark,
-            connection=connection,
-            value_format=AvroFormat(registry=registry),
-            columns=OFFSET,
-        )
-
-    assert land().reader_schemas["value"].startswith(f"{topic}-value version 2 ")
+    assert run(spark=spark).reader_schemas["value"].startswith(f"{topic}-value version 2 ")
     assert landed.rows(table, "id", "n2") == [(1, None), (2, 7)]
     produce(order(optional(2)), {"id": 8, "n2": 8})
-    assert land().column_changes == ("+ n3 int",)
+    assert run(spark=spark).column_changes == ("+ n3 int",)
     assert landed.rows(table, "id", "n2", "n3") == [(1, None, None), (2, 7, None), (3, None, 7), (8, 8, None)]
-
-
-def test_schemas_that_an_earlier_run_met_cost_no_second_read(kafka, topic, table, client, produce, run, read_again):
-    kafka.create(topic)
-    produce(V1, {"id": 1})
-    produce(V2, {"id": 2, "note": "x"})
-    assert run().rows == 2
-    assert read_again == [1]
-    produce(V1, {"id": 3})
-    # Its schemas are asked for before the read, so the read meets none that it does not know.
-    assert run().rows == 1
-    assert read_again == [1]
-
-
-def test_a_given_reader_schema_stays_what_it_is(kafka, topic, table, registry, produce, run):
-    kafka.create(topic)
-    produce(V3, {"id": 1, "note": "a", "n": 3})
-    produce(V1, {"id": 2})
-    form = AvroFormat(V2, registry=registry)
-    assert run(form, target=DeltaTarget(table=table)).rows == 2
-    assert landed.rows(table, "id", "note") == [(1, "a"), (2, None)]
-
-
-def test_a_new_field_needs_schema_evolution(kafka, topic, table, produce, run):
-    kafka.create(topic)
-    produce(V1, {"id": 1})
-    plain = DeltaTarget(table=table)
-    run(target=plain)
-    produce(V2, {"id": 2, "note": "x"})
-    with pytest.raises(SchemaMismatchError, match="note"):
-        run(target=plain)
-    assert landed.count(table) == 1
 
 
 @pytest.mark.nightly
@@ -286,29 +216,7 @@ def test_a_plan_reports_what_records_would_be_read_as(kafka, topic, table, regis
     assert re.search(rf"^reader_schemas\n  value +{topic}-value version 1", text, re.MULTILINE)
 
 
-def test_referenced_schemas_and_keys(kafka, topic, table, client, registry, connection, spark_of):
-    address = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
-    client.register_schema(f"{topic}-address", Schema(json.dumps(address), "AVRO"))
-    text = order({"name": "to", "type": "shop.Address"})
-    schema = Schema(text, "AVRO", [SchemaReference("shop.Address", f"{topic}-address", 1)])
-    values = serializer(client, schema)
-    keys = serializer(client, '"long"')
-    kafka.create(topic)
-    value = values({"id": 1, "to": {"city": "Ulm"}}, SerializationContext(topic, MessageField.VALUE))
-    kafka.produce(topic, [(keys(5, SerializationContext(topic, MessageField.KEY)), value)])
-    ingest(
-        KafkaSource(topics=(topic,)),
-        table,
-        spark=spark_of,
-        connection=connection,
-        key_format=AvroFormat(registry=registry),
-        value_format=AvroFormat(registry=registry),
-        columns=KafkaColumns(fields=("key", "offset")),
-    )
-    assert landed.rows(table, "id", '"to"', "kafka_key") == [(1, {"city": "Ulm"}, 5)]
-
-
-def test_an_id_that_no_registry_gives(kafka, topic, table, spark, registry, produce, run):
+def test_an_id_that_no_registry_gives(kafka, topic, table, produce, run):
     kafka.create(topic)
     produce(V1, {"id": 1})
     kafka.produce(topic, [(None, b"\x00\xff\xff\xff\xff\x02"), (None, b"\x00\x00")])
@@ -323,14 +231,6 @@ def test_an_id_that_no_registry_gives(kafka, topic, table, spark, registry, prod
     assert landed.rows(table, "id") == [(1,), (2,)]
     letters = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
     assert letters == [(1, None, "4294967295"), (2, None, None)]
-    # A record that can't be decoded, though its schema is there, brings the schema with it.
-    produce(V1, {"id": 3}, behind=b"more")
-    assert run(dead_letter=f"{table}-rejected").dead_letters == 1
-    ((schema,),) = landed.rows(f"{table}-rejected", "value_schema", where="kafka_offset = 4")
-    assert json.loads(schema) == json.loads(V1)
-    letters = spark.read.format("delta").load(f"{table}-rejected")
-    again = decode_dead_letters(letters, value_format=AvroFormat(V1, registry=registry, on_error="null"))
-    assert again.where("kafka_error IS NOT NULL").count() == 3
 
 
 @pytest.fixture
@@ -471,34 +371,6 @@ def test_windows(kafka, topic, table, registry, connection, spark_of, produce, r
         assert hours < result.read_and_write_seconds < hours + HOUR
         assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
     assert len(read_again) == 1, "the second time, the commit says which schemas there are"
-
-
-def test_an_asset_says_what_its_columns_are(kafka, topic, table, registry, broker, spark, produce):
-    kafka.create(topic)
-    text = order({"name": "note", "type": ["null", "string"], "default": None, "doc": "What the customer's said."})
-    produce(text, {"id": 1, "note": "x"})
-    orders = build_kafka_delta_asset(
-        name="orders",
-        source=KafkaSource(topics=(topic,)),
-        table=table,
-        value_format=AvroFormat(registry="schemas"),
-        columns=OFFSET,
-    )
-    resources = {
-        "kafka": KafkaResource(bootstrap_servers=broker),
-        "spark": SparkResource(),
-        "schemas": SchemaRegistryResource(url=registry.url),
-    }
-    result = materialize([orders], resources=resources)
-    (landed_it,) = result.asset_materializations_for_node("orders")
-    columns: Any = landed_it.metadata["dagster/column_schema"].value
-    assert {column.name: column.description for column in columns.columns}["note"] == "What the customer's said."
-    assert str(landed_it.metadata["kafka/value_schema"].value).startswith(f"{topic}-value version 1 (schema ")
-    described = spark.sql(f"DESCRIBE TABLE delta.`{table}`").where("col_name = 'note'").collect()
-    assert [row["comment"] for row in described] == ["What the customer's said."]
-    # A resource of another kind is named.
-    with pytest.raises(ConfigurationError, match="the resource 'schemas'"):
-        materialize([orders], resources={**resources, "schemas": KafkaResource(bootstrap_servers=broker)})
 
 
 @pytest.mark.nightly

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
-    SchemaRegistryClient,
     header_schema_id_serializer,
     prefix_schema_id_serializer,
 )
@@ -34,7 +33,6 @@ from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
-from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -63,12 +61,6 @@ def class_of(text, name="shop.Order", references=()):
 
 
 @pytest.fixture
-def client(registry):
-    with SchemaRegistryClient({"url": registry.url}) as producer:
-        yield producer
-
-
-@pytest.fixture
 def serialized(client, topic):
     """What a producer with a schema writes, framed by Confluent's own functions.
 
@@ -91,21 +83,8 @@ def serialized(client, topic):
 
 
 @pytest.fixture
-def run(registry, connection, spark_of, topic, table):
-    """Lands what is new."""
-
-    def ingest_it(form=None, **options):
-        return ingest(
-            KafkaSource(topics=(topic,)),
-            options.pop("target", DeltaTarget(table=table, schema_evolution=True)),
-            spark=spark_of,
-            connection=connection,
-            value_format=form or ProtobufFormat(registry=registry),
-            columns=options.pop("columns", OFFSET),
-            **options,
-        )
-
-    return ingest_it
+def run(registry, land):
+    return lambda form=None, **options: land(form or ProtobufFormat(registry=registry), **options)
 
 
 def produce(kafka, topic, values, **more):
@@ -218,15 +197,6 @@ def test_records_that_can_not_be_read_become_dead_letters(
     assert again.where("kafka_error IS NOT NULL").count() == 5
 
 
-def test_a_kept_record_has_nulls_and_its_bytes(kafka, topic, table, serialized, registry, run):
-    kafka.create(topic)
-    (whole,) = serialized(V2, {"id": 1, "note": "x"})
-    produce(kafka, topic, [whole, whole[:-1]])
-    assert run(ProtobufFormat(registry=registry, on_error="null")).rows == 2
-    rows = landed.rows(table, "kafka_offset", "id", "note", "kafka_rejected_value")
-    assert rows == [(0, 1, "x", None), (1, None, None, whole[:-1])]
-
-
 def test_schemas_that_confluents_python_client_registers(kafka, topic, table, client, run):
     kafka.create(topic)
     kind = class_of(V2)
@@ -276,3 +246,6 @@ def test_an_asset_says_what_its_columns_are_and_what_a_run_changed(
     assert (columns["id"], columns["note"]) == ("The number.", "What the customer's said.")
     described = {row["col_name"]: row["comment"] for row in spark.sql(f"DESCRIBE TABLE delta.`{table}`").collect()}
     assert {name: described[name] for name in ("id", "note")} == {name: columns[name] for name in ("id", "note")}
+    # A resource of another kind is named.
+    with pytest.raises(ConfigurationError, match="the resource 'schemas'"):
+        materialize([orders], resources={**resources, "schemas": KafkaResource(bootstrap_servers=broker)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from dagster import Definitions, EnvVar, asset, build_resources
+from dagster import EnvVar, build_resources
 
 from dagster_kafka_flip import SchemaRegistry, SchemaRegistryResource
 from dagster_kafka_flip.errors import ConfigurationError
@@ -79,14 +79,3 @@ def test_it_has_no_parameters_without_a_name():
     with pytest.raises(ConfigurationError, match=r"SchemaRegistryResource\(url=") as refused:
         SchemaRegistryResource(f"http://ann:{SECRET}@a")  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert SECRET not in str(refused.value)
-
-
-def test_an_asset_gets_the_registry_as_a_resource(instance: Any):
-    @asset
-    def uses(registry: SchemaRegistryResource) -> str:
-        return registry.registry().url
-
-    resources = {"registry": SchemaRegistryResource(url="http://a:8081/")}
-    definitions = Definitions(assets=[uses], resources=resources)
-    job = definitions.resolve_implicit_global_asset_job_def()
-    assert job.execute_in_process(instance=instance).output_for_node("uses") == "http://a:8081"

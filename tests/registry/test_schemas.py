@@ -23,13 +23,6 @@ _NOWHERE = 2**31 - 1
 
 
 @pytest.fixture
-def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    """As producers do, it registers schemas."""
-    with SchemaRegistryClient({"url": registry.url}) as producer:
-        yield producer
-
-
-@pytest.fixture
 def schemas(registry: SchemaRegistry) -> Iterator[Schemas]:
     with registry.schemas() as reader:
         yield reader
@@ -51,27 +44,6 @@ def test_a_schema_is_found_by_its_id_and_as_the_latest_of_its_subject(
     ]
     assert schemas.by_id(ids[0], topic) == RegisteredSchema(ids[0], "AVRO", first, subject=topic)
     assert schemas.latest(topic) == RegisteredSchema(ids[1], "AVRO", second, subject=topic, version=2)
-
-
-def test_the_latest_is_what_was_registered_last(client: SchemaRegistryClient, schemas: Schemas, topic: str):
-    for version in (1, 2, 3):
-        client.register_schema(topic, Schema(record("Order", **{f"f{version}": "long"}), "AVRO"))
-        assert schemas.latest(topic).version == version
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("AVRO", '{"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}'),
-        ("PROTOBUF", 'syntax = "proto3";\nmessage Order {\n  int64 id = 1;\n}\n'),
-        ("JSON", '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}'),
-    ],
-)
-def test_the_kind_of_a_schema_is_reported(
-    client: SchemaRegistryClient, schemas: Schemas, topic: str, kind: str, text: str
-):
-    found = schemas.by_id(client.register_schema(topic, Schema(text, kind)))
-    assert (found.kind, found.text) == (kind, text)
 
 
 def test_referenced_schemas_come_first_and_once(client: SchemaRegistryClient, schemas: Schemas, topic: str):

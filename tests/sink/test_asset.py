@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from datetime import datetime, timezone
@@ -13,8 +12,6 @@ from dagster import AssetKey, Definitions, materialize
 
 from dagster_kafka_flip import (
     DeltaSource,
-    DeltaTarget,
-    JsonFormat,
     JsonSerializer,
     KafkaDeltaTable,
     KafkaResource,
@@ -23,7 +20,6 @@ from dagster_kafka_flip import (
     Limits,
     PublishRunConfig,
     SparkResource,
-    Upsert,
     build_delta_kafka_asset,
     build_kafka_delta_asset,
     build_kafka_delta_multi_asset,
@@ -33,9 +29,7 @@ from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.cli.asset import find_asset, find_either
 from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
-from tests import landed
 from tests.reports import report
-from tests.sink.conftest import FEED
 
 _KEY = JsonSerializer(columns=("id",))
 _NOWHERE = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
@@ -275,53 +269,3 @@ def test_a_command_for_the_other_kind_of_asset_is_named(tmp_path):
         ConfigurationError, match=rf"kafka/t publishes a table, .*`.*position show --asset kafka/t -f {file}`"
     ):
         find_asset("kafka/t", file)
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_topic_table_topic_table_is_equal_by_hash(published, kafka, instance, resources, tmp_path):
-    arriving, columns = f"{published.topic}-in", ("id", "price", "at", "tags", "note")
-    kafka.create(arriving, 2)
-    tables = {"one": published.table, "two": str(tmp_path / "two")}
-
-    def landing(name, topic):
-        return build_kafka_delta_asset(
-            name=name,
-            source=KafkaSource(topics=(topic,)),
-            table=DeltaTarget(table=tables[name], mode=Upsert(key=("id",)), properties=FEED),
-            key_format=JsonFormat("id BIGINT"),
-            value_format=JsonFormat("id BIGINT, price DECIMAL(20, 6), at TIMESTAMP, tags ARRAY<STRING>, note STRING"),
-        )
-
-    one = landing("one", arriving)
-    sink = KafkaSink(
-        topic=published.topic,
-        transactional_id_prefix=published.topic,
-        key=_KEY,
-        value=JsonSerializer(columns=columns),
-        lanes=2,
-    )
-    back = build_delta_kafka_asset(source=DeltaSource(table=tables["one"]), sink=sink, upstream=one)
-    chain = [one, back, landing("two", published.topic)]
-
-    def produce(numbers, note):
-        for number in numbers:
-            value = {"id": number, "price": f"{number}.{number:06}", "at": f"2026-01-01T00:00:00.{number:06}Z"}
-            value |= {"tags": [f"ü{number}", None] if number % 2 else None, "note": note}
-            record = json.dumps({"id": number}), None if note is None else json.dumps(value)
-            kafka.produce(arriving, [record], partition=number % 2)
-
-    def digests():
-        found = [landed.rows(table, *columns) for table in tables.values()]
-        return [(len(rows), hashlib.sha256(repr(rows).encode()).hexdigest()) for rows in found]
-
-    produce(range(100), "a")
-    materialize(chain, instance=instance, resources=resources)
-    produce(range(30), "b")
-    produce(range(90, 100), None)
-    produce(range(100, 110), None)
-    produce(range(95, 97), "c")
-    materialize(chain, instance=instance, resources=resources)
-    first, second = digests()
-    assert first[0] == 92
-    assert first == second

@@ -251,8 +251,7 @@ def test_a_run_that_another_one_overtook_between_its_transactions_leaves_it_alon
     assert published.texts() == wanted
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_of_runs_that_start_at_the_same_moment_each_record_is_published_once(published, lanes):
+def test_of_runs_that_start_at_the_same_moment_each_record_is_published_once(published):
     wanted = _history(published)
     published.sql("VACUUM {t}")
     moment = threading.Barrier(3)
@@ -261,7 +260,7 @@ def test_of_runs_that_start_at_the_same_moment_each_record_is_published_once(pub
     def run() -> None:
         moment.wait(240)
         try:
-            published.run(start=0, lanes=lanes, limits=Limits(max_records_per_batch=4))
+            published.run(start=0, lanes=2, limits=Limits(max_records_per_batch=4))
         except Exception as error:  # noqa: BLE001 - the test looks at it
             errors.append(error)
 
@@ -271,8 +270,7 @@ def test_of_runs_that_start_at_the_same_moment_each_record_is_published_once(pub
     for each in threads:
         each.join(240)
     assert {type(each) for each in errors} <= {SinkFencedError}, errors
-    # With several lanes, each of the runs may have lost one of them to another run.
-    assert lanes > 1 or len(errors) < len(threads)
+    # Each of the runs may have lost one of its lanes to another run.
     result = published.run()
     assert published.texts() == wanted
     assert result.lag_versions == 0

@@ -98,12 +98,6 @@ def test_a_commit_that_the_network_held_back_does_not_end_the_next_transaction(p
     assert errors == []
 
 
-def test_each_number_is_there_once_wherever_a_request_was_held_back_and_let_through(kafka, connection, topic, network):
-    # Of the transaction after it, some records are there, and its producer is gone.
-    schedules = [each for each in EVERY_SCHEDULE if each.until == Place(PRODUCE, 3) and each.end == "is gone"]
-    try_all(kafka, connection, topic, network, schedules)
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_each_number_is_there_once_at_every_place(kafka, connection, topic, network):

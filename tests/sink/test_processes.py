@@ -13,7 +13,7 @@ from tests.connect_server import ConnectServer
 from tests.processes import LIGHT_SPARK, wait_until
 from tests.sink.publishing import by_last_digit
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 
 def test_a_killed_and_a_resumed_process_leave_each_record_once(published, broker, tmp_path):

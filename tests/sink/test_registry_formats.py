@@ -234,10 +234,7 @@ def test_a_column_that_is_added_registers_the_next_schema_and_an_incompatible_on
     assert len(client.get_versions(f"{topic}-value")) == 2
 
 
-@pytest.mark.parametrize("start", [0, "snapshot"])
-def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(
-    published, registry, client, topic, start
-):
+def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(published, registry, client, topic):
     fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"], "default": None}]
     subject = f"{topic}-shop.Order"
 
@@ -249,7 +246,7 @@ def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(
     published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(30)")
     first = register(*fields)
     value = AvroSerializer(registry=registry, use_latest=True, subject="{topic}-shop.Order")
-    result = published.run(value=value, start=start, limits=Limits(max_records_per_batch=10, max_batches=1))
+    result = published.run(value=value, limits=Limits(max_records_per_batch=10, max_batches=1))
     assert result.rows_left
     assert result.progress[0].schema_ids == (None, first)
     second = register(*reversed(fields))
@@ -371,14 +368,8 @@ def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
     assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
 
 
-@pytest.mark.parametrize(
-    "serializer",
-    [
-        AvroSerializer,
-        pytest.param(JsonSchemaSerializer, marks=pytest.mark.nightly),
-        pytest.param(ProtobufSerializer, marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("serializer", [AvroSerializer, JsonSchemaSerializer, ProtobufSerializer])
 def test_a_text_that_is_not_utf_8_is_an_error_of_its_row(published, registry, kafka, topic, serializer):
     # Other characters would take the place of its bytes, and the change would be no error.
     kafka.create(f"{topic}-dead")

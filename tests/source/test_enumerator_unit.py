@@ -310,108 +310,62 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
 
 
 @pytest.mark.parametrize(
-    ("logs", "state", "error", "message"),
+    ("logs", "state", "error", "reported"),
     [
         (
             {T0: _log(9, beginning=7), T1: _log(2)},
             _STATE,
             RetentionOvertookPositionError,
-            (
-                "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
-                "to 3 unread records are gone. To continue with what the logs have now, run once "
-                'with start set to offsets:{"t": {"0": 7}}'
-            ),
+            ("t-0: ", "next offset to read is 4, but the log begins at 7: up to 3 ", 'offsets:{"t": {"0": 7}}'),
         ),
         (
             {T0: _log(9, beginning=7), T1: _log(9, beginning=4)},
             _STATE,
             RetentionOvertookPositionError,
-            (
-                "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
-                "to 3 unread records are gone (also affects 1 more topic partition, up to 5 records in total). To "
-                "continue with what the logs have now, run once with start set to "
-                'offsets:{"t": {"0": 7, "1": 4}}'
-            ),
+            ("(also affects 1 more topic partition, up to 5 records in total)", 'offsets:{"t": {"0": 7, "1": 4}}'),
         ),
         (
             {T0: _log(4), T1: _log(1)},
             _STATE,
             EndBeforePositionError,
-            (
-                "t-1: the log ends at offset 1, before the position 2: the log was truncated, or the topic is a "
-                "different one. To continue with what the logs have now, run once with start set "
-                'to offsets:{"t": {"1": 0}}'
-                ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
-                "truncated, and reads again what the table has of that log"
-                f"{AFTER_A_KILL}"
-            ),
+            ("t-1: the log ends at offset 1, before the position 2", 'offsets:{"t": {"1": 0}}', AFTER_A_KILL),
         ),
         (
             {T0: replace(_log(3), epochs={0: 0, 1: 2}), T1: _log(2)},
             replace(_STATE, leader_epochs={T0: 0}),
             EndBeforePositionError,
-            (
-                "t-0: the log ends at offset 3, before the position 4: the log was truncated at offset 2. The table "
-                "has records that the log no longer has, and may lack those that have their offsets now. To continue "
-                "with what the logs have now, run once with start set to "
-                f'offsets:{{"t": {{"0": 2}}}}{AFTER_A_KILL}'
-            ),
+            ("ends at offset 3, before the position 4: ", "at offset 2", 'offsets:{"t": {"0": 2}}', AFTER_A_KILL),
         ),
         (
             {T0: replace(_log(3), epochs={0: 0, 1: 2}), T1: _log(2)},
             replace(_STATE, leader_epochs={T0: 0}, topic_ids={}),
             EndBeforePositionError,
-            (
-                "t-0: the log ends at offset 3, before the position 4: the log was truncated, or the topic is a "
-                "different one. To continue with what the logs have now, run once with start set "
-                'to offsets:{"t": {"0": 0}}'
-                ". Find out first what happened: it begins at the log's beginning where it is unknown what was "
-                "truncated, and reads again what the table has of that log"
-                f"{AFTER_A_KILL}"
-            ),
+            ("or the topic is a different one", 'offsets:{"t": {"0": 0}}', AFTER_A_KILL),
         ),
         (
             {T0: replace(_log(9), epochs={0: 0, 4: 3}), T1: replace(_log(9), epochs={0: 0, 7: 1})},
             replace(_STATE, leader_epochs={T0: 3, T1: 0}),
             EndBeforePositionError,
-            (
-                "t-0: the log was truncated at offset 3 and written again, beyond the position 4 (also affects 1 more "
-                "topic partition), as after an unclean leader election. The table has records that the log no longer "
-                "has, and lacks those that have their offsets now. To continue with what the logs "
-                f'have now, run once with start set to offsets:{{"t": {{"0": 3, "1": 1}}}}{AFTER_A_KILL}'
-            ),
+            ("truncated at offset 3 and written again, beyond the position 4", 'offsets:{"t": {"0": 3, "1": 1}}'),
         ),
         (
             {T0: _log(4), T1: _log(2)},
             replace(_STATE, cluster_id="another"),
             ClusterChangedError,
-            (
-                "the position belongs to the Kafka cluster another, but the bootstrap servers now lead to cluster, "
-                "whose offsets are unrelated. Correct bootstrap_servers, or set a new "
-                "stream id to read the new cluster from the beginning"
-            ),
+            ("the Kafka cluster another, but the bootstrap servers now lead to cluster", "new stream id"),
         ),
         (
             {T0: _log(4), T1: _log(2)},
             replace(_STATE, topic_ids={"t": "old-id"}),
             TopicRecreatedError,
-            (
-                "the topic t was deleted and recreated: the position belongs to topic id old-id, and the id is now "
-                "topic-id. Offsets of the old topic are meaningless in the new one. To read the new "
-                "topic from the beginning and continue the others: dagster-kafka-flip position set --table <table> "
-                "--stream "
-                """<stream> --bootstrap-servers <host:port> --to 'offsets:{"t": {"0": 0}}' --reason <why>. If """
-                "the last run was killed, failed, or could not check the logs, first check whether the stream's last "
-                "commit already holds what this reads: if it does, RESTORE the table to the version before it, and run "
-                "again"
-            ),
+            ("topic id old-id, and the id is now topic-id", """position set --table <table> --stream <stream> --"""),
         ),
     ],
 )
-def test_a_position_that_does_not_fit_the_log_is_refused_with_the_numbers(logs, state, error, message):
+def test_a_position_that_does_not_fit_the_log_is_refused_with_the_numbers(logs, state, error, reported):
     with pytest.raises(error) as refused:
         _plan(ClusterModel(logs), state)
-    assert str(refused.value) == message
+    assert [each for each in reported if each not in str(refused.value)] == []
 
 
 def test_records_that_retention_took_from_an_added_topic_partition_are_missed_and_those_of_an_added_topic_are_not():
@@ -481,37 +435,29 @@ def test_whatever_happened_to_logs_one_start_leads_past_it_and_skips_no_record_o
     assert again.splits == ()
 
 
-@pytest.mark.parametrize(("start", "shown"), [(1, 1), (11, 11)])
-def test_a_specific_start_outside_of_the_log_is_refused(start, shown):
-    with pytest.raises(OffsetOutOfRangeError) as refused:
-        _plan(
-            ClusterModel({T0: _log(10, beginning=2)}),
-            starting_offsets=OffsetsInitializer.specific_offsets({T0: start}),
-        )
-    assert str(refused.value) == (
-        f't-0: the start offset {shown} (offsets:{{"t": {{"0": {shown}}}}}) is outside the log, which holds '
-        "offsets 2 to 10; choose an offset in that range, or earliest or latest"
-    )
-
-
-def test_a_committed_start_that_retention_has_overtaken_is_refused():
-    cluster = ClusterModel({T0: _log(10, beginning=5)}, committed={T0: 3})
-    with pytest.raises(OffsetOutOfRangeError, match=r"^t-0: the start offset 3 \(committed:earliest\)"):
-        _plan(cluster, starting_offsets=OffsetsInitializer.committed_offsets("earliest"))
+@pytest.mark.parametrize(
+    "start",
+    [
+        OffsetsInitializer.specific_offsets({T0: 1}),
+        OffsetsInitializer.specific_offsets({T0: 11}),
+        OffsetsInitializer.committed_offsets("earliest"),
+    ],
+    ids=str,
+)
+def test_a_start_outside_of_the_log_is_refused(start):
+    cluster = ClusterModel({T0: _log(10, beginning=2)}, committed={T0: 1})
+    with pytest.raises(OffsetOutOfRangeError, match=r"^t-0: the start offset 11? .* holds offsets 2 to 10; "):
+        _plan(cluster, starting_offsets=start)
 
 
 @pytest.mark.parametrize("which", ["starting_offsets", "stopping_offsets"])
 def test_an_offset_for_a_topic_partition_that_does_not_exist_is_refused(which):
-    with pytest.raises(TopicNotFoundError) as refused:
-        _plan(ClusterModel({T0: _log(3)}), **{which: OffsetsInitializer.specific_offsets({T2: 0})})
-    assert str(refused.value) == (
-        "the offsets name t-2, which does not exist; correct the topic or the partition number"
-    )
-
-
-def test_an_override_for_a_topic_partition_that_does_not_exist_is_refused_and_not_passed_over():
+    offsets = OffsetsInitializer.specific_offsets({T2: 0})
     with pytest.raises(TopicNotFoundError, match=r"^the offsets name t-2, which does not exist"):
-        _plan(ClusterModel({T0: _log(4), T1: _log(2)}), _STATE, override=OffsetsInitializer.specific_offsets({T2: 0}))
+        _plan(ClusterModel({T0: _log(3)}), **{which: offsets})
+    # Nor is it passed over in a run that overrides the position.
+    with pytest.raises(TopicNotFoundError, match=r"^the offsets name t-2, which does not exist"):
+        _plan(ClusterModel({T0: _log(4), T1: _log(2)}), _STATE, override=offsets)
 
 
 def test_committed_offsets_without_a_commit_and_a_reset_are_refused():
@@ -595,40 +541,6 @@ def test_records_held_back_by_an_open_transaction_are_reported_while_others_arri
     plan = _plan(_BusyCluster({T0: log, T1: _log(2)}))
     assert plan.end_offsets[T0] == 2
     assert plan.held_back == {T0: 3}, "up to the high watermark that was asked for first"
-
-
-@pytest.mark.parametrize("made_again", [False, True])
-def test_after_a_commit_the_ids_of_what_was_read_are_compared_in_two_requests(made_again):
-    cluster = ClusterModel({T0: _log(4), T1: _log(2)})
-    enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
-    plan = enumerator.start()
-    before = cluster.requests
-    if made_again:
-        cluster.topic_id = "another"
-        with pytest.raises(TopicRecreatedError) as error:
-            enumerator.check_same_logs(plan.state, _read(plan))
-        assert error.value.topics == ("t",)
-    else:
-        enumerator.check_same_logs(plan.state, _read(plan))
-    assert cluster.requests - before == 2
-
-
-@pytest.mark.parametrize(("epochs", "where"), [({0: 0, 1: 3}, " at offset 3"), ({0: 0, 1: 4}, None), ({0: 0}, None)])
-def test_after_a_commit_a_log_that_was_cut_off_before_the_end_of_what_was_read_is_found(epochs, where):
-    cluster = ClusterModel({T0: replace(_log(4), epochs={0: 0}), T1: _log(2)})
-    enumerator = _enumerator(cluster)
-    plan = enumerator.start()
-    cluster.logs[T0].epochs = epochs
-    if where is None:
-        enumerator.check_same_logs(plan.state, _read(plan))
-        return
-    with pytest.raises(EndBeforePositionError) as error:
-        enumerator.check_same_logs(plan.state, _read(plan))
-    assert str(error.value) == (
-        f"t-0: the log was truncated{where}, as after an unclean leader election, and was read up to offset 4"
-    )
-    tolerating = SplitEnumeratorContext(tolerated=frozenset({EndBeforePositionError}))
-    KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, tolerating).check_same_logs(plan.state, _read(plan))
 
 
 def test_an_id_that_is_missing_after_a_commit_is_not_compared_and_another_cluster_is_reported():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from pydantic import ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -109,148 +108,69 @@ def test_each_client_gets_its_id_its_rack_and_its_own_settings():
 
 def test_a_source_needs_one_connection_and_takes_no_second():
     source = _BUILDER.build()
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(ConfigurationError, match=r"^no Kafka connection"):
         source.create_enumerator(SplitEnumeratorContext())
-    assert str(error.value) == (
-        "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers on the builder"
-    )
     with pytest.raises(ConfigurationError, match=r"^no Kafka connection"):
         source.connected(None)
     here, there = KafkaConnection(bootstrap_servers="h:1"), KafkaConnection(bootstrap_servers="h:2")
     assert source.connected(here).connection == source.connected(here).connected(here).connection == here
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(ConfigurationError, match=r"^two different .*: the source has h:1, the run has h:2\. Remove"):
         source.connected(here).connected(there)
-    assert str(error.value) == (
-        "two different Kafka connections: the source has h:1, the run has h:2. Remove set_bootstrap_servers if "
-        "the run provides the connection"
-    )
-
-
-def test_a_source_does_not_change():
-    given = {"max.poll.records": "5"}
-    source = KafkaSource.builder().set_topics("a").set_properties(given).build()
-    given["max.poll.records"] = "6"
-    assert source.properties == {"max.poll.records": "5"}
-    with pytest.raises(ValidationError, match=r"Instance is frozen"):
-        source.group_id = "g"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", "ü", ".", "..", "x" * 250])
 def test_a_name_that_no_topic_can_have_is_refused(topic):
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(ConfigurationError, match=r"invalid topic name '.*': Kafka allows 1 to 249 letters"):
         KafkaSource.builder().set_topics("fine", topic).build()
-    assert str(error.value) == (
-        f"invalid KafkaSource: invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'"
-    )
 
 
 _BUILDER = KafkaSource.builder().set_topics("a")
 
 
+_ONE_PARTITION = KafkaSource.builder().set_partitions([("a", 0)])
+_at, _by_time = OffsetsInitializer.specific_offsets, OffsetsInitializer.timestamp
+
+
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("builder", "message"),
     [
-        (lambda: KafkaSource.builder().build(), "invalid KafkaSource: exactly one of topics, a topic pattern or a set"),
-        (lambda: KafkaSource.builder().set_topics().build(), "invalid KafkaSource: a source needs at least one topic"),
+        (KafkaSource.builder(), "exactly one of topics, a topic pattern or a set"),
+        (KafkaSource.builder().set_topics(), "a source needs at least one topic"),
+        (KafkaSource.builder().set_partitions([]), "a source needs at least one"),
+        (KafkaSource.builder().set_partitions([("a", -1)]), "a: invalid partition -1; partition numbers start at 0"),
+        (KafkaSource.builder().set_topic_pattern("a("), "the topic pattern 'a(' is not a valid regular expression"),
+        (_BUILDER.set_topic_pattern("a"), "is needed; given: topics and topic_pattern"),
+        (_BUILDER.set_partitions([("a", 0)]), "is needed; given: topics and partitions"),
+        (_ONE_PARTITION.set_topic_pattern("a"), "is needed; given: topic_pattern and partitions"),
+        (_BUILDER.set_bounded(OffsetsInitializer.earliest()), "earliest is not a valid stop"),
+        (_BUILDER.set_starting_offsets(OffsetsInitializer.committed_offsets()), "committed offsets need a group id"),
+        (_BUILDER.set_starting_offsets(_at({("b", 3): 1})), "the offsets name b-3, but the source reads a"),
+        (_ONE_PARTITION.set_bounded(_at({("a", 1): 1})), "the offsets name a-1, but the source reads a-0"),
         (
-            lambda: _BUILDER.set_bounded(OffsetsInitializer.earliest()).build(),
-            (
-                "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read. Use latest, or leave "
-                "the stop out"
-            ),
+            KafkaSource.builder().set_topic_pattern("a.*").set_starting_offsets(_at({("b", 1): 1})),
+            "the offsets name b-1, but the source reads topics matching a.*",
         ),
         (
-            lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
-            ("invalid KafkaSource: committed offsets need a group id: set the source's group_id"),
+            _BUILDER.set_starting_offsets(_by_time(7)).set_bounded(_by_time(6)),
+            "the start timestamp:7 is after the stop timestamp:6",
         ),
         (
-            lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 3): 1})).build(),
-            "invalid KafkaSource: the offsets name b-3, but the source reads a",
+            _BUILDER.set_starting_offsets(_at({("a", 1): 9})).set_bounded(_at({("a", 0): 3, ("a", 1): 8})),
+            "a-1: the start offset 9 is after the stop offset 8",
         ),
+        (_BUILDER.set_client_id_prefix(""), "client_id_prefix: empty"),
+        (_BUILDER.set_group_id(""), "group_id: empty"),
+        (_BUILDER.set_isolation_level("serializable"), "isolation_level: must be 'read_committed' or 'read_unc"),
+        (_BUILDER.set_property("max.poll.records", 5), "properties.max.poll.records: expected a string"),  # pyright: ignore[reportArgumentType]
         (
-            lambda: _BUILDER.set_partitions([("a", 0)]).set_topic_pattern("a.*").build(),
-            (
-                "invalid KafkaSource: exactly one of topics, a topic pattern or a set of partitions is needed; "
-                "given: topics and topic_pattern and partitions"
-            ),
-        ),
-        (
-            lambda: KafkaSource.builder().set_topic_pattern("a(").build(),
-            (
-                "invalid KafkaSource: the topic pattern 'a(' is not a valid regular expression: missing ), "
-                "unterminated "
-                "subpattern at position 1"
-            ),
-        ),
-        (lambda: KafkaSource.builder().set_partitions([]).build(), "invalid KafkaSource: a source needs at least one"),
-        (
-            lambda: KafkaSource.builder().set_partitions([("a", -1)]).build(),
-            "invalid KafkaSource: a: invalid partition -1; partition numbers start at 0",
-        ),
-        (
-            lambda: (
-                KafkaSource.builder()
-                .set_partitions([("a", 0)])
-                .set_bounded(OffsetsInitializer.specific_offsets({("a", 1): 1}))
-                .build()
-            ),
-            "invalid KafkaSource: the offsets name a-1, but the source reads a-0",
-        ),
-        (
-            lambda: (
-                KafkaSource.builder()
-                .set_topic_pattern("a.*")
-                .set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 1): 1}))
-                .build()
-            ),
-            "invalid KafkaSource: the offsets name b-1, but the source reads topics matching a.*",
-        ),
-        (
-            lambda: (
-                _BUILDER.set_starting_offsets(OffsetsInitializer.timestamp(7))
-                .set_bounded(OffsetsInitializer.timestamp(6))
-                .build()
-            ),
-            ("invalid KafkaSource: the start timestamp:7 is after the stop timestamp:6: nothing would ever be read"),
-        ),
-        (
-            lambda: (
-                _BUILDER.set_starting_offsets(OffsetsInitializer.specific_offsets({("a", 1): 9}))
-                .set_bounded(OffsetsInitializer.specific_offsets({("a", 0): 3, ("a", 1): 8}))
-                .build()
-            ),
-            ("invalid KafkaSource: a-1: the start offset 9 is after the stop offset 8: nothing would ever be read"),
-        ),
-        (lambda: _BUILDER.set_client_id_prefix("").build(), "invalid KafkaSource: client_id_prefix: empty"),
-        (
-            lambda: (
-                _BUILDER.set_property("receive.buffer.bytes", SECRET)
-                .set_librdkafka_property("receive.buffer.bytes", SECRET)
-                .build()
-            ),
-            (
-                "invalid KafkaSource: the property receive.buffer.bytes is a Java consumer name: librdkafka's name is "
-                "socket.receive.buffer.bytes"
-            ),
-        ),
-        (
-            lambda: _BUILDER.set_isolation_level("serializable").build(),
-            "invalid KafkaSource: isolation_level: must be 'read_committed' or 'read_uncommitted'",
-        ),
-        (lambda: _BUILDER.set_group_id("").build(), "invalid KafkaSource: group_id: empty"),
-        (
-            lambda: _BUILDER.set_property("kafka.max.poll.records", "1").build(),
-            "invalid KafkaSource: write the property kafka.max.poll.records without the prefix: max.poll.records",
-        ),
-        (
-            lambda: _BUILDER.set_property("max.poll.records", 5).build(),  # pyright: ignore[reportArgumentType]
-            "invalid KafkaSource: properties.max.poll.records: expected a string",
+            _BUILDER.set_librdkafka_property("receive.buffer.bytes", SECRET),
+            "the property receive.buffer.bytes is a Java consumer name: librdkafka's name is",
         ),
     ],
 )
-def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
-    with pytest.raises(ConfigurationError) as error:
-        build()
+def test_a_source_that_can_not_be_is_refused_with_the_reason(builder, message):
+    with pytest.raises(ConfigurationError, match=r"^invalid KafkaSource: ") as error:
+        builder.build()
     assert message in str(error.value)
 
 
@@ -277,27 +197,6 @@ def test_a_property_that_belongs_to_the_source_is_refused_without_showing_its_va
     assert str(error.value) == (f"invalid KafkaSource: the property {prefix}{key} belongs to the source: {advice}")
     assert SECRET not in repr(error.value)
     assert error.value.__cause__ is None
-
-
-@pytest.mark.parametrize("key", ["sasl.jaas.config", "sasl.password", "ssl.keystore.password", "security.protocol"])
-def test_a_property_of_the_connection_is_refused_without_showing_its_value(key):
-    with pytest.raises(ConfigurationError) as error:
-        _BUILDER.set_property(key, SECRET).build()
-    assert f"the property {key} belongs to the connection: use the connection's fields" in str(error.value)
-    assert SECRET not in repr(error.value)
-
-
-def test_the_password_is_in_no_text_of_a_source():
-    connection = KafkaConnection(
-        bootstrap_servers="a:1",
-        security_protocol="SASL_SSL",
-        sasl_mechanism="PLAIN",
-        sasl_username="flip",
-        sasl_password=SECRET,  # pyright: ignore[reportArgumentType]
-    )
-    source = _BUILDER.set_connection(connection).build()
-    for text in (repr(source), str(source), source.model_dump_json()):
-        assert SECRET not in text
 
 
 def test_an_override_is_validated_like_the_source_itself():

@@ -64,18 +64,6 @@ def test_a_run_that_overrides_the_position_continues_from_its_own_start_when_pla
     assert _texts(rest) == ["t-0 [3, 7)"], "the first batch is kept, and not read again"
 
 
-def test_batches_that_came_after_one_are_handed_back_with_it():
-    enumerator = _enumerator(ClusterModel({T0: _log(6)}))
-    enumerator.start()
-    limits = Limits(max_records_per_batch=2)
-    first, _ = (enumerator.assign(limits) for _ in range(2))
-    assert first is not None
-    enumerator.add_splits_back(first.plan)
-    again = enumerator.assign(ALL)
-    assert again is not None
-    assert _texts(again) == ["t-0 [0, 6)"]
-
-
 @pytest.mark.parametrize(
     ("splits", "error", "message"),
     [
@@ -92,12 +80,6 @@ def test_a_replay_of_what_the_log_does_not_hold_is_refused(splits, error, messag
     with pytest.raises(error) as refused:
         enumerator.replay(splits)
     assert str(refused.value).startswith(message)
-
-
-def test_discovery_asks_for_the_topics_alone():
-    cluster = ClusterModel({T0: _log(6)})
-    _enumerator(cluster).discover()
-    assert cluster.requests == 1
 
 
 # --- limits -------------------------------------------------------------------------------------------------------

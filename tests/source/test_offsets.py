@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TimestampedOffset, TopicPartition
@@ -176,14 +176,6 @@ def test_a_time_that_names_no_point_in_time_is_refused(time, message):
     assert message in str(error.value)
 
 
-@given(st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(timezone.utc)))  # noqa: DTZ001 - hypothesis adds UTC
-def test_the_first_whole_millisecond_at_or_after_a_time_is_taken(time):
-    milliseconds = OffsetsInitializer.timestamp(time).timestamp_ms
-    assert milliseconds is not None
-    found = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=milliseconds * 1000)
-    assert timedelta(0) <= found - time < timedelta(milliseconds=1)
-
-
 # --- specific and committed offsets -------------------------------------------------------------------------------
 
 
@@ -192,10 +184,6 @@ def test_specific_offsets_are_refused_where_there_are_none_or_a_negative_one():
         OffsetsInitializer.specific_offsets({})
     with pytest.raises(ConfigurationError, match=r"^a-1: the offset -3 is negative$"):
         OffsetsInitializer.specific_offsets({("a", 0): 0, ("a", 1): -3})
-
-
-def test_specific_offsets_take_plain_tuples():
-    assert OffsetsInitializer.specific_offsets({("a", 0): 1}).offsets == {A0: 1}
 
 
 def test_a_start_that_is_not_named_is_the_committed_offset_and_else_the_reset():
@@ -215,18 +203,6 @@ def test_committed_offsets_are_reset_where_there_are_none(reset, expected):
     initializer = OffsetsInitializer.committed_offsets(reset)
     assert initializer.starting_offsets([A0, A1, B0], Retriever()) == expected
     assert initializer.stopping_offsets([A0, A1, B0], Retriever()) == expected
-
-
-def test_a_missing_committed_offset_without_a_reset_is_an_error_that_counts():
-    initializer = OffsetsInitializer.committed_offsets()
-    with pytest.raises(OffsetNotFoundError) as error:
-        initializer.starting_offsets([B0, A1, A0], Retriever())
-    assert str(error.value) == (
-        "a-1: the consumer group has no committed offset (also for 1 more topic partition), and no reset strategy is "
-        "set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
-    )
-    with pytest.raises(OffsetNotFoundError, match=r"^b-0: the consumer group has no committed offset, and "):
-        initializer.stopping_offsets([A0, B0], Retriever())
 
 
 def test_an_unknown_reset_strategy_is_refused():
@@ -263,23 +239,6 @@ def test_a_start_by_time_does_not_miss_an_existing_record(highest, start):
     assert found == {A0: 30, A1: start}
     # A stop may be too late, but not too early: nothing is left out for good.
     assert OffsetsInitializer.timestamp(1234).stopping_offsets([A1], Retriever(highest)) == {A1: 50}
-
-
-def test_an_initializer_asks_for_nothing_it_does_not_need():
-    for initializer, asked in (
-        (OffsetsInitializer.earliest(), ["beginning"]),
-        (OffsetsInitializer.latest(), ["end"]),
-        (OffsetsInitializer.specific_offsets({A0: 1}), []),
-        (OffsetsInitializer.committed_offsets(), ["committed"]),
-    ):
-        retriever = Retriever()
-        initializer.starting_offsets([A0], retriever)
-        assert retriever.asked == asked
-
-
-def test_only_committed_offsets_need_a_group():
-    needing = {kind for kind in OffsetsKind if OffsetsInitializer(kind=kind).needs_group}
-    assert needing == {OffsetsKind.COMMITTED}
 
 
 # --- topic partitions and splits ----------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ def test_a_config_provider_is_javas_alone():
         ("socket.send.buffer.bytes", Client.JAVA, "is a librdkafka name: the Java consumer's name is"),
         ("receive.buffer.bytes", Client.LIBRDKAFKA, "is a Java consumer name: librdkafka's name is socket.receive"),
         ("commit.offsets.on.checkpoint", Client.BOTH, "has no effect: use commit_offsets"),
+        ("partition.discovery.interval.ms", Client.BOTH, "has no effect, because every plan"),
         ("interceptor.classes", Client.BOTH, "is rejected by Spark, because interceptors could change records"),
         ("session.timeout.ms", Client.JAVA, "has no effect, because the consumer group is never joined"),
         ("client.rack", Client.LIBRDKAFKA, "belongs to the source: use client_rack"),

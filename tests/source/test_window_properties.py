@@ -80,20 +80,6 @@ def _by_time(logs, windows):
 _latenesses = st.integers(0, _MAX_LATENESS)
 
 
-@settings(max_examples=150)
-@given(st.data(), _latenesses, _contiguous())
-def test_each_record_is_in_the_window_of_its_time(data, lateness, windows):
-    logs = {T0: data.draw(_logs(lateness)), T1: data.draw(_logs(lateness))}
-    together = _enumerator(logs, lateness).plan(windows)
-    assert _selected(logs, together) == _by_time(logs, windows)
-    for planned in together.windows:
-        alone = _enumerator(logs, lateness).plan([planned.window])
-        assert alone.windows == (planned,)
-        # Where all windows are read at once, the records of this one are among them.
-        for tp in logs:
-            assert together.starts[tp] <= planned.starts[tp] <= planned.stops[tp] <= together.stops[tp]
-
-
 @settings(max_examples=100)
 @given(st.data(), _latenesses, _contiguous())
 def test_records_that_are_later_than_allowed_are_in_no_wrong_window_and_are_counted_as_stragglers(
@@ -114,34 +100,6 @@ def test_records_that_are_later_than_allowed_are_in_no_wrong_window_and_are_coun
         # Those that came in time stand before the window's end, and late ones behind it.
         before_end = {offset for _, offset in selected[key] if offset < planned.ends[T0]}
         assert all(max(log.timestamps[: offset + 1]) < planned.window.stop_ms for offset in before_end)
-
-
-@settings(max_examples=100)
-@given(st.data(), _latenesses, _contiguous())
-def test_gaps_of_transactional_imports_hide_no_record(data, lateness, windows):
-    log = data.draw(_logs(lateness))
-    # Old records that are written now: the broker dates the markers long after all of them.
-    for number, at in enumerate(sorted(data.draw(st.sets(st.integers(0, log.high_watermark), max_size=3)))):
-        log.timestamps.insert(at + number, 5 * _LAST * _UNIT + number)
-        log.markers.add(at + number)
-    plan = _enumerator({T0: log}, lateness).plan(windows)
-    assert _selected({T0: log}, plan) == _by_time({T0: log}, windows)
-
-
-@settings(max_examples=100)
-@given(st.data(), _latenesses, _contiguous())
-def test_an_open_transaction_hides_no_record_of_a_window_that_is_complete(data, lateness, windows):
-    logs = {T0: data.draw(_logs(lateness))}
-    logs[T0].open_from = data.draw(st.integers(0, logs[T0].high_watermark))
-    plan = _enumerator(logs, lateness, tolerated=[WindowNotCompleteError]).plan(windows)
-    selected, expected = _selected(logs, plan), _by_time(logs, windows)
-    assert bool(plan.incidents) == any(not planned.is_complete for planned in plan.windows)
-    for planned in plan.windows:
-        key = planned.window.key
-        assert planned.stops[T0] <= logs[T0].open_from
-        assert selected[key] == {(tp, offset) for tp, offset in expected[key] if offset < logs[tp].open_from}
-        if planned.is_complete:
-            assert selected[key] == expected[key]
 
 
 @settings(max_examples=100)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import TopicPartition
 from tests.source.flink.logs import by_number, write
 
 pytestmark = pytest.mark.kafka
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
-
-
-def _split(topic, partition, start, stop):
-    return KafkaPartitionSplit(TopicPartition(topic, partition), start, stop)
 
 
 def test_each_topic_partition_has_a_time_of_its_own(kafka, cluster, topic):
@@ -60,17 +56,3 @@ def test_the_highest_timestamp_is_also_that_of_open_and_aborted_transactions(kaf
     tp = TopicPartition(topic, 0)
     assert cluster.max_timestamps([tp])[tp].timestamp_ms == far
     producer.abort_transaction(30)
-
-
-def test_nothing_is_asked_where_nothing_is_wanted(cluster):
-    assert cluster.beginning_offsets([]) == cluster.end_offsets([], COMMITTED) == cluster.max_timestamps([]) == {}
-    assert cluster.offsets_for_times({}, COMMITTED) == {}
-
-
-def test_committed_offsets_are_those_of_one_group(kafka, cluster, topic):
-    kafka.create(topic, partitions=3)
-    write(kafka, topic, {0: [1000] * 5, 1: [1000] * 5})
-    kafka.commit_offsets(f"{topic}-g", topic, {0: 0, 1: 5})
-    partitions = [TopicPartition(topic, p) for p in range(3)]
-    assert by_number(cluster.committed_offsets(partitions, f"{topic}-g")) == {0: 0, 1: 5}
-    assert cluster.committed_offsets(partitions, f"{topic}-h") == {}

@@ -8,13 +8,11 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.plan import Limits, TaskPlan
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.plan import Limits
 from tests.kafka_topic import QUIET
-from tests.source.flink.logs import by_number, offsets_read, splits_of, until, within
+from tests.source.flink.logs import offsets_read, splits_of, until, within
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -71,17 +69,6 @@ def _offsets(kafka, topic):
     return found
 
 
-def test_holes_count_as_offsets_and_not_as_records(spark, cluster, source_of, enumerator_of, compacted):
-    builder = KafkaSource.builder().set_partitions([(compacted, 0)])
-    enumerator = enumerator_of(builder)
-    plan = enumerator.start()
-    # The first record left is at offset 3; the log still begins at 0.
-    assert by_number(cluster.beginning_offsets([TopicPartition(compacted, 0)])) == {0: 0}
-    assert splits_of(plan) == {0: (0, END)}
-    assert plan.offset_span == END
-    assert offsets_read(spark, source_of(builder), enumerator.assign(Limits())) == {0: [*LEFT, ROLL]}
-
-
 def test_a_split_may_start_and_stop_in_a_hole(spark, source_of, enumerator_of, compacted):
     builder = (
         KafkaSource.builder()
@@ -96,27 +83,6 @@ def test_a_split_may_start_and_stop_in_a_hole(spark, source_of, enumerator_of, c
     read = offsets_read(spark, source_of(builder), enumerator.assign(Limits()))
     expected = {p: within([*LEFT, ROLL], pair) for p, pair in enumerate(PAIRS)}
     assert read == {p: offsets for p, offsets in expected.items() if offsets}
-
-
-@pytest.mark.parametrize("records_per_task", [1, 2, 3])
-def test_a_task_may_get_nothing_but_holes(spark, source_of, enumerator_of, compacted, records_per_task):
-    builder = KafkaSource.builder().set_partitions([(compacted, 0), (compacted, 1)])
-    plan = enumerator_of(builder).start()
-    divided = SplitAssignment(plan, TaskPlan(plan.splits, (), records_per_task))
-    assert offsets_read(spark, source_of(builder), divided) == {0: [*LEFT, ROLL], 1: [*LEFT, ROLL]}
-
-
-def test_a_stream_continues_batch_by_batch_from_a_position_in_a_hole(spark, source_of, enumerator_of, compacted):
-    builder = KafkaSource.builder().set_partitions([(compacted, 0)])
-    state, read = None, []
-    for _ in range(END):
-        enumerator = enumerator_of(builder, state)
-        enumerator.start()
-        assignment = enumerator.assign(Limits(max_records_per_batch=1))
-        read.append(offsets_read(spark, source_of(builder), assignment).get(0, []))
-        state = enumerator.snapshot_state()
-    assert read == [[offset] if offset in {*LEFT, ROLL} else [] for offset in range(END)]
-    assert enumerator_of(builder, state).start().is_empty
 
 
 @pytest.mark.parametrize(

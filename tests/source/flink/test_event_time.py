@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import timedelta
 
 import pytest
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits, Spread
-from tests.source.flink.logs import by_number, rows_read, splits_of, transact, write
+from tests.source.flink.logs import rows_read, transact, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -74,28 +72,6 @@ def test_a_topic_partition_a_day_ahead_waits_for_the_others_and_is_then_read_wit
     assert state.watermark == before
 
 
-def test_alignment_goes_with_a_stop_by_time_and_a_trimmed_head(kafka, run, topic):
-    kafka.create(topic, partitions=3)
-    write(
-        kafka,
-        topic,
-        {0: [BASE + hour * HOUR for hour in range(10)], 1: [BASE + hour * HOUR for hour in range(48)], 2: [BASE + DAY]},
-    )
-    kafka.trim(topic, 0, 4)
-    kafka.trim(topic, 2, 1)
-    builder = KafkaSource.builder().set_topics(topic).set_watermark_alignment(DRIFT)
-    until = builder.set_bounded(OffsetsInitializer.timestamp(BASE + 6 * HOUR))
-    plan, rows, state = run(until)
-    # Topic partition 0 stops before 6 o'clock, at 5; the other may get to half past 6 and is stopped before 6 as well.
-    assert splits_of(plan) == {0: (4, 6), 1: (0, 6)}
-    assert len(rows) == 8
-    assert plan.paused == {}
-    plan, _, state = run(builder, state)
-    assert splits_of(plan) == {0: (6, 10), 1: (6, 11)}
-    assert by_number(plan.paused) == {1: 37}
-    assert by_number(state.position) == {0: 10, 1: 11, 2: 1}
-
-
 def test_a_topic_written_in_transactions_is_not_aligned_by_its_markers(kafka, cluster, run, topic):
     # The broker dates markers by its own clock, years behind BASE, and finds them by time like records.
     kafka.create(topic, partitions=2)
@@ -111,55 +87,6 @@ def test_a_topic_written_in_transactions_is_not_aligned_by_its_markers(kafka, cl
     )
     _, rows, _ = run(KafkaSource.builder().set_topics(topic))
     assert rows == [(0, BASE), (1, BASE), (1, BASE + HOUR)]
-
-
-def test_batches_by_time_are_as_far_in_event_time_on_each_topic_partition(
-    spark, kafka, source_of, enumerator_of, topic
-):
-    logs = {
-        0: [BASE + minute * MINUTE for minute in range(120)],
-        1: [BASE + minute * MINUTE for minute in range(0, 120, 10)],
-        2: [BASE + minute * MINUTE for minute in range(60, 120)],
-        3: [],
-        4: [BASE + minute * MINUTE for minute in range(30, 40)],
-    }
-    kafka.create(topic, partitions=len(logs))
-    write(kafka, topic, logs)
-    kafka.trim(topic, 0, 20)
-    builder = KafkaSource.builder().set_topics(topic)
-    enumerator = enumerator_of(builder)
-    plan = enumerator.start()
-    batches = []
-    while (assignment := enumerator.assign(Limits(max_records_per_batch=50, spread=Spread.TIME))) is not None:
-        batches.append(
-            rows_read(spark, source_of(builder), assignment, "unix_millis(timestamp)", "partition", "offset")
-        )
-    assert [len(batch) <= 50 for batch in batches] == [True] * len(batches)
-    # All that a batch holds is dated before or with what comes after it, on whichever topic partition.
-    for batch, following in itertools.pairwise(batches):
-        assert max(batch)[0] <= min(following)[0]
-    read = sorted((partition, offset) for batch in batches for _, partition, offset in batch)
-    assert read == [
-        (tp.partition, offset)
-        for tp in sorted(plan.end_offsets)
-        for offset in range(plan.starting_position[tp], plan.end_offsets[tp])
-    ]
-    # As few batches as by backlog, but for what one more minute would have been too many.
-    assert len(batches) <= -(-plan.offset_span // 47)
-
-
-def test_records_of_one_time_are_cut_anywhere_and_read_once(spark, kafka, source_of, enumerator_of, topic):
-    kafka.create(topic, partitions=2)
-    write(kafka, topic, {0: [BASE] * 10, 1: [BASE + 1, *[BASE] * 4, BASE + 2]})
-    builder = KafkaSource.builder().set_topics(topic)
-    enumerator = enumerator_of(builder)
-    enumerator.start()
-    read = []
-    while (assignment := enumerator.assign(Limits(max_records_per_batch=3, spread=Spread.TIME))) is not None:
-        batch = rows_read(spark, source_of(builder), assignment, "partition", "offset")
-        assert 0 < len(batch) <= 3
-        read += batch
-    assert sorted(read) == [(0, offset) for offset in range(10)] + [(1, offset) for offset in range(6)]
 
 
 def test_batches_by_time_go_on_over_markers(spark, kafka, cluster, source_of, enumerator_of, topic):

@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import splits_from_json, splits_to_json
 from tests.source.flink.logs import offsets_read
 
@@ -27,17 +25,3 @@ def test_splits_out_of_their_text_read_the_same_records(spark, source_of, enumer
     again = enumerator.replay(splits)
     assert again.plan.splits == first.plan.splits
     assert offsets_read(spark, source_of(builder), again) == offsets_read(spark, source_of(builder), first)
-
-
-@pytest.mark.parametrize("stop", [0, 1, 2**63 - 1])
-def test_a_stop_survives_its_text(stop):
-    split = KafkaPartitionSplit(TopicPartition("topic", 1), 0, stop)
-    document = json.loads(json.dumps(splits_to_json((split,))))
-    assert splits_from_json(document) == (split,)
-
-
-@pytest.mark.parametrize(("start", "stop"), [(-2, 5), (-1, 5), (-3, 5), (0, -3), (0, -(2**63))])
-def test_kafkas_special_negative_numbers_are_not_offsets(start, stop):
-    # Flink's -1, -2 and -3 (latest, earliest, committed) are told apart from offsets by their sign.
-    with pytest.raises(ConfigurationError, match=r"; expected 0 <= start <= stop$"):
-        KafkaPartitionSplit(TopicPartition("topic", 1), start, stop)

@@ -7,32 +7,9 @@ import json
 import pytest
 
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.state import EnumeratorState
 
 pytestmark = pytest.mark.kafka
-
-
-def _through_text(state):
-    return EnumeratorState.from_json(json.loads(json.dumps(state.to_json())))
-
-
-def test_a_stream_continues_from_the_text_of_its_state(enumerator_of, flink_topics):
-    builder = KafkaSource.builder().set_topics(flink_topics.one, flink_topics.empty, flink_topics.plain)
-    enumerator = enumerator_of(builder)
-    planned = enumerator.start()
-    state, read = None, []
-    while (assignment := enumerator.assign(Limits(max_records_per_batch=37))) is not None:
-        read += assignment.plan.splits
-        state = _through_text(enumerator.snapshot_state())
-        assert state == enumerator.snapshot_state()
-        # Another process, which knows nothing but the text.
-        enumerator = enumerator_of(builder, state)
-        if enumerator.start().is_empty:
-            break
-    assert state == planned.state
-    assert sum(split.offset_span for split in read) == planned.offset_span
-    assert len({(split.topic_partition, split.starting_offset) for split in read}) == len(read)
 
 
 def test_a_stream_continues_from_a_state_written_by_version_1(cluster, enumerator_of, flink_topics):

@@ -15,12 +15,9 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.subscription import get_partition_change
 from tests.source.flink.logs import PARTITIONS, RECORDS, write
 
 pytestmark = pytest.mark.kafka
-
-EVERYTHING = Limits()
 
 
 class Listening:
@@ -56,20 +53,6 @@ def expected(flink_topics):
     )
 
 
-def _initializers(flink_topics):
-    named = {(topic, p): p for topic in (flink_topics.one, flink_topics.two) for p in range(PARTITIONS)}
-    return {
-        "earliest": OffsetsInitializer.earliest(),
-        "latest": OffsetsInitializer.latest(),
-        "timestamp": OffsetsInitializer.timestamp(3001),
-        "committed": OffsetsInitializer.committed_offsets(),
-        "specific": OffsetsInitializer.specific_offsets(named),
-    }
-
-
-EACH_INITIALIZER = pytest.mark.parametrize("kind", ["earliest", "latest", "timestamp", "committed", "specific"])
-
-
 def test_a_start_discovers_once_and_with_as_many_requests_for_many_topic_partitions_as_for_one(
     cluster, source_of, builder, flink_topics
 ):
@@ -87,42 +70,6 @@ def test_a_start_discovers_once_and_with_as_many_requests_for_many_topic_partiti
     many = asked(source_of(builder))
     assert many.count("describe_topics") == 1
     assert many == asked(source_of(KafkaSource.builder().set_partitions([(flink_topics.one, 0)])))
-
-
-def test_a_start_fixes_the_splits_and_assign_hands_them_out(enumerator_of, builder, expected):
-    enumerator = enumerator_of(builder)
-    assert enumerator.assign(EVERYTHING) is None, "nothing is assigned before the start"
-    assert enumerator.start().splits == expected
-    assert enumerator.assign(EVERYTHING).plan.splits == expected
-
-
-@pytest.mark.parametrize("parallelism", [1, 2, PARTITIONS, 4 * PARTITIONS])
-def test_the_number_of_tasks_follows_the_parallelism_and_the_splits_do_not(
-    enumerator_of, builder, expected, parallelism
-):
-    # Instead of readers that register: tasks, each split in exactly one of them because none is fat.
-    enumerator = enumerator_of(builder, parallelism=parallelism)
-    enumerator.start()
-    assignment = enumerator.assign(EVERYTHING)
-    assert assignment.plan.splits == expected
-    tasks = assignment.task_plan.tasks
-    assert len(tasks) == min(parallelism, len(expected))
-    assert tuple(sorted(split for task in tasks for split in task)) == expected
-
-
-def test_after_the_last_batch_there_are_no_more_splits(enumerator_of, builder, flink_topics):
-    enumerator = enumerator_of(builder)
-    enumerator.start()
-    batches = []
-    while (assignment := enumerator.assign(Limits(max_records_per_batch=40))) is not None:
-        batches.append(assignment.plan.offset_span)
-    assert batches == [40, 40, 30]
-    assert enumerator.assign(EVERYTHING) is None
-    # Where nothing is planned, one empty batch fixes the position.
-    idle = enumerator_of(KafkaSource.builder().set_topics(flink_topics.empty))
-    idle.start()
-    assert idle.assign(EVERYTHING).plan.splits == ()
-    assert idle.assign(EVERYTHING) is None
 
 
 def test_a_topic_made_later_is_read_from_its_beginning_although_the_first_ones_started_at_the_end(
@@ -168,41 +115,6 @@ def test_a_state_that_knows_some_topic_partitions_starts_the_others_at_their_beg
     assert plan.discovered == tuple(sorted({split.topic_partition for split in expected} - known.keys()))
 
 
-@EACH_INITIALIZER
-def test_splits_handed_back_are_assigned_again_as_they_were(enumerator_of, builder, flink_topics, kind):
-    start = _initializers(flink_topics)[kind]
-    enumerator = enumerator_of(builder.set_group_id(flink_topics.group).set_starting_offsets(start))
-    planned = enumerator.start()
-    limits = Limits(max_records_per_batch=25)
-    first = enumerator.assign(limits)
-    before = enumerator.snapshot_state()
-    second = enumerator.assign(limits)
-    if second is not None:
-        enumerator.add_splits_back(second.plan)
-    assert enumerator.snapshot_state() == before
-    again = []
-    while (assignment := enumerator.assign(limits)) is not None:
-        again.append(assignment)
-    assert (again[0] if again else None) == second
-    assert enumerator.snapshot_state() == planned.state
-    assert planned.offset_span == sum(batch.plan.offset_span for batch in [first, *again])
-
-
-def test_committed_splits_are_not_assigned_again(enumerator_of, builder, expected):
-    enumerator = enumerator_of(builder)
-    enumerator.start()
-    first = enumerator.assign(Limits(max_records_per_batch=50)).plan.splits
-    restored = enumerator_of(builder, enumerator.snapshot_state())
-    rest = restored.start().splits
-    read = {split.topic_partition: split.stopping_offset for split in first}
-    assert rest == tuple(
-        replace(split, starting_offset=read.get(split.topic_partition, split.starting_offset))
-        for split in expected
-        if read.get(split.topic_partition) != split.stopping_offset
-    )
-    assert sum(split.offset_span for split in (*first, *rest)) == sum(split.offset_span for split in expected)
-
-
 def test_the_planning_client_gets_the_prefix_and_the_properties(source_of, builder, expected):
     source = source_of(
         builder.set_client_id_prefix("test-prefix")
@@ -216,30 +128,3 @@ def test_the_planning_client_gets_the_prefix_and_the_properties(source_of, build
     assert reported["topic.metadata.refresh.interval.ms"] == "99999"
     assert reported["socket.keepalive.enable"] == "true"
     assert enumerator.start().splits == expected, "and librdkafka takes them"
-
-
-@EACH_INITIALIZER
-def test_the_state_is_at_the_end_of_the_assigned_splits(enumerator_of, builder, flink_topics, kind):
-    start = _initializers(flink_topics)[kind]
-    enumerator = enumerator_of(builder.set_group_id(flink_topics.group).set_starting_offsets(start))
-    assert enumerator.snapshot_state() is None, "before the first look"
-    planned = enumerator.start()
-    assert enumerator.snapshot_state().position == planned.starting_position, "nothing is assigned yet"
-    position = dict(planned.starting_position)
-    while (assignment := enumerator.assign(Limits(max_records_per_batch=25))) is not None:
-        position |= {split.topic_partition: split.stopping_offset for split in assignment.plan.splits}
-        assert enumerator.snapshot_state().position == position
-    assert enumerator.snapshot_state() == planned.state
-    assert set(position.values()) == {RECORDS}
-
-
-def test_a_change_of_topic_partitions_is_what_is_new_and_what_is_gone(enumerator_of, builder, flink_topics):
-    known = enumerator_of(builder).start().state
-    new = TopicPartition(flink_topics.empty, 0)
-    change = get_partition_change({new}, known.position, initial_discovery=False)
-    assert (change.initial, change.new, change.known) == ((), (new,), ())
-    assert change.removed == tuple(sorted(known.position))
-    # What is gone is told by the plan, and its position is kept.
-    plan = enumerator_of(KafkaSource.builder().set_topics(flink_topics.empty), known).start()
-    assert plan.removed == tuple(sorted(known.position))
-    assert plan.state.position == {**known.position, **{TopicPartition(flink_topics.empty, p): 0 for p in range(10)}}

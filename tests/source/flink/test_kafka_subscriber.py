@@ -21,17 +21,6 @@ def _described(subscription, cluster):
     return {name: [tp.partition for tp in topic.partitions] for name, topic in found.items()}
 
 
-def test_a_topic_list_is_all_partitions_of_its_topics(cluster, flink_topics):
-    subscription = Subscription((flink_topics.empty, flink_topics.one))
-    assert _described(subscription, cluster) == {topic: list(range(10)) for topic in subscription.topics or ()}
-    assert str(subscription) == f"{flink_topics.empty}, {flink_topics.one}"
-
-
-def test_a_missing_topic_of_a_list_is_an_error(cluster, flink_topics):
-    with pytest.raises(TopicNotFoundError, match=r"^the topic removed does not exist on "):
-        Subscription((flink_topics.one, "removed")).describe(cluster)
-
-
 def test_a_topic_pattern_matches_whole_names(kafka, cluster, topic):
     matching, longer, other = f"{topic}.pattern-1", f"{topic}.pattern-12", f"{topic}.other"
     for name in (matching, longer, other):
@@ -43,11 +32,6 @@ def test_a_topic_pattern_matches_whole_names(kafka, cluster, topic):
     assert _described(subscription, cluster) == {matching: [0, 1], f"{topic}.pattern-2": [0]}
     kafka.delete(matching)
     assert _described(subscription, cluster) == {f"{topic}.pattern-2": [0]}
-
-
-def test_a_topic_pattern_that_matches_nothing_is_an_error(cluster, topic):
-    with pytest.raises(TopicNotFoundError, match=r"^no topic matches the pattern 'nothing-at-all' "):
-        Subscription(pattern="nothing-at-all").describe(cluster)
 
 
 def test_internal_topics_are_matched_by_no_pattern_and_read_when_they_are_named(kafka, cluster, flink_topics):
@@ -62,17 +46,6 @@ def test_internal_topics_are_matched_by_no_pattern_and_read_when_they_are_named(
     with pytest.raises(TopicNotFoundError):
         Subscription(pattern="__consumer_.*").describe(cluster)
     assert Subscription((internal,)).describe(cluster)[internal].is_internal
-
-
-def test_a_partition_set_is_just_those(cluster, flink_topics):
-    subscription = Subscription(
-        partitions=(
-            TopicPartition(flink_topics.one, 3),
-            TopicPartition(flink_topics.one, 7),
-            TopicPartition(flink_topics.two, 0),
-        )
-    )
-    assert _described(subscription, cluster) == {flink_topics.one: [3, 7], flink_topics.two: [0]}
 
 
 def test_a_missing_topic_partition_of_a_set_is_an_error(cluster, flink_topics):

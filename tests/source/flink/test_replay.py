@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagster_kafka_flip.errors import EndBeforePositionError, RetentionOvertookPositionError, TopicRecreatedError
+from dagster_kafka_flip.errors import EndBeforePositionError, RetentionOvertookPositionError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
@@ -46,21 +46,6 @@ def test_failed_splits_are_assigned_again_unchanged_although_records_arrived(
     assert splits_of(enumerator_of(builder, enumerator.snapshot_state()).start()) == {0: (6, 9), 1: (6, 9)}
 
 
-def test_after_another_start_what_failed_is_assigned_with_what_arrived(
-    spark, kafka, source_of, enumerator_of, builder, topic
-):
-    enumerator = enumerator_of(builder)
-    enumerator.start()
-    enumerator.assign(Limits(max_records_per_batch=4))
-    failed = enumerator.assign(Limits(max_records_per_batch=4))
-    kafka.grow(topic, 3)
-    write(kafka, topic, {0: [1000] * 3, 2: [1000]})
-    enumerator.add_splits_back(failed.plan)
-    assert splits_of(enumerator.start()) == {0: (2, 9), 1: (2, 6), 2: (0, 1)}
-    read = offsets_read(spark, source_of(builder), enumerator.assign(Limits()))
-    assert read == {0: list(range(2, 9)), 1: list(range(2, 6)), 2: [0]}
-
-
 def test_a_replay_reads_the_same_records_again_whatever_arrived(
     spark, kafka, cluster, source_of, enumerator_of, builder, topic
 ):
@@ -89,13 +74,3 @@ def test_a_replay_of_what_the_log_no_longer_or_not_yet_holds_is_refused(kafka, e
     assert splits_of(enumerator.replay(plan.splits[:1]).plan) == {0: (0, 6)}
     with pytest.raises(EndBeforePositionError, match=rf"^{topic}-0: .* to offset 7 .* ends at offset 6\."):
         enumerator.replay([KafkaPartitionSplit(TopicPartition(topic, 0), 0, 7)])
-
-
-def test_a_replay_out_of_a_recreated_topic_is_refused(kafka, enumerator_of, builder, topic):
-    enumerator = enumerator_of(builder)
-    plan = enumerator.start()
-    kafka.delete(topic)
-    kafka.create(topic, partitions=2)
-    write(kafka, topic, {0: [1000] * 6, 1: [1000] * 6})
-    with pytest.raises(TopicRecreatedError):
-        enumerator.replay(plan.splits)

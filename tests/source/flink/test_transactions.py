@@ -6,10 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.plan import Limits, TaskPlan
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests.source.flink.logs import by_number, leave_open, offsets_read, splits_of, transact, within
 
@@ -126,55 +125,6 @@ def test_a_split_may_start_and_stop_at_any_offset(spark, source_of, enumerator_o
     expected = {p: within(readable, pair) for p, pair in enumerate(PAIRS)}
     read = offsets_read(spark, source_of(builder), assignment)
     assert read == {p: offsets for p, offsets in expected.items() if offsets}
-
-
-@pytest.mark.parametrize("records_per_task", [1, 2, 3])
-def test_a_task_may_get_nothing_but_markers_and_aborted_records(
-    spark, source_of, enumerator_of, logs, records_per_task
-):
-    builder = KafkaSource.builder().set_topics(logs)
-    plan = enumerator_of(builder).start()
-    divided = SplitAssignment(plan, TaskPlan(plan.splits, (), records_per_task))
-    read = offsets_read(spark, source_of(builder), divided)
-    assert read == {p: _committed(log) for p, log in LOGS.items() if _committed(log)}
-
-
-@pytest.mark.parametrize("limit", [1, 2, 5])
-def test_batches_of_any_size_read_each_record_once(spark, source_of, enumerator_of, kafka, cluster, topic, limit):
-    kafka.create(topic)
-    for commit in (False, True):
-        transact(kafka, cluster, topic, {0: [0]}, commit=commit)
-    kafka.produce(topic, [(None, "plain")])
-    builder = KafkaSource.builder().set_topics(topic)
-    enumerator = enumerator_of(builder)
-    enumerator.start()
-    read = []
-    while (assignment := enumerator.assign(Limits(max_records_per_batch=limit))) is not None:
-        read += offsets_read(spark, source_of(builder), assignment).get(0, [])
-    assert read == [2, 4]
-    assert by_number(enumerator.snapshot_state().position) == {0: 5}
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_an_open_transaction_is_read_after_its_commit_and_never_after_its_abort(
-    spark, source_of, enumerator_of, kafka, topic, commit
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "before")])
-    transaction = kafka.open_transaction(topic, [(None, "open")] * 2)
-    kafka.produce(topic, [(None, "behind")])
-    builder = KafkaSource.builder().set_topics(topic)
-
-    state, read = None, []
-    for step in (lambda: None, transaction.commit if commit else transaction.abort):
-        step()
-        enumerator = enumerator_of(builder, state)
-        enumerator.start()
-        read.append(offsets_read(spark, source_of(builder), enumerator.assign(Limits())))
-        state = enumerator.snapshot_state()
-    assert read == [{0: [0]}, {0: [1, 2, 3] if commit else [3]}]
-    assert by_number(state.position) == {0: 5}
-    assert enumerator_of(builder, state).start().is_empty
 
 
 def test_a_marker_is_neither_the_start_nor_the_stop_at_a_time(spark, source_of, enumerator_of, kafka, cluster, topic):
