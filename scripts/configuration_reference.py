@@ -36,8 +36,8 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field and parameter, with its type and default (a default shows its type). The [reference](reference.md) shows how
-they work together.
+Every field and parameter, with its type (unless the default shows it, or it is a `str`) and default. The
+[reference](reference.md) shows how they work together.
 """
 
 # An option that this many formats or serializers have is listed once.
@@ -49,7 +49,15 @@ _SHARED_BY_SERIALIZERS = "Options of several serializers"
 _FORMATS = "Formats and columns"
 _SINKS = "Back to Kafka"
 # Whose options others have, too, with the same texts.
-_ASSETS = ("kafka_delta_asset", "delta_kafka_asset", "AssetOptions", "ingest")
+_SHARED_WITH = (
+    "kafka_delta_asset",
+    "delta_kafka_asset",
+    "AssetOptions",
+    "KafkaResource",
+    "SparkResource",
+    "Limits",
+    "ingest",
+)
 
 # What a page section is made of: a heading, and the public names below it.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -122,25 +130,25 @@ _FIELDS_OF = {
 }
 # What pages of their own say more of, and all that a docstring says behind its first paragraph.
 _PAGES = {
-    "build_kafka_delta_assets": "reference",
-    "kafka_topic_asset": "automation",
-    "kafka_delta_checks": "automation",
-    "delta_kafka_checks": "automation",
-    "kafka_delta_maintenance": "operations",
-    "delta_kafka_asset": "publishing",
-    "KafkaDeltaComponent": "reference",
-    "DeltaKafkaComponent": "reference",
-    "KafkaResource": "reference",
-    "SparkResource": "reference",
-    "KafkaSource": "reference",
-    "OffsetsInitializer": "architecture",
-    "KafkaResourcesComponent": "reference",
-    "Upsert": "changelogs",
-    "Scd2": "changelogs",
-    "AvroSerializer": "publishing",
-    "JsonSchemaSerializer": "publishing",
-    "ProtobufSerializer": "publishing",
-    "LocalBroker": "reference",
+    "build_kafka_delta_assets": "reference.md#a-table-for-each-topic",
+    "kafka_topic_asset": "automation.md#observing-topics",
+    "kafka_delta_checks": "automation.md#what-they-check",
+    "delta_kafka_checks": "automation.md#published_equals_table",
+    "kafka_delta_maintenance": "operations.md#table-maintenance",
+    "delta_kafka_asset": "publishing.md",
+    "KafkaDeltaComponent": "reference.md#tables-in-yaml",
+    "DeltaKafkaComponent": "reference.md#back-to-a-topic",
+    "KafkaResource": "reference.md#kafkaresource",
+    "SparkResource": "reference.md#sparkresource",
+    "KafkaSource": "reference.md#kafkasource",
+    "OffsetsInitializer": "architecture.md#the-plan",
+    "KafkaResourcesComponent": "reference.md#resources-in-yaml",
+    "Upsert": "changelogs.md",
+    "Scd2": "changelogs.md#the-history-of-each-key",
+    "AvroSerializer": "publishing.md#keys-and-values",
+    "JsonSchemaSerializer": "publishing.md#keys-and-values",
+    "ProtobufSerializer": "publishing.md#keys-and-values",
+    "LocalBroker": "reference.md#broker",
 }
 _EXCEPT = {"KafkaResource": ", except `clusters`; `bootstrap_servers` is required"}
 
@@ -158,7 +166,7 @@ class _Row:
         default, text = _once(self.default, self.text)
         kind = self.type.removesuffix(" or none") if self.default == "none" else self.type
         choices = re.findall(r'`"([^"`]*)"', kind)
-        if kind.endswith("Attribute`") or (choices and all(choice in text for choice in choices)):
+        if kind == "`str`" or kind.endswith("Attribute`") or (choices and all(choice in text for choice in choices)):
             # A name of YAML's schemas says nothing, and the text has the choices.
             kind = ""
         elif any(kind == f"`{name}`" and re.match(pattern, default) for name, pattern in _TYPES_OF_DEFAULTS.items()):
@@ -239,7 +247,7 @@ def _named(rows: list[_Row]) -> str:
 def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
     summary = _documented(what)[0]
     if name in _PAGES:
-        summary = f"{summary.partition(_PARAGRAPH)[0]} More: [{_PAGES[name]}]({_PAGES[name]}.md)."
+        summary = f"{summary.partition(_PARAGRAPH)[0]} [More]({_PAGES[name]})."
     elif shared and of == _SHARED_BY_FORMATS:
         # formats.md says the rest.
         summary = summary.partition(_PARAGRAPH)[0]
@@ -259,13 +267,13 @@ def _piece(name: str, what: Any, shared: list[_Row], of: str) -> Iterator[str]:
             others = {row.name for row in _rows(getattr(dagster_kafka_flip, same))}
             rows = [row for row in rows if row.name not in others]
             yield f"Its fields are those of [`{same}`](#{same.lower()}){_EXCEPT.get(same, '')}.\n"
-        for asset in _ASSETS[: _ASSETS.index(name)] if name in _ASSETS else _ASSETS:
-            its = _dagsters_options() if asset == "AssetOptions" else _rows(getattr(dagster_kafka_flip, asset))
+        for other in _SHARED_WITH[: _SHARED_WITH.index(name)] if name in _SHARED_WITH else _SHARED_WITH:
+            its = _dagsters_options() if other == "AssetOptions" else _rows(getattr(dagster_kafka_flip, other))
             there = {(row.name, row.text) for row in its}
             same = [row for row in rows if (row.name, row.text) in there]
             if len(same) > 1:
                 rows = [row for row in rows if row not in same]
-                as_in += [f"Also {_named(same)}, as in [`{asset}`](#{asset.lower()}).\n"]
+                as_in += [f"Also {_named(same)}, as in [`{other}`](#{other.lower()}).\n"]
         yield from _with_shared(rows, shared, of)
         yield from as_in
     if name == "KafkaSource":

@@ -31,12 +31,11 @@ class DescriptionOptions(TypedDict, total=False):
 
     Attributes:
         description: Description. Default: the function's docstring.
-        group_name: Asset group. Default: Dagster's default group.
+        group_name: Asset group.
         owners: Owners.
         tags: Tags.
         metadata: Additional definition metadata.
-        automation_condition: Condition for automatic materialization, or for a topic's observation, such as
-            `AutomationCondition.on_cron("0 3 * * *")`.
+        automation_condition: Condition for materializations, or for a topic's observations.
     """
 
     description: str | None
@@ -67,14 +66,14 @@ class AssetOptions(DescriptionOptions, OpOptions, total=False):
     Attributes:
         name: The asset's name. Default: the function's.
         key: The whole asset key, instead of name and prefix.
-        key_prefix: Prefix of the asset key.
+        key_prefix: The key's prefix.
         deps: Additional upstream assets, besides the topics.
         kinds: Additional kinds, besides `deltalake` and `spark`.
         freshness_policy: Required freshness.
         code_version: Version of the transform.
         partitions_def: Time partitions, perhaps with a static dimension for topics: a run replaces their rows. Default:
             a stream, which continues from its position.
-        backfill_policy: With partitions: how many of them one run writes. Default: all requested partitions.
+        backfill_policy: How many partitions one run writes. Default: all requested.
     """
 
     name: str | None

@@ -102,8 +102,8 @@ def build_kafka_delta_assets(
     Args:
         source: The source; each asset reads one of its topics.
         table: The table, such as `warehouse/{topic}`.
-        topics: The topics. Default: all of the source, of a pattern as by `matching_topics`.
-        connection: Connection to resolve the topics of a pattern.
+        topics: The topics. Default: all of the source (for a pattern: `matching_topics`).
+        connection: Connection to look up a pattern's topics.
         **options: All other options of `kafka_delta_asset`. Default of `name`: `{name}`.
 
     Raises:

@@ -20,9 +20,7 @@ def config_of(settings: type[Settings], **own_texts: str) -> Any:
     for name, field in settings.model_fields.items():
         kinds = {field.annotation, *get_args(field.annotation)}
         default: Any = ... if field.is_required() else field.get_default(call_default_factory=True)
-        # Dagster shows what is written as text.
-        text = own_texts.get(name, texts[name]).replace("Values are never shown", "Give credentials as EnvVars")
-        text = text.replace("Never shown", "Give it as an EnvVar")
+        text = own_texts.get(name, texts[name])
         fields[name] = (_kind(field.annotation), Field(default, description=text, repr=SecretStr not in kinds))
     return create_model(f"{settings.__name__}Config", __base__=(CheckedModel, Config), __module__=__name__, **fields)
 

@@ -82,12 +82,12 @@ def kafka_delta_asset(
         on_idle: What an idle run reports: `skip` (default) an observation, and downstream assets of the run are
             skipped; `materialize` a materialization with an unchanged data version.
         verify_after: How long an idle run trusts Dagster's record of the position. Default: 24 hours.
-        windows: With `partitions_def`: the rules that assign records to partitions. Default: by the record's
-            timestamp, up to one hour late.
+        windows: With `partitions_def`: which records a partition has. Default: by the record's timestamp, up to one
+            hour late.
         topics_of: With a static dimension: the topics of each key. Default: the key is the topic.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
-        **asset_options: Dagster's own options, as in `@asset`: see AssetOptions.
+        **asset_options: Dagster's own options, as in `@asset`.
 
     Returns:
         A decorator that returns an AssetsDefinition.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
-    """One Kafka cluster, or several by name. Set passwords as `EnvVar`: Dagster's UI shows those written as text.
+    """One Kafka cluster, or several by name. Give credentials as `EnvVar`: Dagster's UI shows what is written as text.
 
     Its own fields are for sources without `set_cluster`; `clusters` has the same fields for each named cluster.
     """
@@ -72,25 +72,26 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
 
 
 class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
-    """A Spark session that starts when an asset first needs it; the assets of a run in one process share it.
+    """A Spark session for the assets of a run in one process. Give credentials in `config` as `EnvVar`.
 
-    Default: a local session with all cores. If the process already has an active session, the resource uses it and does
-    not stop it.
+    It starts when an asset first needs it. Default: a local session with all cores. If the process already has an
+    active session, the resource uses it and does not stop it.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    master: str | None = Field(default=None, description="Master URL of a cluster. Default: local[*].")
+    master: str | None = Field(default=None, description="A cluster's master URL. Default: `local[*]`.")
     remote: str | None = Field(
         default=None,
-        description="Spark Connect server, such as sc://host:15002. Default: the environment variable SPARK_REMOTE.",
+        description="A Spark Connect server, such as `sc://host:15002`. Default: the environment variable "
+        "SPARK_REMOTE, without a master.",
     )
     config: dict[str, str] = Field(
-        default_factory=dict[str, str],
-        description="Additional Spark settings; they override the defaults. Give credentials as EnvVars.",
+        default_factory=dict[str, str], description="Additional Spark settings; they override the defaults."
     )
     packages: list[str] = Field(
-        default_factory=list[str], description="Additional Maven coordinates, group:name:version."
+        default_factory=list[str],
+        description="Additional Maven coordinates (`group:name:version`), for a session with a master.",
     )
     app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from dagster_kafka_flip.assets.config_fields import is_env_var
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.base import CheckedModel
+from dagster_kafka_flip.settings.docstrings import entries
 from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
@@ -20,6 +21,7 @@ from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 
 _LIMITS = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
+_OF_LIMITS = entries(Limits)
 # Options that mode replace does not use; setting one is an error.
 _FOR_APPEND = ("max_bytes_per_batch", "max_batches")
 
@@ -64,16 +66,14 @@ class IngestRunConfig(_RunConfig):
         "position for this run: records in between are read again or skipped.",
     )
     stop: str | None = Field(default=None, description="latest, committed, timestamp:... or offsets:{...}.")
-    max_records_per_batch: int | None = Field(default=None, description="Maximum number of offsets in one commit.")
-    max_bytes_per_batch: int | None = Field(
-        default=None, description="Approximate maximum number of bytes of keys and values in one commit."
-    )
-    max_batches: int | None = Field(default=None, description="Maximum number of commits in this run.")
+    max_records_per_batch: int | None = Field(default=None, description=_OF_LIMITS["max_records_per_batch"])
+    max_bytes_per_batch: int | None = Field(default=None, description=_OF_LIMITS["max_bytes_per_batch"])
+    max_batches: int | None = Field(default=None, description=_OF_LIMITS["max_batches"])
     verify: bool = Field(default=False, description="Check the table even if nothing seems to be new.")
     mode: Literal["append", "replace"] = Field(
         default="append",
-        description="append: add the records. replace: read a time range (start and stop as timestamp:...) again and "
-        "replace the table's rows of it; the position does not change.",
+        description="append: add the records. replace: read a time range (start and stop as timestamp:...) again, and "
+        "replace its rows; the position does not change.",
     )
     time_column: str | None = Field(
         default=None,
@@ -167,16 +167,15 @@ class PublishRunConfig(_RunConfig):
         default=None, description="Maximum number of batches, each a transaction on every lane."
     )
     again_from: int | None = Field(
-        default=None, description="The first of the table versions to publish again; the progress does not change."
+        default=None, description="First table version to publish again; the progress does not change."
     )
-    again_to: int | None = Field(default=None, description="The last of the table versions to publish again.")
+    again_to: int | None = Field(default=None, description="Last table version to publish again.")
     again_from_time: str | None = Field(
         default=None,
-        description="Instead of again_from: the first version committed at or after a time, such as "
-        "2026-01-31T00:00:00Z.",
+        description="Instead of again_from: the first version committed at or after a time (2026-01-31T00:00:00Z).",
     )
     again_to_time: str | None = Field(
-        default=None, description="Instead of again_to: the last version committed before a time that has passed."
+        default=None, description="Instead of again_to: the last version committed before a past time."
     )
     allow_doubles: bool = Field(
         default=False, description="Must be true to publish again: readers get these records a second time."

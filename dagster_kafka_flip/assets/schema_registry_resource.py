@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 _Config = config_of(
     SchemaRegistry,
-    url="Comma-separated `http` or `https` URLs of one registry, tried in this order. Give one with a login in it as "
-    "an EnvVar.",
+    url="Comma-separated `http` or `https` URLs of one registry, tried in this order. With a login in it: an EnvVar.",
 )
 
 
 class SchemaRegistryResource(ConfigurableResource, _Config):  # pyright: ignore[reportMissingTypeArgument]
-    """One schema registry that speaks Confluent's API.
+    """One schema registry with Confluent's API.
 
-    Set passwords as `EnvVar`: Dagster's UI shows those written as text.
+    Give passwords, secrets and tokens as `EnvVar`: Dagster's UI shows what is written as text.
     """
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:

@@ -112,12 +112,12 @@ class KafkaDeltaComponent(CheckedComponent):
     )
     observe_topics: attributes.TopicsAttribute = Field(
         default=True,
-        description="Whether to define observable assets for the source's topics, or their options. Default: yes. "
-        "Of each option, a topic has that of the first component that gives it.",
+        description="Whether to define observable assets for the source's topics, or their options (of several "
+        "components, the first one's). Default: yes.",
     )
     connection: attributes.KafkaResourceAttribute | None = Field(
         default=None,
-        description="Kafka connection to look up a pattern's topics when definitions load, for an asset per topic. "
+        description="Connection to look up a pattern's topics, for an asset per topic. "
         "Default: the KafkaResource of the project's KafkaResourcesComponent.",
     )
 

@@ -29,8 +29,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     column (except of deletes), or if an update lacks a column or its previous values.
 
     Args:
-        schema: The columns, as DDL (`id BIGINT NOT NULL, name STRING`) or a StructType. Nested types and BINARY are
-            refused.
+        schema: The columns, as DDL or a StructType, without nested types and BINARY.
         database: The database whose changes land. Default: all.
         table: The database's table whose changes land. Default: all.
         metadata: Columns to add: `before` (the row before, a STRUCT), `source_database`, `source_table`,

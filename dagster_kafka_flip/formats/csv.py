@@ -34,7 +34,7 @@ class CsvFormat(LibraryFormat):
     fit no type.
 
     Args:
-        schema: The fields, as DDL (`carrier STRING NOT NULL, flight INT`) or a StructType, without nested types.
+        schema: The fields, as DDL or a StructType, without nested types.
         delimiter: The character between fields. Default: a comma.
         quote: The character around fields, doubled inside; None for none. Default: `"`.
         escape: A character before a quote or itself inside quotes, instead of doubling. Default: none.

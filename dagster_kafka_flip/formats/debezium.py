@@ -113,8 +113,7 @@ class DebeziumFormat(DebeziumEvents, LibraryFormat):
             `source_lsn`, `source_pos`, `source_gtid`, `source_tx_id`, and all of it as `source_properties`, a MAP of
             STRINGs. Default: nothing.
         unavailable_value_placeholder: The connector's setting `unavailable.value.placeholder`.
-        on_truncate: What a TRUNCATE does: `fail` (default) ends a run into a table with a key, and appends a row
-            without values to any other; `skip` leaves it out.
+        on_truncate: See TruncatingFormat.
         on_error: See Format.
         show_values: Whether errors about rejected records, in tables too, quote the first 40 characters of the value.
             Default: no.

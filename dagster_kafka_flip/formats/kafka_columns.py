@@ -16,7 +16,7 @@ class KafkaColumns(Settings):
 
     Attributes:
         prefix: Prefix of the column names. Default: `kafka_`, as in `kafka_offset`.
-        fields: The fields to keep, in column order. Default: all but `value`, which formats with one column add.
+        fields: The fields to keep, in column order. Formats with one column add `value`.
     """
 
     prefix: str = "kafka_"

@@ -20,7 +20,7 @@ class OggFormat(TruncatingFormat, JsonEnvelope):
     hold for deletes.
 
     Args:
-        schema: The columns, as DDL (`ID BIGINT NOT NULL, NAME STRING`) or a StructType.
+        schema: The columns, as DDL (`id BIGINT NOT NULL, name STRING`) or a StructType.
         metadata: Columns to add: `before` (the row before, a STRUCT), `source_table`, `source_timestamp` (`op_ts`) and
             `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, and `primary_key` (the names of its columns).
             Default: nothing.

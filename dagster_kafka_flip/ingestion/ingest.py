@@ -97,11 +97,11 @@ def ingest(
         starting_offsets: Start that overrides the position: records in between are read again or skipped.
         known: `known` of the last run's result: with it an idle run starts no Spark, and a position that the table's
             history no longer has is not lost.
-        verify_after: How long to trust this copy. Default: 24 hours.
+        verify_after: How long to trust it. Default: 24 hours.
         tolerate: Errors that don't fail the run, but are in the result's `incidents`. Default: none.
         run_id: Run id for the commits. Default: none.
-        reported: The table's version up to which commits were reported, -1 for none: the result has earlier runs' later
-            ones (`unreported`). Default: not checked.
+        reported: The table's version up to which commits were reported, -1 for none: `unreported` of the result has
+            later ones of earlier runs. Default: not checked.
         logger: Logger. Default: this module's.
 
     Returns:

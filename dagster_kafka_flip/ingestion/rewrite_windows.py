@@ -69,9 +69,8 @@ def rewrite_windows(
         table: The table; a string is a DeltaTarget with defaults.
         windows: The windows; consecutive ones share a commit.
         spark: Returns a Spark session; called after the topics were found.
-        rules: The rules that assign records to windows. Default: by the record's timestamp, up to one hour late.
-        definition: The window definition, such as a cron schedule and a time zone. The table rejects windows of
-            another.
+        rules: Which records a window has. Default: by the record's timestamp, up to one hour late.
+        definition: What defines the windows, such as a cron schedule and a time zone. The table rejects others.
         connection: Kafka connection, unless the source has one.
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.

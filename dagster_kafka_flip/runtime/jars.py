@@ -1,6 +1,8 @@
 """Downloads jars and their dependencies from Maven repositories into a local cache.
 
-Uses the Ivy jar in pyspark, so no other tool is needed. Locates pyspark without importing it.
+Uses the Ivy jar in pyspark, so no other tool is needed. Locates pyspark without importing it. Spark's own setting
+`spark.jars.packages` resolves jars at every start, and downloads what Spark already has; the development broker needs
+jars without Spark.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def build_session(
         remote: A Spark Connect server, such as `sc://host:15002`. Default: the environment variable SPARK_REMOTE,
             without a master.
         config: Additional Spark settings; they override the defaults.
-        packages: Additional Maven coordinates, for a session with a master.
+        packages: Additional Maven coordinates (`group:name:version`), for a session with a master.
         app_name: The application's name in Spark's UI.
 
     Raises:

@@ -87,8 +87,8 @@ class KafkaSink(Settings):
         progress_topic: The compacted topic with this sink's progress. Created if it is missing. Default:
             `<prefix>-progress`.
         properties: More settings of the producer, by librdkafka's names.
-        tolerate: Error classes of rows to leave out and count: UnpublishableRowError for all, or some of its
-            subclasses. Default: none; all of them with a `dead_letter_topic`.
+        tolerate: Error classes of rows to leave out and count: UnpublishableRowError or some of its subclasses.
+            Default: none; all with a `dead_letter_topic`.
         dead_letter_topic: A topic for the rows that are left out. It must exist, and not be compacted. Default: none.
     """
 

@@ -63,7 +63,7 @@ def publish(
         limits: Limits of transactions and runs, in rows and bytes. `spread` has no effect. Default: half of the sink's
             transaction_timeout limits a transaction.
         known: `known` of the last run's result: if the sink's progress is behind it, the run fails instead of
-            publishing again. Default: the progress topic alone is trusted.
+            publishing again. Default: only the progress topic counts.
         transform: Function from changes to the rows to publish, each from one row alone. Default: all rows as they are.
         logger: Logger. Default: this module's.
 

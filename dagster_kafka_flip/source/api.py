@@ -1,4 +1,8 @@
-"""What goes into an enumerator and comes out of it: FLIP-27's names, adapted to batch."""
+"""What goes into an enumerator and comes out of it: FLIP-27's names, adapted to batch.
+
+FLIP-27's splits and states may have any type. Here records have offsets in logs, a state is a position and a split a
+range, so document, fence, overlap check, lag and metadata are written once; sources without offsets don't fit.
+"""
 
 from __future__ import annotations
 

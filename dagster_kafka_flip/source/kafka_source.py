@@ -77,9 +77,9 @@ class KafkaSource(Settings):
             alignment.
         client_id_prefix: Prefix of the client ids, instead of the connection's client id.
         client_rack: Rack of the readers (KIP-392).
-        properties: Additional settings of both clients, by the Java consumer's names.
-        librdkafka_properties: Settings of the planning client, by librdkafka's names.
-        java_properties: Settings of Spark's Kafka client, by the Java consumer's names.
+        properties: Settings without a field, for both clients, by the Java consumer's names.
+        librdkafka_properties: Settings of the planning client, by librdkafka's names; they override `properties`.
+        java_properties: Settings of Spark's Kafka client, by the Java consumer's names; they override `properties`.
         overrides_position: See `with_overrides`.
         cluster: Name of one of the KafkaResource's clusters. Default: the resource's own.
         connection: Connection for use without Dagster.

@@ -39,8 +39,8 @@ class Limits(Settings):
 
     Attributes:
         max_records_per_batch: Maximum number of offsets in one commit.
-        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit, by the average of the
-            batch before; 1 MiB for each record while that is unknown.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit: by the average of the
+            batch before, or else 1 MiB for each record.
         max_batches: Maximum number of commits in one run.
         spread: How a batch is distributed over the topic partitions. Default: in proportion to their backlog.
     """

@@ -124,9 +124,8 @@ class Windows(Settings):
     """Rules that assign records to windows.
 
     Attributes:
-        max_lateness: How late a record may arrive after records with later timestamps: the log is read this much
-            further. Default: one hour. None reads to the log's end, and treats records deleted by retention as not
-            late.
+        max_lateness: How long after records with later timestamps a record may arrive. Default: one hour. None reads
+            to the log's end, and treats records deleted by retention as not late.
         event_time: A timestamp column of the decoded value, instead of the record's timestamp.
         column: The column with each row's window key. Default: `kafka_window`.
         repair: Replaces windows of a stream's table: only the stream's rows, and its position does not change.

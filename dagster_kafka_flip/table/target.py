@@ -48,8 +48,7 @@ class DeltaTarget(Settings):
     Attributes:
         table: A path (with a slash, or a scheme such as `s3a:`) or a catalog name such as `lake.flights`. Relative
             paths start at the working directory.
-        stream: Id of the stream: keep it when you rename asset or topics. With an asset for each topic, `{topic}` and
-            `{name}` are replaced in it. Default: `main`.
+        stream: Id of the stream: keep it when you rename asset or topics. Default: `main`.
         mode: How rows are written, such as `Upsert(key=["id"])`.
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
