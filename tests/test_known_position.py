@@ -15,7 +15,7 @@ from tests.numbers import NUMBERS, numbers
 
 
 def test_another_kind_of_source_is_refused(table):
-    with pytest.raises(ConfigurationError, match=r"^source: expected KafkaSource, got list"):
+    with pytest.raises(ConfigurationError, match=r"^source: expected str, got int"):
         ingest([1], table, spark=pytest.fail)  # pyright: ignore[reportArgumentType]
 
 

@@ -367,7 +367,7 @@ def test_an_address_without_a_secret_is_a_table(table):
             "connection: expected KafkaConnection or KafkaResource, got str; for example connection=K",
         ),
         (lambda: _by_topic(nonsense=5), "kafka_delta_asset: unknown option nonsense"),
-        (lambda: matching_topics("orders", None), "source: expected KafkaSource, got str"),
+        (lambda: matching_topics(5, None), "source: expected Sequence, got int"),
         (lambda: _source(commit_offsets=True), "invalid KafkaSource: committing offsets needs a group id: set "),
         (lambda: _source(max_drift=timedelta(0)), "invalid KafkaSource: the maximum drift is 0:00:00; the minimum is"),
         (lambda: _source(properties="x"), "invalid KafkaSource: properties: expected a mapping of names to values"),
