@@ -27,11 +27,10 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource, given_topics
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from dagster_kafka_flip.source.kafka_source import GivenSource
     from dagster_kafka_flip.table.known_position import KnownPosition
 
 
@@ -60,7 +59,7 @@ class KafkaLagSensor(BaseSensorOperator):
     def __init__(
         self,
         *,
-        source: GivenSource,
+        source: KafkaSource | str | Sequence[str],
         table: DeltaTarget | str,
         kafka_conn_id: str = KafkaFlipHook.default_conn_name,
         min_lag: int = 1,

@@ -31,7 +31,7 @@ from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_keyed
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.tolerance import check_errors, named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
-from dagster_kafka_flip.source.kafka_source import GivenSource, KafkaSource, given_topics
+from dagster_kafka_flip.source.kafka_source import KafkaSource, given_topics
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Windows
@@ -93,7 +93,7 @@ class KafkaToDeltaOperator(SparkTask):
     def __init__(
         self,
         *,
-        source: GivenSource,
+        source: KafkaSource | str | Sequence[str],
         table: DeltaTarget | str,
         kafka_conn_id: str = KafkaFlipHook.default_conn_name,
         spark: SparkSettings | str | None = None,

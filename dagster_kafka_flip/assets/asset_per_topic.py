@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from dagster import AssetsDefinition
 
-    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 TOPIC = "{topic}"
 NAME = "{name}"
@@ -38,7 +37,9 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @check_arguments
-def matching_topics(source: GivenSource, connection: KafkaConnection | KafkaResource | None = None) -> tuple[str, ...]:
+def matching_topics(
+    source: KafkaSource | str | Sequence[str], connection: KafkaConnection | KafkaResource | None = None
+) -> tuple[str, ...]:
     """Returns the topics of a source, to create definitions from them.
 
     For a pattern, queries the cluster once, when the code location is loaded. The processes of a run reuse this result,
@@ -88,7 +89,7 @@ def matching_topics(source: GivenSource, connection: KafkaConnection | KafkaReso
 @check_arguments
 def build_kafka_delta_assets(
     *,
-    source: GivenSource,
+    source: KafkaSource | str | Sequence[str],
     table: str | PathLike[str] | DeltaTarget,
     topics: Sequence[str] | None = None,
     connection: KafkaConnection | KafkaResource | None = None,

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
@@ -48,7 +47,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 @check_options(AssetOptions.__annotations__, inside={"table": DeltaTarget, "limits": Limits})
 def kafka_delta_asset(
     *,
-    source: GivenSource,
+    source: KafkaSource | str | Sequence[str],
     table: str | PathLike[str] | DeltaTarget,
     value_format: Format | None = None,
     key_format: Format | None = None,
@@ -148,7 +147,7 @@ def kafka_delta_asset(
 @with_options_of(kafka_delta_asset)
 @check_arguments
 def build_kafka_delta_asset(
-    *, source: GivenSource, table: str | PathLike[str] | DeltaTarget, **options: Any
+    *, source: KafkaSource | str | Sequence[str], table: str | PathLike[str] | DeltaTarget, **options: Any
 ) -> AssetsDefinition:
     """Creates an asset with a source's records as decoded, without a function.
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ KafkaDeltaTable.__init__ = check_options(inside={"table": DeltaTarget})(KafkaDel
 def build_kafka_delta_multi_asset(
     *,
     name: str,
-    source: GivenSource,
+    source: KafkaSource | str | Sequence[str],
     tables: Sequence[KafkaDeltaTable],
     limits: Limits | None = None,
     tolerate: Iterable[type[KafkaFlipError]] = (),

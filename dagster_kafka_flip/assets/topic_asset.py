@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from dagster import AssetExecutionContext, DagsterInstance
     from typing_extensions import Unpack
 
-    from dagster_kafka_flip.source.kafka_source import GivenSource
     from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicSettings
 
 
@@ -71,7 +70,7 @@ def upstream_asset_keys(source: KafkaSource, kafka: str) -> tuple[AssetKey, ...]
 
 @check_options(DescriptionOptions.__annotations__)
 def kafka_topic_asset(
-    source: GivenSource, *, kafka: str = "kafka", **asset_options: Unpack[DescriptionOptions]
+    source: KafkaSource | str | Sequence[str], *, kafka: str = "kafka", **asset_options: Unpack[DescriptionOptions]
 ) -> AssetsDefinition:
     """Creates an observable asset for each topic of a source; for a pattern, one asset for all matching topics.
 

@@ -23,7 +23,7 @@ from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult
-    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 _KINDS: dict[str, tuple[type, str]] = {
     "connection": (KafkaConnection, 'KafkaConnection(bootstrap_servers="host:9092")'),
@@ -62,7 +61,7 @@ DEFAULT_VERIFY_AFTER = timedelta(hours=24)
 
 @check_options(inside={"table": DeltaTarget, "limits": Limits})
 def ingest(
-    source: GivenSource,
+    source: KafkaSource | str | Sequence[str],
     table: DeltaTarget | str,
     *,
     spark: Callable[[], SparkSession],

@@ -36,14 +36,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.result import WindowsResult
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.kafka_source import GivenSource
 
 _logger = logging.getLogger(__name__)
 
 
 @check_options(inside={"table": DeltaTarget, "limits": Limits})
 def rewrite_windows(
-    source: GivenSource,
+    source: KafkaSource | str | Sequence[str],
     table: DeltaTarget | str,
     windows: Iterable[Window],
     *,

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-GivenSource: TypeAlias = "KafkaSource | str | Sequence[str]"
-"""A source, a topic, or several."""
-
-
-def given_topics(source: GivenSource) -> list[str]:
+def given_topics(source: KafkaSource | str | Sequence[str]) -> list[str]:
     """Returns the topics that were given as strings."""
     if isinstance(source, KafkaSource):
         return []
@@ -104,7 +100,7 @@ class KafkaSource(Settings):
     connection: KafkaConnection | None = None
 
     @classmethod
-    def of(cls, source: GivenSource) -> KafkaSource:
+    def of(cls, source: KafkaSource | str | Sequence[str]) -> KafkaSource:
         """Returns the source; topics are one that reads them from the earliest offset.
 
         Raises:
