@@ -87,12 +87,13 @@ class SimVersions:
             for key, (before, after) in sorted(changes.items()):
                 # An overwrite deletes what it inserts again.
                 is_update = before is not None and after is not None and (key + version) % 2 == 0
-                ranks = [(PREVIOUS if is_update else DELETE, None)] if before is not None else []
+                ranks: list[tuple[int, bytes | None]] = []
+                if before is not None:
+                    ranks.append((PREVIOUS if is_update else DELETE, None))
                 if after is not None:
-                    ranks.append((UPDATED if is_update else INSERT, after))
+                    ranks.append((UPDATED if is_update else INSERT, after.encode()))
                 for rank, value in ranks:
-                    content = None if value is None else value.encode()
-                    yield TableRow(version, rank, b"%d" % key, content, key % lanes, None, None, None, None)
+                    yield TableRow(version, rank, b"%d" % key, value, key % lanes, None, None, None, None)
 
 
 class PublishStory(Story):
@@ -133,9 +134,8 @@ class PublishStory(Story):
             for _ in range(self.random.randint(1, 4)):
                 self.table.grow()
             for _ in range(self.random.randint(1, 3)):
-                scheduler.chances = Chances(
-                    0.2, 0.1, *(self.random.choice((0.0, 0.03, 0.1)) for _ in range(2)), 0.01, 0.01
-                )
+                fails = [self.random.choice((0.0, 0.03, 0.1)) for _ in range(2)]
+                scheduler.chances = Chances(0.2, 0.1, fails[0], fails[1], 0.01, 0.01)
                 scheduler.run([Actor(name, self._work) for name in ("A", "B")])
                 self._check()
             scheduler.chances, scheduler.events = _CALM, []
