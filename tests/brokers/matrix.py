@@ -207,6 +207,7 @@ def test_a_tables_changes_are_published_once_behind_a_transaction_that_a_dead_ru
     assert published.texts() == {1: ["a"], 2: ["b", "B"], 3: ["c", None]}
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("version", ["3.7.2", "3.9.2"])
 def test_a_request_that_the_network_held_back_reaches_no_later_transaction(version, topic, tmp_path):
     networks = []
