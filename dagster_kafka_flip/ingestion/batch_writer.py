@@ -137,7 +137,11 @@ class BatchWriter:
                     attempt, tries = None, 0
                     continue
                 self._name_record(batch, error)
-                if attempt is None or not self._tries_again(batch, error, tries, time.monotonic() - begun):
+                if attempt is None:
+                    raise
+                seconds, what = time.monotonic() - begun, f"the write to {self._target}"
+                check_reader(error, tries, seconds, self._spec.source, self._context, batch.splits)
+                if not waits_for_another_try(self._spec.log, what, tries, error):
                     raise
             else:
                 self.seconds = time.monotonic() - planned
@@ -237,10 +241,6 @@ class BatchWriter:
                 outcome=f"Nothing of {what} was written",
             ) from conflict
         self._spec.log.warning("%s or its logs changed meanwhile (%s); planning again", self._target, conflict.finding)
-
-    def _tries_again(self, batch: Batch[_T], error: Exception, tries: int, seconds: float) -> bool:
-        check_reader(error, tries, seconds, self._spec.source, self._context, batch.splits)
-        return waits_for_another_try(self._spec.log, f"the write to {self._target}", tries, error)
 
     def _name_record(self, batch: Batch[_T], error: Exception) -> None:
         """Raises the error that names the record which a write failed on, if it failed on one."""

@@ -24,7 +24,7 @@ from dagster_kafka_flip.table.window_rows import (
     TOPIC_PROPERTY,
     Scope,
     records_predicate,
-    repair_predicate,
+    time_predicate,
     windows_predicate,
 )
 
@@ -228,7 +228,8 @@ class RowsToReplace:
     def _repair_predicate(self, plan: WindowPlan) -> str:
         columns = self.repaired_columns()
         self._check_columns(columns)
-        return repair_predicate([planned.window for planned in plan.windows], plan.splits, columns)
+        within = time_predicate([planned.window for planned in plan.windows], columns["time"])
+        return f"{within} AND ({records_predicate(plan.splits, columns)})"
 
     def _check_columns(self, columns: Mapping[str, str]) -> None:
         types, time = self._table.types(), columns["time"]

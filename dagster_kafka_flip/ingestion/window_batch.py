@@ -31,7 +31,7 @@ from dagster_kafka_flip.table.delta_table import still_there
 from dagster_kafka_flip.table.document import EXACT, WindowsDocument
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
-from dagster_kafka_flip.table.window_rows import LandedLogs, kept_predicate, time_predicate
+from dagster_kafka_flip.table.window_rows import LandedLogs, records_predicate, time_predicate
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import measured_run
@@ -287,7 +287,8 @@ class WindowRun:
             if self._rules.event_time is None:
                 return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
             # The event time of a rejected record is unknown. Records whose rows stay are not in these windows.
-            kept = self._table.delta.rows().where(f.expr(kept_predicate(windows, plan.splits, columns)))
+            is_elsewhere = f"NOT coalesce({time_predicate(windows, columns['time'])}, false)"
+            kept = self._table.delta.rows().where(f"{is_elsewhere} AND ({records_predicate(plan.splits, columns)})")
             names = ("topic", "partition", "offset")
             same = [rejected[f"kafka_{name}"] == kept[quoted(columns[name])] for name in names]
             return rejected.join(kept, same, "left_anti")

@@ -22,7 +22,7 @@ from dagster_kafka_flip.table.change_errors import (
 )
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION, required_texts
 from dagster_kafka_flip.table.mode import Scd2, Upsert, written
-from dagster_kafka_flip.table.schema import shaped_as
+from dagster_kafka_flip.table.schema import shaped
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
@@ -168,15 +168,15 @@ class Changes:
                 "a change would count as older than the one before it",
             )
         rows = self.rows
-        shaped = [
-            shaped_as(field.dataType, columns[name].dataType, field.name) if name in columns else None
+        changed = [
+            shaped(field.dataType, columns[name].dataType, rows[quoted(field.name)]) if name in columns else None
             for name, field in fields.items()
         ]
-        if any(column is not None for column in shaped):
+        if any(column is not None for column in changed):
             rows = rows.select(
                 *(
                     rows[quoted(field.name)] if column is None else column.alias(field.name)
-                    for field, column in zip(fields.values(), shaped, strict=True)
+                    for field, column in zip(fields.values(), changed, strict=True)
                 )
             )
         texts = [name for name in key if fields[name.lower()].dataType.typeName() == "string"]

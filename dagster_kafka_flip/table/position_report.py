@@ -12,7 +12,7 @@ from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.history import other_streams, with_undone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from dagster_kafka_flip.table.anchor import Anchor
     from dagster_kafka_flip.table.commit import Commit
@@ -66,6 +66,11 @@ def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
 def report_position(history: Sequence[Commit], stream: str, table: str, last: int) -> PositionReport:
     """Reports one stream."""
     anchor, error = None, None
+    own = (
+        StreamCommit(commit, document, is_undone)
+        for commit, is_undone in with_undone(history)
+        if (document := commit.document()) is not None and document.stream == stream
+    )
     try:
         anchor = find_anchor(history, stream, table)
         check_doubt(anchor)
@@ -76,12 +81,5 @@ def report_position(history: Sequence[Commit], stream: str, table: str, last: in
         anchor=anchor,
         anchor_commit=next((commit for commit in history if anchor and commit.version == anchor.version), None),
         error=error,
-        commits=tuple(itertools.islice(_commits_of(history, stream), min(last, len(history)))),
+        commits=tuple(itertools.islice(own, min(last, len(history)))),
     )
-
-
-def _commits_of(history: Sequence[Commit], stream: str) -> Iterator[StreamCommit]:
-    for commit, is_undone in with_undone(history):
-        document = commit.document()
-        if document is not None and document.stream == stream:
-            yield StreamCommit(commit, document, is_undone)

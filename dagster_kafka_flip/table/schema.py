@@ -153,17 +153,11 @@ def _absent(batch: StructType, table: StructType, prefix: str) -> Iterator[tuple
             yield from _absent(kind, field.dataType, f"{path}.")
 
 
-def shaped_as(batch: DataType, table: DataType, name: str) -> Column | None:
+def shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
     """A column whose STRUCTs have all fields of the table's, in their order; None if they have them already.
 
     A field that only the table has is null.
     """
-    from pyspark.sql import functions as f
-
-    return _shaped(batch, table, f.col(quoted(name)))
-
-
-def _shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -185,9 +179,9 @@ def _shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
             parts.append(f.lit(None).cast(field.dataType).alias(field.name))
             continue
         inner = column.getField(own.name)
-        shaped = _shaped(own.dataType, field.dataType, inner)
-        is_changed = is_changed or shaped is not None
-        parts.append((inner if shaped is None else shaped).alias(own.name))
+        changed = shaped(own.dataType, field.dataType, inner)
+        is_changed = is_changed or changed is not None
+        parts.append((inner if changed is None else changed).alias(own.name))
     added = [field for field in batch.fields if field.name.lower() not in known]
     parts.extend(column.getField(field.name).alias(field.name) for field in added)
     names = [field.name.lower() for field in (*table.fields, *added)]
@@ -201,9 +195,9 @@ def _transformed(
 ) -> Column | None:
     from pyspark.sql import functions as f
 
-    if _shaped(batch, table, f.lit(None).cast(batch)) is None:
+    if shaped(batch, table, f.lit(None).cast(batch)) is None:
         return None
-    return over(lambda value: value if (changed := _shaped(batch, table, value)) is None else changed)
+    return over(lambda value: value if (changed := shaped(batch, table, value)) is None else changed)
 
 
 def _is_wider(batch: DataType, table: DataType) -> bool:

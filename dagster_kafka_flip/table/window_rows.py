@@ -224,19 +224,6 @@ def windows_predicate(
     return f"{keys} AND ({' OR '.join(logs)})"
 
 
-def repair_predicate(
-    windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]
-) -> str:
-    """Condition for the rows that a repair replaces: these windows, and exactly the offsets that it reads."""
-    return f"{time_predicate(windows, columns['time'])} AND ({records_predicate(splits, columns)})"
-
-
-def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
-    """Condition for rows of a repair's offsets that it keeps: those with other timestamps, and without one."""
-    within = time_predicate(windows, columns["time"])
-    return f"NOT coalesce({within}, false) AND ({records_predicate(splits, columns)})"
-
-
 def time_predicate(windows: Sequence[Window], column: str) -> str:
     """Condition for a timestamp within windows."""
     time = quoted(column)
@@ -256,7 +243,7 @@ def _timestamp(milliseconds: int) -> str:
 
 
 def records_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
-    """Condition for the rows of a repair's offsets, whatever their timestamps; see `repair_predicate`."""
+    """Condition for the rows of exactly the offsets that a repair reads, whatever their timestamps."""
     named = RecordColumns(*(columns[name] for name in RecordColumns._fields))
     return offsets_predicate(splits, named)
 
