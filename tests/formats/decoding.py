@@ -43,7 +43,7 @@ def _bytes(value: Any) -> bytearray | None:
     return bytearray(text.encode() if isinstance(text, str) else text)
 
 
-def problems(frame: DataFrame, form: Format | None = None, key_format: Format | None = None) -> list[str | None]:
+def problems(frame: DataFrame, form: Format | None = None, key_format: Format | None = None) -> list[Any]:
     """Why each record is rejected; None of those that are not."""
     decoder = Decoder.of(key_format, form, KafkaColumns())
     staged = decoder.stage(frame).orderBy("offset")
@@ -52,7 +52,7 @@ def problems(frame: DataFrame, form: Format | None = None, key_format: Format | 
 
 def landed(
     spark: SparkSession, form: Any, values: Iterable[Any], headers: Any = None
-) -> list[tuple[dict[str, Any], str | None]]:
+) -> list[tuple[dict[str, Any], Any]]:
     """The decoded columns and the error of each value."""
     decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
     rows = decoder.finish(decoder.stage(records(spark, values, headers=headers))).orderBy("kafka_offset").collect()

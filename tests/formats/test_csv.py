@@ -6,6 +6,7 @@ import csv
 import io
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +25,7 @@ spark_test = pytest.mark.spark
 _TWO = "a STRING, b STRING"
 
 
-def _outcomes(spark, value_format, texts):
+def _outcomes(spark, value_format, texts) -> list[Any]:
     """Each record's values; or the reason why it is rejected, as a text."""
     found = landed(spark, value_format, texts)
     assert all(error is None or set(row.values()) == {None} for row, error in found)

@@ -28,7 +28,7 @@ def _in_a_run(form: Any, number: int, kind: Any, text: str) -> Any:
     return form
 
 
-def _landed(spark, form, *values):
+def _landed(spark, form, *values) -> list[Any]:
     return [row | {"kafka_error": error} for row, error in landed(spark, form, values)]
 
 

@@ -10,7 +10,17 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from tests.source.flink.logs import by_number, leave_open, offsets_read, splits_of, transact, within
+from tests.source.flink.logs import (
+    PARTITIONS,
+    RECORDS,
+    by_number,
+    leave_open,
+    offsets_read,
+    splits_of,
+    transact,
+    trim_heads,
+    within,
+)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -125,6 +135,18 @@ def test_a_split_may_start_and_stop_at_any_offset(spark, source_of, enumerator_o
     expected = {p: within(readable, pair) for p, pair in enumerate(PAIRS)}
     read = offsets_read(spark, source_of(builder), assignment)
     assert read == {p: offsets for p, offsets in expected.items() if offsets}
+
+
+def test_a_transactions_records_behind_a_trimmed_head(spark, source_of, enumerator_of, kafka, cluster, topic):
+    kafka.create(topic, PARTITIONS)
+    transact(kafka, cluster, topic, {p: [1000] * RECORDS for p in range(PARTITIONS)})
+    trim_heads(kafka, topic)
+    builder = KafkaSource.builder().set_topics(topic)
+    enumerator = enumerator_of(builder)
+    # The marker is behind the last record, in the split and read by nobody.
+    assert splits_of(enumerator.start()) == {p: (p, RECORDS + 1) for p in range(PARTITIONS)}
+    read = offsets_read(spark, source_of(builder), enumerator.assign(Limits()))
+    assert read == {p: list(range(p, RECORDS)) for p in range(PARTITIONS)}
 
 
 def test_a_marker_is_neither_the_start_nor_the_stop_at_a_time(spark, source_of, enumerator_of, kafka, cluster, topic):
