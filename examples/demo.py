@@ -200,7 +200,7 @@ def _step_table(result: ExecuteInProcessResult) -> Table:
             f"{values['kafka/lag_after']:,}",
             f"{seconds[name]:.1f} s",
             f"{values['seconds/spark_start']:.1f} s" if values["spark/started"] else "none",
-            _offsets(values["kafka/position"]["state"]["position"]),
+            _offsets(values["kafka/checkpoint"]["state"]["position"]),
         )
     return table
 

@@ -42,6 +42,10 @@ def test_the_asset_is_downstream_of_the_table_and_in_its_pool():
     assert [dependency.asset_key for dependency in spec.deps] == [AssetKey(["lake", "flights"])]
     assert maintenance.op.pool == "lake_writers"
     assert spec.group_name == "upkeep"
+    grouped = kafka_delta_maintenance(_asset(group_name="lake"))
+    assert grouped.get_asset_spec().group_name == "lake", "that of the table"
+    tagged = kafka_delta_maintenance(_asset(), op_tags={"memory": "4g"}, pool="spark")
+    assert (tagged.op.tags["memory"], tagged.op.pool) == ("4g", "spark")
     assert spec.metadata["runbook"] == "wiki"
     assert spec.metadata["dagster/uri"].endswith("/tmp/nowhere")
     assert spec.kinds == {"deltalake", "spark"}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dagster import ConfigurableResource, EnvVar, InitResourceContext
-from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
+from dagster import ConfigurableResource, InitResourceContext
+from pydantic import Field, PrivateAttr
 
+from dagster_kafka_flip.assets.config_fields import check_known, config_of
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.session_settings import check_coordinates, check_session_address
+from dagster_kafka_flip.runtime.spark_settings import SparkSettings, without_values
 from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
-from dagster_kafka_flip.settings.base import describe
-from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,49 +70,20 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
         return super().connection() if cluster is None else self.clusters[cluster].connection()
 
 
-class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
+class SparkResource(ConfigurableResource, config_of(SparkSettings)):  # pyright: ignore[reportMissingTypeArgument]
     """A Spark session that starts when an asset first needs it; the assets of a run in one process share it.
 
     Default: a local session with all cores. If the process already has an active session, the resource uses it and does
     not stop it.
     """
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    master: str | None = Field(default=None, description="Master URL of a cluster. Default: local[*].")
-    remote: str | None = Field(
-        default=None,
-        description="Spark Connect server, such as sc://host:15002. Default: the environment variable SPARK_REMOTE.",
-    )
-    config: dict[str, str] = Field(
-        default_factory=dict[str, str],
-        description="Additional Spark settings; they override the defaults. Give credentials as EnvVars.",
-    )
-    packages: list[str] = Field(
-        default_factory=list[str], description="Additional Maven coordinates, group:name:version."
-    )
-    app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
-
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         refuse_unnamed("SparkResource", unnamed, SparkResource.model_fields)
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigurationError(f"invalid SparkResource: {describe(error, SparkResource.model_fields)}") from None
-        known = {name: value for name, value in values.items() if not isinstance(value, EnvVar)}
-        master, remote = known.get("master"), known.get("remote")
-        if values.get("master") is not None and values.get("remote") is not None:
-            msg = "SparkResource: master and remote are both set; a Spark Connect server has its own master"
-            raise ConfigurationError(msg)
-        check_session_address("SparkResource: ", master, remote)
-        check_coordinates("SparkResource: ", known.get("packages", ()))
+        super().__init__(**values)
+        check_known(SparkSettings, values, master="local", remote="sc://host")
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        shown: dict[str, Any] = {"config": hidden_values(self.config)}
-        if self.remote is not None:
-            shown["remote"] = hidden_parameters(self.remote)
-        for name, value in super().__repr_args__():
-            yield name, shown.get(name or "", value)
+        return without_values(super().__repr_args__())
 
     _session: Any = PrivateAttr(default=None)
     _is_own: bool = PrivateAttr(default=False)
@@ -130,13 +100,7 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
             from dagster_kafka_flip.runtime.session import active_session, build_session
 
             found = None if self.remote is not None else active_session()
-            self._session = build_session(
-                master=self.master,
-                remote=self.remote,
-                config=self.config,
-                packages=self.packages,
-                app_name=self.app_name,
-            )
+            self._session = build_session(**{name: getattr(self, name) for name in SparkSettings.model_fields})
             self._is_own = found is None
         elif self.remote is None:
             from dagster_kafka_flip.runtime.session import check_alive

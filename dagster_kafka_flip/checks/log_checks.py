@@ -16,7 +16,7 @@ from dagster import (
     TableRecord,
 )
 
-from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED_COMMITS, of_run, timestamp_value
+from dagster_kafka_flip.assets.metadata import of_run
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
 from dagster_kafka_flip.assets.run_checks import (
     LAG_BELOW,
@@ -25,6 +25,7 @@ from dagster_kafka_flip.assets.run_checks import (
     WATERMARK_FRESH,
     check_result,
 )
+from dagster_kafka_flip.ingestion.facts import UNKNOWN, UNREPORTED_COMMITS
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.instants import instant
@@ -184,7 +185,7 @@ class LogChecks:
             return check_result(self.key, WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
         if reached is not None:
-            metadata["watermark"] = timestamp_value(reached * 1000)
+            metadata["watermark"] = MetadataValue.timestamp(reached)
         if lag == 0 and held_back == 0:
             description = "Lag is 0 offsets, so the table is as fresh as the topic"
             metadata["delay_seconds"] = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -15,7 +14,6 @@ from dagster import (
     BackfillPolicy,
     Backoff,
     BetaWarning,
-    EnvVar,
     FreshnessPolicy,
     Jitter,
     Model,
@@ -40,9 +38,6 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_mode
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
 from dagster_kafka_flip.assets.asset_per_topic import filled
 from dagster_kafka_flip.assets.dagster_internals import CheckError
-from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.format_attributes import (
@@ -58,7 +53,6 @@ from dagster_kafka_flip.components.templates import create, refused, rendered
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
-from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
@@ -73,9 +67,6 @@ T = TypeVar("T")
 Resolve = Callable[[ResolutionContext, Any], Any]
 
 _Duration = str | float
-_ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
-# Passwords: never in a file; definitions only have the name of an environment variable.
-_SECRETS = frozenset({"sasl_password", "ssl_key_password", "password", "bearer_token", "oauth_client_secret"})
 
 
 def _text(context: ResolutionContext, value: Any) -> str | None:
@@ -341,7 +332,7 @@ class TopicsAttributes(Model):
         "component's assets have a condition; at its ticks, if that is on_cron.",
     )
     schedule: Any = Field(default=None, description="Cron schedule on which to observe them. Default: none.")
-    group_name: Any = Field(default=None, description="Asset group. Default: the component's.")
+    group_name: Any = Field(default=None, description="Asset group. Default: the key of the KafkaResource.")
     owners: Any = Field(default=None, description="Owners.")
     tags: Any = Field(default=None, description="Tags.")
 
@@ -372,50 +363,6 @@ def _topics(context: ResolutionContext, value: Any) -> bool | dict[str, Any]:
     return options
 
 
-# --- resources ----------------------------------------------------------------------------------------------------
-
-
-def _resource(kind: type[T]) -> Callable[[ResolutionContext, Any], T]:
-    def resolve(context: ResolutionContext, value: Any) -> T:
-        if not isinstance(value, Mapping):
-            found = rendered(context, value)
-            if isinstance(found, kind):
-                return found
-            # Omits the value, which may be from the environment, with a password.
-            raise refused(context, f"invalid {kind.__name__}; write its fields as a mapping")
-        return create(
-            context, kind, {str(name): _setting(context.at_path(name), str(name), each) for name, each in value.items()}
-        )
-
-    return resolve
-
-
-def _setting(context: ResolutionContext, name: str, value: Any) -> Any:
-    """The value of a resource's field: a variable of the environment becomes an EnvVar."""
-    if isinstance(value, Mapping):
-        if name == "clusters":
-            return {each: _resource(KafkaClusterConfig)(context.at_path(each), one) for each, one in value.items()}
-        return {str(each): _property(context.at_path(each), str(each), one) for each, one in value.items()}
-    found = _ENV.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        return EnvVar(found[1] or found[2])
-    if name in _SECRETS and value is not None:
-        # Omits the value, which may be the password.
-        raise refused(context, 'write a password as "{{ env.NAME }}", to keep it out of files and definitions')
-    if isinstance(value, str) and "{{" in value and (is_credential(name) or hidden_parameters(value) != value):
-        raise refused(
-            context,
-            'write all of it as "{{ env.NAME }}": the value of a variable in a longer text gets into definitions, and '
-            "Dagster shows it",
-        )
-    return rendered(context, value)
-
-
-def _property(context: ResolutionContext, name: str, value: Any) -> Any:
-    """A client's or Spark's setting, which is a text: YAML has `5` and `true` for it."""
-    return _text(context, value) if isinstance(value, (int, float)) else _setting(context, name, value)
-
-
 # --- attributes ---------------------------------------------------------------------------------------------------
 
 _KafkaSourceFields = model_of(
@@ -435,14 +382,23 @@ KafkaSourceModel: type[BaseModel] = create_model(
         Field(None, description="Options of Flink's Kafka table, instead of all other fields of the source."),
     ),
 )
+_OP_OPTIONS: Mapping[str, Any] = {"Mapping[str, Any] | None": dict[str, Any] | None, "str | None": str | None}
 _CHECKS = model_of_options(
     "ChecksAttributes",
     kafka_delta_checks,
-    {"bool": bool, "int | None": int | None, "timedelta": _Duration, "timedelta | None": _Duration | None},
+    {
+        "bool": bool,
+        "int | None": int | None,
+        "timedelta": _Duration,
+        "timedelta | None": _Duration | None,
+        **_OP_OPTIONS,
+    },
     "asset",
     "key",
 )
-_SINK_CHECKS = model_of_options("SinkChecksAttributes", delta_kafka_checks, {"bool": bool, "int": int}, "asset")
+_SINK_CHECKS = model_of_options(
+    "SinkChecksAttributes", delta_kafka_checks, {"bool": bool, "int": int, **_OP_OPTIONS}, "asset"
+)
 _DICT = dict[str, Any]
 _TEXTS = list[str]
 _TEXT_MAP = dict[str, Scalar]
@@ -501,10 +457,4 @@ SinkAttribute = Annotated[
             partitioner=Literal["default", "fixed", "round_robin"],
         ),
     ),
-]
-_KAFKA = model_of(KafkaResource, clusters=dict[str, model_of(KafkaClusterConfig)])
-KafkaResourceAttribute = Annotated[Any, attribute(_resource(KafkaResource), _KAFKA)]
-SparkResourceAttribute = Annotated[Any, attribute(_resource(SparkResource), model_of(SparkResource))]
-SchemaRegistryResourceAttribute = Annotated[
-    Any, attribute(_resource(SchemaRegistryResource), model_of(SchemaRegistryResource))
 ]

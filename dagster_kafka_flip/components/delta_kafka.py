@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dagster import ComponentLoadContext, Definitions, scaffold_with
 from pydantic import BaseModel, Field
 
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
+from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.components import attributes
@@ -22,7 +22,9 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.source.plan import Limits
 
-HELP = entries(delta_kafka_asset) | entries(DescriptionOptions) | entries(OpOptions)
+HELP = entries(delta_kafka_asset) | {
+    name: text for options in OPTIONS_OF_DAGSTER for name, text in entries(options).items()
+}
 # Attributes that are not options of delta_kafka_asset.
 _OWN = frozenset({"checks"})
 
@@ -55,6 +57,10 @@ class DeltaKafkaComponent(CheckedComponent):
     tags: attributes.TextMapAttribute | None = _option("tags")
     metadata: attributes.MapAttribute | None = _option("metadata")
     automation_condition: attributes.AutomationAttribute | None = _option("automation_condition")
+    deps: attributes.AssetKeysAttribute | None = _option("deps")
+    kinds: attributes.TextsAttribute | None = _option("kinds")
+    freshness_policy: attributes.FreshnessAttribute | None = _option("freshness_policy")
+    code_version: attributes.TextAttribute | None = _option("code_version")
     op_tags: attributes.MapAttribute | None = _option("op_tags")
     retry_policy: attributes.RetryPolicyAttribute | None = _option("retry_policy")
     pool: attributes.TextAttribute | None = Field(

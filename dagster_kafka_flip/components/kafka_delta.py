@@ -27,7 +27,7 @@ from dagster_kafka_flip.assets.topic_asset import observable_topics, upstream_as
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components import attributes
 from dagster_kafka_flip.components.checked_component import CheckedComponent
-from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
+from dagster_kafka_flip.components.kafka_resources import KafkaResourceAttribute, KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
 from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
@@ -115,7 +115,7 @@ class KafkaDeltaComponent(CheckedComponent):
         description="Whether to define observable assets for the source's topics, or their options. Default: yes. "
         "Of each option, a topic has that of the first component that gives it.",
     )
-    connection: attributes.KafkaResourceAttribute | None = Field(
+    connection: KafkaResourceAttribute | None = Field(
         default=None,
         description="Kafka connection to look up a pattern's topics when definitions load, for an asset per topic. "
         "Default: the KafkaResource of the project's KafkaResourcesComponent.",
@@ -303,7 +303,7 @@ def _landing(transform: Callable[..., Any], **options: Any) -> AssetsDefinition:
 
 def _topic_options(key: AssetKey, readers: Sequence[KafkaDeltaComponent]) -> Any:
     """A topic's options, of each the one of the first component that has it."""
-    given: dict[str, Any] = {"group_name": readers[0].group_name}
+    given: dict[str, Any] = {}
     for each in reversed(readers):
         given |= each.observe_topics if isinstance(each.observe_topics, Mapping) else {}
     conditions = [each.automation_condition for each in readers if each.automation_condition is not None]

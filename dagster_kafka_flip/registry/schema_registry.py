@@ -25,17 +25,17 @@ _TLS = ("ssl_ca_location", "ssl_certificate_location", *_KEY)
 
 
 class SchemaRegistry(Settings):
-    """Addresses and credentials of one schema registry.
+    """Addresses and credentials of one schema registry. Passwords, tokens and secrets are never shown.
 
     Attributes:
         url: Comma-separated `http` or `https` URLs of one registry, tried in this order. A user name and a password in
             them are moved to `username` and `password`.
         username: User name, or API key. Needs `password`.
-        password: Password, or API secret. Never shown.
-        bearer_token: A token that is sent as it is. Never shown.
+        password: Password, or API secret.
+        bearer_token: A token that is sent as it is.
         oauth_token_url: OAuth: the token endpoint, for a client's credentials.
         oauth_client_id: OAuth: the client's id.
-        oauth_client_secret: OAuth: the client's secret. Never shown.
+        oauth_client_secret: OAuth: the client's secret.
         oauth_scope: OAuth: the scope to ask for. Default: none.
         logical_cluster: Confluent Cloud's id of the registry, `lsrc-...`. Only with a token or OAuth.
         identity_pool_id: Confluent Cloud's id of the identity pool, `pool-...`. Only with a token or OAuth.
@@ -44,7 +44,7 @@ class SchemaRegistry(Settings):
         ssl_certificate_location: PEM file of the client's certificate chain, for mutual TLS.
         ssl_key_location: PEM file of the client's private key, for mutual TLS. Default: the key in
             `ssl_certificate_location`.
-        ssl_key_password: The private key's password. Never shown.
+        ssl_key_password: The private key's password.
         request_timeout: Seconds to wait for one URL's answer.
         max_retries: How often a request is repeated after an error that may pass: no connection, or the statuses 408,
             429, 500, 502, 503 and 504. Default: 3.

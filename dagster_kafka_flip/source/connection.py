@@ -45,26 +45,26 @@ _COVERED_BY_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 class KafkaConnection(Settings):
-    """Addresses and credentials of one Kafka cluster.
+    """Addresses and credentials of one Kafka cluster. Passwords, and values of properties, are never shown.
 
     Attributes:
         bootstrap_servers: Comma-separated `host:port` pairs.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as in Kafka's `security.protocol`.
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER. Required with a SASL protocol.
         sasl_username: Required with PLAIN and SCRAM; not allowed otherwise.
-        sasl_password: Required with PLAIN and SCRAM; not allowed otherwise. Never shown.
+        sasl_password: Required with PLAIN and SCRAM; not allowed otherwise.
         ssl_ca_location: PEM file with the CA certificates to trust. Default: the CAs of the system and the JVM.
         ssl_certificate_location: PEM file of the client's certificate chain, for mutual TLS.
         ssl_key_location: PEM file of the client's private key, for mutual TLS. PKCS#8, PKCS#1 or SEC1.
-        ssl_key_password: The private key's password. Never shown.
+        ssl_key_password: The private key's password.
         client_id: The client's name in the broker's logs and quotas.
         request_timeout: Seconds to wait for the answer to one metadata or offsets request.
         read_timeout: Seconds that a Spark task waits for records before it fails.
-        properties: Settings without a field, for both clients, by the Java consumer's names. Values are never shown.
+        properties: Settings without a field, for both clients, by the Java consumer's names.
         librdkafka_properties: Settings of the planning client, by librdkafka's names; they override `properties`.
-            Values are never shown.
+
         java_properties: Settings of Spark's Kafka client, by the Java consumer's names; they override `properties`.
-            Values are never shown.
+
     """
 
     bootstrap_servers: str

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import TriggerEvent
 
 from dagster_kafka_flip import EnumeratorState, KafkaSource, TopicPartition
 from dagster_kafka_flip.airflow import KafkaLagSensor, NewOffsetsTrigger
 from dagster_kafka_flip.airflow.given import source_to_json
+from dagster_kafka_flip.airflow.new_offsets import LagWatch
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from tests.kafka_topic import Kafka
 
@@ -35,7 +38,9 @@ def trigger(topic: str, offset: int | None, **options: Any) -> NewOffsetsTrigger
     path, arguments = made.serialize()
     assert path == f"{NewOffsetsTrigger.__module__}.{NewOffsetsTrigger.__qualname__}"
     assert SECRET not in json.dumps(arguments)
-    return NewOffsetsTrigger(**json.loads(json.dumps(arguments)))
+    again = NewOffsetsTrigger(**json.loads(json.dumps(arguments)))
+    assert again.serialize() == (path, arguments)
+    return again
 
 
 async def first(events: AsyncIterator[TriggerEvent]) -> Any:
@@ -84,7 +89,41 @@ def test_a_log_that_changed_is_something_to_do(kafka: Kafka, topic: str):
 
 @pytest.mark.kafka
 def test_a_cluster_that_does_not_answer_is_the_tasks_error(topic: str):
-    event = asyncio.run(first(trigger(topic, 1, kafka_conn_id="nobody").run()))
+    waiting = trigger(topic, 1, kafka_conn_id="nobody")
+    waiting.task_instance = cast("Any", SimpleNamespace(task_id="wait"))
+    event = asyncio.run(first(waiting.run()))
     sensor = KafkaLagSensor(task_id="wait", source=topic, table="/lake/orders")
     with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
         sensor.execute_complete({}, event)
+
+
+@pytest.mark.kafka
+def test_a_watcher_has_an_event_for_what_came_since_the_last_one_and_waits_for_a_broker(
+    kafka: Kafka, topic: str, broker: str, monkeypatch: pytest.MonkeyPatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a"), (None, "b")])
+    trigger = NewOffsetsTrigger(topic, kafka_conn_id="shop", poll_interval=0.02)
+    (watcher,) = Asset("arrived", watchers=[AssetWatcher("orders", trigger)]).watchers
+    assert watcher.trigger is trigger
+    looks: list[int] = []
+    look = LagWatch.finding
+
+    def finding(self: LagWatch, min_lag: int) -> dict[str, Any] | None:
+        looks.append(min_lag)
+        if len(looks) == 2:
+            raise ClusterUnreachableError("for a moment")
+        return look(self, min_lag)
+
+    monkeypatch.setattr(LagWatch, "finding", finding)
+
+    async def watch() -> list[Any]:
+        events = trigger.run()
+        found = [(await anext(events)).payload]
+        await asyncio.to_thread(kafka.produce, topic, [(None, "c")])
+        found.append((await anext(events)).payload)
+        await events.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+        return found
+
+    assert asyncio.run(watch()) == [{"lag": 2, "problems": []}, {"lag": 1, "problems": []}]
+    assert len(looks) >= 3
