@@ -8,7 +8,6 @@ import inspect
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetKey,
@@ -17,7 +16,6 @@ from dagster import (
     DataVersion,
     JsonMetadataValue,
     MaterializeResult,
-    OpDefinition,
 )
 
 from dagster_kafka_flip.assets.asset_options import MaterializedOptions, dagsters_errors, given_options
@@ -27,7 +25,7 @@ from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, shown
 from dagster_kafka_flip.assets.position_record import newest_materializations
 from dagster_kafka_flip.assets.registries import registries_of
-from dagster_kafka_flip.assets.registry import ingestions_of
+from dagster_kafka_flip.assets.registry import ingestions_of, register, registered
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
 from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
@@ -81,10 +79,6 @@ class Publishing:
     def bound_sink(self, context: Any) -> KafkaSink:
         """Binds the schema registries that are resources to the sink."""
         return self.sink.with_registries(registries_of(context, self.sink.registry_keys))
-
-
-# By op: Dagster's copies of a definition share it.
-_PUBLISHINGS: WeakKeyDictionary[OpDefinition, Publishing] = WeakKeyDictionary()
 
 
 @check_options(MaterializedOptions.__annotations__, inside={"source": DeltaSource, "sink": KafkaSink, "limits": Limits})
@@ -170,8 +164,7 @@ def delta_kafka_asset(
             config=PublishRunConfig,
             transform=made.transform,
         )
-        _PUBLISHINGS[assets_def.op] = made
-        return assets_def
+        return register(assets_def, {key: made})
 
     return decorate
 
@@ -200,8 +193,7 @@ def _as_it_is(rows: DataFrame) -> DataFrame:
 
 def publishing_of(assets_def: AssetsDefinition) -> Publishing | None:
     """What a definition's asset publishes; None if it is not of `delta_kafka_asset`."""
-    node = assets_def.node_def if assets_def.is_executable else None
-    return _PUBLISHINGS.get(node) if isinstance(node, OpDefinition) else None
+    return next(iter(registered(assets_def, Publishing).values()), None)
 
 
 def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: DeltaSource) -> list[AssetKey]:

@@ -13,10 +13,9 @@ from dagster import (
     AssetCheckSeverity,
     AssetRecordsFilter,
     MetadataValue,
-    TableRecord,
 )
 
-from dagster_kafka_flip.assets.metadata import of_run
+from dagster_kafka_flip.assets.metadata import of_run, partitions_table
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
 from dagster_kafka_flip.assets.run_checks import (
     LAG_BELOW,
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.stream_status import LogStatus
     from dagster_kafka_flip.table.known_position import KnownPosition
-
-_SHOWN_PARTITIONS = 20
 
 # Tolerated clock difference.
 _CLOCK_SKEW_SECONDS = 300.0
@@ -158,7 +155,10 @@ class LogChecks:
         }
         if largest is not None:
             metadata["largest_lag_at"] = str(largest)
-            metadata["by_topic_partition"] = _lag_table(status, known)
+            # What is not in the position begins at its log's beginning.
+            position = {**{tp: status.end[tp] - lag for tp, lag in status.lag.items()}, **known.state.position}
+            rows = ((tp, {"offset": position[tp], "lag": lag}) for tp, lag in sorted(status.lag.items()))
+            metadata["by_topic_partition"] = partitions_table(rows, "lag")
         return check_result(
             self.key,
             LAG_BELOW,
@@ -275,20 +275,3 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
         if isinstance(watermark, (int, float)) and watermark <= record.timestamp + _CLOCK_SKEW_SECONDS:
             return float(watermark)
     return None
-
-
-def _lag_table(status: LogStatus, known: KnownPosition) -> Any:
-    largest = sorted(status.lag, key=lambda tp: (-status.lag[tp], tp))[:_SHOWN_PARTITIONS]
-    records = [
-        TableRecord(
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                # The log start offset is not requested here, and need not be 0.
-                "position": known.state.position.get(tp, "none yet"),
-                "lag": status.lag[tp],
-            }
-        )
-        for tp in largest
-    ]
-    return MetadataValue.table(records)
