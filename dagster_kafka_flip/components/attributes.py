@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -20,6 +21,7 @@ from dagster import (
     MultiPartitionsDefinition,
     PartitionsDefinition,
     ResolutionContext,
+    Resolver,
     RetryPolicy,
 )
 from dagster.components.resolved.core_models import (
@@ -36,6 +38,7 @@ from dagster.components.resolved.core_models import (
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
+from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.assets.asset_per_topic import filled
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
@@ -53,6 +56,7 @@ from dagster_kafka_flip.components.templates import create, refused, rendered
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
+from dagster_kafka_flip.settings.docstrings import entries
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
@@ -399,47 +403,55 @@ _CHECKS = model_of_options(
 _SINK_CHECKS = model_of_options(
     "SinkChecksAttributes", delta_kafka_checks, {"bool": bool, "int": int, **_OP_OPTIONS}, "asset"
 )
-_DICT = dict[str, Any]
-_TEXTS = list[str]
-_TEXT_MAP = dict[str, Scalar]
+_TEXT = attribute(_text, Scalar)
+_TEXTS = attribute(_texts, list[str])
+_KEYS = attribute(_keys, list[str])
+_KEY = attribute(_key, str | list[str])
+_MAP = attribute(rendered, dict[str, Any])
+_FORMAT = attribute(format_of, FORMATS)
+_FRESHNESS = '"{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"'
 
 # Any, because Dagster would interpret a pydantic class in an annotation as a schema.
+TextAttribute = Annotated[Any, _TEXT]
 TopicsAttribute = Annotated[Any, attribute(_topics, bool | TopicsAttributes)]
-# The asset's own error names the line.
-OnIdleAttribute = Annotated[Any, attribute(rendered, OnIdle)]
-TextAttribute = Annotated[Any, attribute(_text, Scalar)]
-TextsAttribute = Annotated[Any, attribute(_texts, _TEXTS)]
-TextMapAttribute = Annotated[Any, attribute(_text_map, _TEXT_MAP)]
-MapAttribute = Annotated[Any, attribute(rendered, _DICT)]
-TopicsOfAttribute = Annotated[Any, attribute(rendered, dict[str, list[str]])]
-PrefixAttribute = Annotated[Any, attribute(_prefix, str | list[str])]
-AssetKeyAttribute = Annotated[Any, attribute(_key, str | list[str])]
-AssetKeysAttribute = Annotated[Any, attribute(_keys, _TEXTS)]
-DurationAttribute = Annotated[Any, attribute(_duration, _Duration)]
-ErrorsAttribute = Annotated[Any, attribute(_errors, _TEXTS)]
-PartitionsAttribute = Annotated[Any, attribute(_partitions, _Partitions)]
-BackfillPolicyAttribute = Annotated[Any, attribute(_backfill_policy, _BackfillPolicy)]
 ChecksAttribute = Annotated[Any, attribute(_checks, _CHECKS)]
 SinkChecksAttribute = Annotated[Any, attribute(_checks, _SINK_CHECKS)]
-RetryPolicyAttribute = Annotated[Any, attribute(_retry_policy, RetryPolicyAttributes)]
-AutomationAttribute = Annotated[Any, attribute(_condition, str)]
-_FRESHNESS = '"{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"'
-FreshnessAttribute = Annotated[Any, attribute(_instance_of(FreshnessPolicy, _FRESHNESS), str)]
-SourceAttribute = Annotated[Any, attribute(_source, KafkaSourceModel)]
-FormatAttribute = Annotated[Any, attribute(format_of, FORMATS)]
-ColumnsAttribute = Annotated[Any, attribute(_of(KafkaColumns), model_of(KafkaColumns))]
-DeadLetterAttribute = Annotated[Any, attribute(_dead_letter, str | model_of(DeadLetters))]
-TableAttribute = Annotated[Any, attribute(_table, Scalar | model_of(DeltaTarget, mode=MODES | None))]
-LimitsAttribute = Annotated[Any, attribute(_of(Limits), model_of(Limits))]
-WindowsAttribute = Annotated[
-    Any, attribute(_of(Windows, max_lateness=_duration), model_of(Windows, max_lateness=_Duration | None))
-]
-DeltaSourceAttribute = Annotated[
-    Any, attribute(_of(DeltaSource, table=_text, start=_start), model_of(DeltaSource, start=int | str))
-]
-SinkAttribute = Annotated[
-    Any,
-    attribute(
+
+OPTIONS: Mapping[str, Resolver] = {
+    "source": attribute(_source, KafkaSourceModel),
+    "table": attribute(_table, Scalar | model_of(DeltaTarget, mode=MODES | None)),
+    "value_format": _FORMAT,
+    "key_format": _FORMAT,
+    "columns": attribute(_of(KafkaColumns), model_of(KafkaColumns)),
+    "dead_letter": attribute(_dead_letter, str | model_of(DeadLetters)),
+    "limits": attribute(_of(Limits), model_of(Limits)),
+    "tolerate": attribute(_errors, list[str]),
+    # The asset's own error names the line.
+    "on_idle": attribute(rendered, OnIdle),
+    "verify_after": attribute(_duration, _Duration),
+    "windows": attribute(_of(Windows, max_lateness=_duration), model_of(Windows, max_lateness=_Duration | None)),
+    "topics_of": attribute(rendered, dict[str, list[str]]),
+    "name": _TEXT,
+    "key": _KEY,
+    "key_prefix": attribute(_prefix, str | list[str]),
+    "deps": _KEYS,
+    "kinds": _TEXTS,
+    "owners": _TEXTS,
+    "tags": attribute(_text_map, dict[str, Scalar]),
+    "metadata": _MAP,
+    "automation_condition": attribute(_condition, str),
+    "freshness_policy": attribute(_instance_of(FreshnessPolicy, _FRESHNESS), str),
+    "partitions_def": attribute(_partitions, _Partitions),
+    "backfill_policy": attribute(_backfill_policy, _BackfillPolicy),
+    "op_tags": _MAP,
+    "retry_policy": attribute(_retry_policy, RetryPolicyAttributes),
+}
+"""How each option of an asset is read; all others are texts."""
+
+SINK_OPTIONS: Mapping[str, Resolver] = {
+    **OPTIONS,
+    "source": attribute(_of(DeltaSource, table=_text, start=_start), model_of(DeltaSource, start=int | str)),
+    "sink": attribute(
         _of(
             KafkaSink,
             key=serializer_of,
@@ -457,4 +469,24 @@ SinkAttribute = Annotated[
             partitioner=Literal["default", "fixed", "round_robin"],
         ),
     ),
-]
+    "upstream": _KEY,
+}
+"""The same for an asset that publishes a table."""
+
+
+def help_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The texts of a function's options, and of Dagster's."""
+    return entries(function) | {name: text for each in OPTIONS_OF_DAGSTER for name, text in entries(each).items()}
+
+
+def options_of(function: Callable[..., Any], dagsters: type, kinds: Mapping[str, Resolver], **own_texts: str) -> Any:
+    """Derives a component's attributes from a function's options, so that they can't differ."""
+    parameters = inspect.signature(function).parameters
+    named = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+    texts, fields = help_of(function) | own_texts, dict[str, Any]()
+    for name in (*named, *dagsters.__annotations__):
+        kind: Any = Annotated[Any, kinds.get(name, _TEXT)]
+        is_required = named.get(name) is inspect.Parameter.empty
+        default: Any = ... if is_required else None
+        fields[name] = (kind if is_required else kind | None, Field(default, description=texts[name]))
+    return create_model(f"Options_of_{function.__name__}", __base__=Model, **fields)
