@@ -113,7 +113,7 @@ def test_metadata_of_the_first_the_second_and_the_idle_run(
         "kafka/lag_after",
         "seconds/total",
     ], "what matters first, at the top of the page"
-    assert list(first)[-1] == "kafka/checkpoint"
+    assert [name for name in first if name != "dagster/column_lineage"][-1] == "kafka/checkpoint"
     assert {"seconds/plan", "seconds/read_and_write", "seconds/commit", "seconds/spark_start"} <= first.keys()
     assert [tuple(record.data.values()) for record in first["kafka/position"].records] == [
         (f"{topic}-0", 2, 2, 0),

@@ -18,8 +18,7 @@ from dagster_kafka_flip.assets.metadata import (
     windows_metadata,
 )
 from dagster_kafka_flip.assets.position_record import read_record
-from dagster_kafka_flip.assets.registries import registries_of
-from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.resources import kafka_of, registries_of, spark_of
 from dagster_kafka_flip.assets.run_checks import Findings, check_names, check_results, failed_checks
 from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys

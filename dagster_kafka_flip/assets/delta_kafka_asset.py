@@ -24,9 +24,8 @@ from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, shown
 from dagster_kafka_flip.assets.position_record import newest_materializations
-from dagster_kafka_flip.assets.registries import registries_of
 from dagster_kafka_flip.assets.registry import ingestions_of, register, registered
-from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.resources import kafka_of, registries_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
 from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
 from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, resources_of

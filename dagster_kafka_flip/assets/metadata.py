@@ -104,15 +104,15 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         position.append((tp, {"offset": offset, "read": read, "lag": lag}))
     return shown(
         {name: value for name, value in earlier.items() if name in repeated}
+        | _about_the_table(result)
         | {POSITION: partitions_table(position, "read")}
         | stream_facts(result)
-        | _about_the_table(result)
     )
 
 
 def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
     """Returns the metadata of a run, of at least one commit, which Dagster shows for each of its partitions."""
-    return shown({**windows_facts(results), **_about_the_table(results[-1])})
+    return shown({**_about_the_table(results[-1]), **windows_facts(results)})
 
 
 def window_metadata(

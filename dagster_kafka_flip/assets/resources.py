@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 
 from dagster_kafka_flip.assets.config_fields import check_known, config_of
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
+from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.spark_settings import SparkSettings, without_values
 from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.source.connection import KafkaConnection
 
 
@@ -121,11 +123,7 @@ class SparkResource(ConfigurableResource, config_of(SparkSettings)):  # pyright:
 
 def kafka_of(context: Any, key: str, cluster: str | None) -> KafkaConnection:
     """The connection of a run's KafkaResource to a cluster; None for that of the resource's own fields."""
-    return connection_of(getattr(context.resources, key), key, cluster)
-
-
-def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnection:
-    """The connection of a KafkaResource to a cluster."""
+    resource = getattr(context.resources, key)
     if not hasattr(resource, "connection"):
         expect(f"the resource {key!r}", resource, KafkaResource, 'KafkaResource(bootstrap_servers="localhost:9092")')
     return resource.connection(cluster)
@@ -133,11 +131,20 @@ def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnecti
 
 def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
     """A function that provides the session of a run's SparkResource."""
-    return session_of(getattr(context.resources, key), key)
-
-
-def session_of(resource: Any, key: str) -> Callable[[], SparkSession]:
-    """A function that provides the session of a SparkResource."""
+    resource = getattr(context.resources, key)
     if not hasattr(resource, "session"):
         expect(f"the resource {key!r}", resource, SparkResource, "SparkResource()")
     return resource.session
+
+
+def registries_of(context: Any, keys: Iterable[str]) -> dict[str, SchemaRegistry]:
+    """The registries of a run's SchemaRegistryResources, which formats name by their keys."""
+    found: dict[str, SchemaRegistry] = {}
+    for key in keys:
+        resource = getattr(context.resources, key)
+        if not hasattr(resource, "registry"):
+            expect(
+                f"the resource {key!r}", resource, SchemaRegistryResource, 'SchemaRegistryResource(url="http://...")'
+            )
+        found[key] = resource.registry()
+    return found
