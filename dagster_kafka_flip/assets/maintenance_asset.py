@@ -48,17 +48,18 @@ def kafka_delta_maintenance(
         asset: The asset that lands the topics.
         key: Key of one of its assets, if there are several. Default: the only one.
         vacuum_after: How long old versions stay, at least 7 days; None for no VACUUM. Default: 7 days.
-        **asset_options: Dagster's options: those of AssetOptions without a key and partitions.
+        **asset_options: Dagster's options: those of AssetOptions without a key, partitions and pool.
 
     Raises:
         ConfigurationError: The asset is not from this package, or `vacuum_after` is shorter than 7 days.
     """
     asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_maintenance")
-    options = {
-        "group_name": asset.specs_by_key[asset_key].group_name,
-        "pool": asset.op.pool,
-        **given_options(**asset_options),
-    }
+    options = {"group_name": asset.specs_by_key[asset_key].group_name, **given_options(**asset_options)}
+    if options.setdefault("pool", asset.op.pool) != asset.op.pool:
+        raise ConfigurationError(
+            f"pool: maintenance shares the pool of {asset_key.to_user_string()}, so that the two don't write at once",
+            "Set that of the asset",
+        )
     if vacuum_after is not None:
         expect("vacuum_after", vacuum_after, timedelta, "timedelta(days=7)")
         if vacuum_after < SHORTEST_RETENTION:

@@ -159,7 +159,8 @@ def _about_the_table(result: TableResult) -> dict[str, Any]:
 
 def known_position(event: AssetMaterialization | AssetObservation | None) -> KnownPosition | None:
     """Reads the position from what a run has reported; None if it has none that can be read."""
-    return None if event is None else position_in({name: value.value for name, value in event.metadata.items()})
+    recorded = {} if event is None else event.metadata
+    return position_in({name: recorded[name].value for name in (CHECKPOINT, POSITION) if name in recorded})
 
 
 def position_in(metadata: Mapping[str, Any]) -> KnownPosition | None:
