@@ -92,7 +92,9 @@ class PublishResult:
             "spark/started": starting is not None,
             "seconds/spark_start": None if starting is None else round(starting, 3),
             "seconds/total": round(self.seconds, 3),
-            "kafka/records_written_per_second": round(self.records / publishing, 3) if self.records else None,
+            "kafka/records_written_per_second": round(self.records / publishing, 3)
+            if self.records and publishing > 0
+            else None,
             SINK: self.sink,
             "kafka/progress_topic": self.progress_topic,
             SINK_PROGRESS: self.known_json,

@@ -18,12 +18,13 @@ from dagster_kafka_flip.airflow.given import source_to_json
 from dagster_kafka_flip.airflow.new_offsets import LagWatch
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from tests.kafka_topic import Kafka
+from tests.source.log_model import ClusterModel, LogModel
 
 SECRET = "never-to-be-seen-9c2d"
 
 
-@pytest.fixture(autouse=True)
-def _connection(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def connected(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, address in (("SHOP", broker), ("NOBODY", "127.0.0.1:1")):
         extra = {"bootstrap.servers": address, "socket.timeout.ms": 1000, "ssl.key.password": SECRET}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({"conn_type": "kafka", "extra": extra}))
@@ -50,6 +51,7 @@ async def first(events: AsyncIterator[TriggerEvent]) -> Any:
 
 
 @pytest.mark.kafka
+@pytest.mark.usefixtures("connected")
 def test_it_waits_for_enough_offsets_behind_the_position(kafka: Kafka, topic: str):
     kafka.create(topic)
     kafka.produce(topic, [(None, "landed"), (None, "new")])
@@ -65,6 +67,7 @@ def test_it_waits_for_enough_offsets_behind_the_position(kafka: Kafka, topic: st
 
 
 @pytest.mark.kafka
+@pytest.mark.usefixtures("connected")
 def test_without_a_position_all_of_the_log_counts(kafka: Kafka, topic: str):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a"), (None, "b")])
@@ -72,6 +75,7 @@ def test_without_a_position_all_of_the_log_counts(kafka: Kafka, topic: str):
 
 
 @pytest.mark.kafka
+@pytest.mark.usefixtures("connected")
 def test_a_log_that_changed_is_something_to_do(kafka: Kafka, topic: str):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a"), (None, "b"), (None, "c")])
@@ -88,6 +92,7 @@ def test_a_log_that_changed_is_something_to_do(kafka: Kafka, topic: str):
 
 
 @pytest.mark.kafka
+@pytest.mark.usefixtures("connected")
 def test_a_cluster_that_does_not_answer_is_the_tasks_error(topic: str):
     waiting = trigger(topic, 1, kafka_conn_id="nobody")
     waiting.task_instance = cast("Any", SimpleNamespace(task_id="wait"))
@@ -98,6 +103,7 @@ def test_a_cluster_that_does_not_answer_is_the_tasks_error(topic: str):
 
 
 @pytest.mark.kafka
+@pytest.mark.usefixtures("connected")
 def test_a_watcher_has_an_event_for_what_came_since_the_last_one_and_waits_for_a_broker(
     kafka: Kafka, topic: str, broker: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -127,3 +133,16 @@ def test_a_watcher_has_an_event_for_what_came_since_the_last_one_and_waits_for_a
 
     assert asyncio.run(watch()) == [{"lag": 2, "problems": []}, {"lag": 1, "problems": []}]
     assert len(looks) >= 3
+
+
+def test_what_was_found_is_not_found_again():
+    log = ClusterModel({TopicPartition("t", 0): LogModel([1, 2, 3])})
+    watch = LagWatch(KafkaSource(topics=("t",)), cast("Any", None), None)
+    watch._cluster = cast("Any", log)
+    assert [watch.finding(1), watch.finding(1)] == [{"lag": 3, "problems": []}, None]
+    watch._cluster = cast("Any", ClusterModel({TopicPartition("t", 0): LogModel([1, 2, 3, 4, 5])}))
+    assert [watch.finding(3), watch.finding(2), watch.finding(1)] == [None, {"lag": 2, "problems": []}, None]
+    watch._cluster = cast("Any", ClusterModel({}))
+    found, again = watch.finding(1), watch.finding(1)
+    assert found is not None
+    assert ("does not exist" in found["problems"][0], again) == (True, None)
