@@ -143,6 +143,9 @@ def shown(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _typed(name: str, value: Any) -> Any:
     if isinstance(value, datetime):
         return MetadataValue.timestamp(value)
+    if name == CHECKPOINT:
+        # Pages show a small JSON value in a line for each number.
+        return json.dumps(value)
     return MetadataValue.url(value) if name == SPARK_UI else value
 
 
@@ -165,7 +168,11 @@ def known_position(event: AssetMaterialization | AssetObservation | None) -> Kno
 
 def position_in(metadata: Mapping[str, Any]) -> KnownPosition | None:
     """Reads the position from an event's values, also as earlier versions wrote it; None if there is none."""
-    return KnownPosition.from_json(metadata.get(CHECKPOINT, metadata.get(POSITION)))
+    value = metadata.get(CHECKPOINT, metadata.get(POSITION))
+    try:
+        return KnownPosition.from_json(json.loads(value) if isinstance(value, str) else value)
+    except ValueError:
+        return None
 
 
 def uri(location: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetObservation, AssetRecordsFilter
 
-from dagster_kafka_flip.assets.metadata import POSITION_SET, known_position, position_in
+from dagster_kafka_flip.assets.metadata import POSITION_SET, known_position, position_in, shown
 from dagster_kafka_flip.ingestion.facts import CHECKPOINT, POSITION
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def void_record(
     """
     metadata: dict[str, Any] = {POSITION_SET: reason, "delta/version": version}
     if moved is not None:
-        metadata[CHECKPOINT] = moved.to_json()
+        metadata |= shown({CHECKPOINT: moved.to_json()})
     instance.report_runless_asset_event(AssetObservation(key, description="The position was set.", metadata=metadata))
 
 
