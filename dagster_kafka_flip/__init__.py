@@ -18,6 +18,10 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605 - the stub has them  # pyright: ignore
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("dagster-kafka-flip")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -78,4 +78,5 @@ from dagster_kafka_flip.table.mode import Scd2 as Scd2
 from dagster_kafka_flip.table.mode import Upsert as Upsert
 from dagster_kafka_flip.table.target import DeltaTarget as DeltaTarget
 
+__version__: str
 __all__: list[str]  # noqa: PYI035 - made of these names

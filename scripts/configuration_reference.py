@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 
 import dagster_kafka_flip
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER, AssetOptions
-from dagster_kafka_flip.components.kafka_delta import HELP
+from dagster_kafka_flip.components.attributes import help_of
 from dagster_kafka_flip.settings.docstrings import entries as entries_of
 
 if TYPE_CHECKING:
@@ -321,16 +321,19 @@ def _line(text: str) -> str:
 def _fields(model: type[BaseModel], texts: Mapping[str, str]) -> list[_Row]:
     rows: list[_Row] = []
     for name, field in model.model_fields.items():
-        if model is dagster_kafka_flip.KafkaDeltaComponent and field.description == HELP.get(name):
+        if model is dagster_kafka_flip.KafkaDeltaComponent and field.description == help_of(
+            dagster_kafka_flip.kafka_delta_asset
+        ).get(name):
             # As in kafka_delta_asset or AssetOptions.
             continue
         owner = next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))
+        annotation = vars(owner)["__annotations__"][name]
         default = field.get_default(call_default_factory=True, validated_data={})
         rows.append(
             _Row(
                 name=field.alias or name,
-                # The text says what a schema may be.
-                type="" if field.alias else _type(vars(owner)["__annotations__"][name], owner.__module__),
+                # The text says what a schema, or an attribute of YAML, may be.
+                type="" if field.alias or "Resolver object" in str(annotation) else _type(annotation, owner.__module__),
                 default=_REQUIRED if default is PydanticUndefined else _value(default),
                 text=_line(field.description or "") or texts[field.alias or name],
             )

@@ -105,11 +105,19 @@ def test_metadata_of_the_first_the_second_and_the_idle_run(
     assert first["kafka/idle"] is False
     assert first["dagster/uri"] == f"file://{table}" or first["dagster/uri"].endswith(table)
     assert first["kafka/watermark"] == pytest.approx(1_700_000_000.0), "the lowest of the highest timestamps"
-    assert first["kafka/position"]["state"]["position"] == {topic: [2, 1]}
+    assert json.loads(first["kafka/checkpoint"])["state"]["position"] == {topic: [2, 1]}
+    assert list(first)[:5] == [
+        "kafka/records_read",
+        "delta/rows_written",
+        "kafka/rejected_records",
+        "kafka/lag_after",
+        "seconds/total",
+    ], "what matters first, at the top of the page"
+    assert [name for name in first if name != "dagster/column_lineage"][-1] == "kafka/checkpoint"
     assert {"seconds/plan", "seconds/read_and_write", "seconds/commit", "seconds/spark_start"} <= first.keys()
-    assert [tuple(record.data.values()) for record in first["kafka/splits"].records] == [
-        (topic, 0, 0, 2, 2, 2, 0),
-        (topic, 1, 0, 1, 1, 1, 0),
+    assert [tuple(record.data.values()) for record in first["kafka/position"].records] == [
+        (f"{topic}-0", 2, 2, 0),
+        (f"{topic}-1", 1, 1, 0),
     ]
     schema = first["dagster/column_schema"]
     assert isinstance(schema, TableSchema)
@@ -128,7 +136,7 @@ def test_metadata_of_the_first_the_second_and_the_idle_run(
     assert "kafka/records_per_second" not in idle
     assert (idle["delta/version"], idle["dagster/row_count"]) == (second["delta/version"], 4)
     assert idle["dagster/column_schema"] == schema
-    assert idle["kafka/position"] == second["kafka/position"]
+    assert idle["kafka/checkpoint"] == second["kafka/checkpoint"]
 
 
 def test_the_data_version_changes_with_the_position_alone(kafka, instance, resources, source, topic, table):
@@ -314,7 +322,11 @@ def test_lineage_kinds_and_table_metadata(source, topic, table):
     assert [dep.asset_key for dep in spec.deps] == [topic_asset_key(topic)]
     assert spec.kinds == {"deltalake", "spark"}
     assert spec.metadata["dagster/uri"] == f"file://{table}"
-    assert by_name.specs_by_key[AssetKey("by_name")].metadata["dagster/table_name"] == "lake.numbers"
+    named = by_name.specs_by_key[AssetKey("by_name")]
+    assert [(each.metadata["dagster/storage_kind"], each.metadata["dagster/table_name"]) for each in (spec, named)] == [
+        ("deltalake", f"delta.`{table}`"),
+        ("deltalake", "lake.numbers"),
+    ]
     topics = kafka_topic_asset(source)
     assert topics.specs_by_key[topic_asset_key(topic)].kinds == {"kafka"}
 
@@ -349,7 +361,9 @@ def test_the_literal_metadata_keys_are_dagsters_own():
     def keys(metadata_set: Any):
         return {f"{metadata_set.namespace()}/{field}" for field in metadata_set.model_fields}
 
-    assert {"dagster/row_count", "dagster/column_schema", "dagster/table_name"} <= keys(TableMetadataSet)
+    assert {"dagster/row_count", "dagster/column_schema", "dagster/table_name", "dagster/storage_kind"} <= keys(
+        TableMetadataSet
+    )
     assert "dagster/uri" in keys(UriMetadataSet)
 
 
@@ -357,7 +371,7 @@ def test_the_recorded_position_is_json_that_stays_small(instance, resources, sou
     asset = build_kafka_delta_asset(name="recorded", source=source, table=table)
     metadata = run(asset, instance, resources)
     # With the table's path and the topic's name in it, which are long here.
-    assert len(json.dumps(metadata["kafka/position"])) < 1000
+    assert len(metadata["kafka/checkpoint"]) < 1000
 
 
 def test_a_pattern_is_one_topic_asset_upstream_and_its_runs_tell_what_came_and_went(

@@ -58,7 +58,7 @@ def test_the_steps_lead_to_rows_in_a_table(tmp_path):
     output = {key: first[key].value for key in ("kafka/records_read", "delta/rows_written", "kafka/lag_after")}
     assert output == {"kafka/records_read": 100, "delta/rows_written": 99, "kafka/lag_after": 0}
     assert first["dagster/row_count"].value == 99
-    splits = first["kafka/splits"]
-    assert isinstance(splits, TableMetadataValue)
-    assert len(splits.records) == 2
+    position = first["kafka/position"]
+    assert isinstance(position, TableMetadataValue)
+    assert len(position.records) == 2
     assert (second["kafka/idle"].value, second["spark/started"].value) == (True, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -75,10 +76,19 @@ def test_an_idle_run_that_found_nothing_left_has_got_to_its_own_time(instance, r
     assert -0.5 <= reached - before < 60, "it looked before it planned"
 
 
-def test_the_position_is_that_of_the_newest_materialization_that_has_one_unless_it_was_moved(instance, record):
+# Earlier versions wrote it as kafka/position.
+@pytest.mark.parametrize(
+    ("key", "written"),
+    [("kafka_checkpoint", json.dumps), ("kafka_position", MetadataValue.json)],
+    ids=["now", "before"],
+)
+def test_the_position_is_that_of_the_newest_materialization_that_has_one_unless_it_was_moved(
+    instance, record, key, written
+):
     assert last_known_position(instance, KEY) is None
-    record(kafka_position=MetadataValue.json(known(5).to_json()))
-    record(kafka_position=MetadataValue.json(known(7).to_json()))
+    record(**{key: written(known(5).to_json())})
+    record(**{key: written(known(7).to_json())})
+    record(kafka_checkpoint="somebody's text")
     record(delta_commits=1)
     found = last_known_position(instance, KEY)
     assert found is not None
@@ -88,7 +98,7 @@ def test_the_position_is_that_of_the_newest_materialization_that_has_one_unless_
 
 
 def test_a_position_is_found_behind_more_than_a_hundred_runs_that_only_replaced_a_range(instance, record):
-    record(kafka_position=MetadataValue.json(known(7).to_json()))
+    record(kafka_checkpoint=MetadataValue.json(known(7).to_json()))
     for _ in range(130):
         record(delta_commits=1)
     assert len(list(newest_materializations(instance, KEY))) == 131
@@ -99,7 +109,7 @@ def test_a_position_is_found_behind_more_than_a_hundred_runs_that_only_replaced_
 
 
 def test_a_move_invalidates_the_record_whatever_follows(instance, record):
-    record(kafka_position=MetadataValue.json(known(7).to_json()))
+    record(kafka_checkpoint=MetadataValue.json(known(7).to_json()))
     # Stored later, and dated long before the materialization: by another machine's clock.
     entry = EventLogEntry(
         error_info=None,
@@ -123,12 +133,12 @@ def test_a_move_invalidates_the_record_whatever_follows(instance, record):
 
 
 def test_a_run_that_began_before_a_move_and_ended_after_it_does_not_bring_the_old_position_back(instance, record):
-    record(kafka_position=MetadataValue.json(known(7).to_json()))
+    record(kafka_checkpoint=MetadataValue.json(known(7).to_json()))
     before = read_record(instance, KEY)
     assert before.known is not None
     void_record(instance, KEY, "by hand", 3, moved=known(2))
     # It saw nothing new by the record from before, and reports what it knew.
-    record(kafka_position=MetadataValue.json(before.known.to_json()))
+    record(kafka_checkpoint=MetadataValue.json(before.known.to_json()))
     after = read_record(instance, KEY)
     assert after.is_void
     assert after.known is None
@@ -136,7 +146,7 @@ def test_a_run_that_began_before_a_move_and_ended_after_it_does_not_bring_the_ol
     assert dict(after.moved.state.position) == {TopicPartition("t", 0): 2}
     # A run that looked at the table after the move.
     seen = replace(known(2), table_version=3, known_since=before.storage_id)
-    record(kafka_position=MetadataValue.json(seen.to_json()))
+    record(kafka_checkpoint=MetadataValue.json(seen.to_json()))
     assert not read_record(instance, KEY).is_void
 
 

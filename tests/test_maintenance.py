@@ -42,6 +42,13 @@ def test_the_asset_is_downstream_of_the_table_and_in_its_pool():
     assert [dependency.asset_key for dependency in spec.deps] == [AssetKey(["lake", "flights"])]
     assert maintenance.op.pool == "lake_writers"
     assert spec.group_name == "upkeep"
+    grouped = kafka_delta_maintenance(_asset(group_name="lake"))
+    assert grouped.get_asset_spec().group_name == "lake", "that of the table"
+    tagged = kafka_delta_maintenance(_asset(), op_tags={"memory": "4g"}, kinds=["files"])
+    assert tagged.op.tags["memory"] == "4g"
+    assert tagged.get_asset_spec().kinds == {"deltalake", "spark", "files"}
+    with pytest.raises(ConfigurationError, match="pool: maintenance shares the pool of lake/flights"):
+        kafka_delta_maintenance(_asset(), pool="spark")
     assert spec.metadata["runbook"] == "wiki"
     assert spec.metadata["dagster/uri"].endswith("/tmp/nowhere")
     assert spec.kinds == {"deltalake", "spark"}

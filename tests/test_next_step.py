@@ -21,6 +21,7 @@ from dagster_kafka_flip.source.next_step import TOPIC, materialize, plan_range, 
         {"to": None},
         {"to": "earliest", "topics": ["a", "b"]},
         {"topics": TOPIC},
+        {"servers": "127.0.0.1:1"},
         {"table": "/lake/our flights", "stream": "it's", "to": 'offsets:{"t": {"0": 0}}'},
     ],
 )

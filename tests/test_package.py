@@ -26,5 +26,12 @@ def test_the_wheel_has_the_package_and_its_types_and_nothing_else(tmp_path):
     assert "dagster_kafka_flip-0.1.0.dist-info/licenses/LICENSE" in names
 
 
+def test_the_version_is_told_and_dagster_knows_it():
+    from dagster_shared.libraries import DagsterLibraryRegistry
+
+    assert dagster_kafka_flip.KafkaResource
+    assert DagsterLibraryRegistry.get()["dagster-kafka-flip"] == dagster_kafka_flip.__version__ == "0.1.0"
+
+
 def test_every_public_name_is_there():
     assert [name for name in dagster_kafka_flip.__all__ if getattr(dagster_kafka_flip, name, None) is None] == []

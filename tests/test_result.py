@@ -8,9 +8,11 @@ from datetime import datetime, timezone
 import pytest
 from dagster import AssetKey, AssetMaterialization
 
-from dagster_kafka_flip.assets.metadata import result_metadata, timestamp_value
+from dagster_kafka_flip.assets.metadata import result_metadata, shown
 from dagster_kafka_flip.assets.position_record import Record
 from dagster_kafka_flip.assets.run_checks import Findings, check_results
+from dagster_kafka_flip.formats.fields import FieldsSeen
+from dagster_kafka_flip.ingestion.facts import moment
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, UnreportedCommits
 from dagster_kafka_flip.ingestion.stream_plan import unreported_commits
@@ -37,25 +39,31 @@ def _result(position, *, incidents=(), unreported=None):
 def test_a_topic_partition_that_the_position_lacks_is_shown_where_it_was_and_ends_no_run():
     result = _result({_FIRST: 10})
     assert result.lag_after == 3
-    records = result_metadata(result, None)["kafka/splits"].records
-    assert [(row.data["partition"], row.data["start"], row.data["stop"]) for row in records] == [(0, 3, 10), (1, 1, 1)]
+    records = result_metadata(result, None)["kafka/position"].records
+    assert [tuple(row.data.values()) for row in records] == [("t-0", 10, 7, 0), ("t-1", 1, 0, 3)]
 
 
 @pytest.mark.parametrize("milliseconds", [1_700_000_000_123, 1_700_000_000_123_456])
 def test_an_idle_run_repeats_the_watermark_also_one_that_is_beyond_every_date(milliseconds):
-    reported = {"kafka/watermark": timestamp_value(milliseconds)}
+    reported = shown({"kafka/watermark": moment(milliseconds)})
     previous = AssetMaterialization(AssetKey("a"), metadata=reported)
     metadata = result_metadata(_result({}), previous)
-    assert metadata["kafka/watermark"] == reported["kafka/watermark"]
+    assert metadata["kafka/watermark"] == previous.metadata["kafka/watermark"]
     assert "seconds/end_to_end_delay" not in metadata
 
 
-def test_only_the_largest_of_many_splits_are_shown():
+def test_only_the_topic_partitions_of_which_most_was_read_are_shown_of_many():
     ends = {TopicPartition("t", number): number for number in range(3000)}
     plan = ReadPlan(EnumeratorState(ends), ends, ends, dict.fromkeys(ends, 0))
     known = KnownPosition("main", "/t", EnumeratorState(ends), datetime.now(tz=timezone.utc), 1)
-    records = result_metadata(IngestResult(plan, (), known), None)["kafka/splits"].records
-    assert [row.data["partition"] for row in records] == list(range(2900, 3000))
+    table = result_metadata(IngestResult(plan, (), known), None)["kafka/position"]
+    assert [row.data["topic_partition"] for row in table.records] == [f"t-{number}" for number in range(2900, 3000)]
+    assert [(column.name, column.type) for column in table.schema.columns] == [
+        ("topic_partition", "string"),
+        ("offset", "int"),
+        ("read", "int"),
+        ("lag", "int"),
+    ]
 
 
 def test_an_unknown_number_of_lost_records_is_not_zero():
@@ -124,10 +132,11 @@ def test_reported_commits_belong_to_the_table_however_its_path_is_spelled():
     ]
 
 
-def _batch(rejected):
-    plan = ReadPlan(EnumeratorState({}), {}, {}, starting_position={})
+def _batch(rejected, **observed):
+    state = EnumeratorState({_FIRST: 1})
+    plan = ReadPlan(state, {_FIRST: 1}, {_FIRST: 1}, starting_position={_FIRST: 0})
     committed = Committed(version=1, rows=1, bytes=1, table_rows=1, confirm_seconds=0.0)
-    return BatchResult(plan, 1, committed, Observed(records=1, bytes=1, rejected=rejected), 0.0, 0.0)
+    return BatchResult(plan, 1, committed, Observed(records=1, bytes=1, rejected=rejected, **observed), 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -159,3 +168,12 @@ def test_how_many_records_were_rejected_is_unknown_where_the_dead_letters_are(ba
     if dead_letters is None:
         assert metadata["kafka/unknown"].startswith("the history of lake.dead does not record")
         assert "the history of lake.dead does not record" in str(check.description)
+
+
+def test_metadata_tell_fields_that_are_known_and_nothing_else():
+    def told(seen):
+        metadata = result_metadata(replace(_result({}), batches=(_batch(0, fields=seen),)), None)
+        return {name.partition("/")[2]: text for name, text in metadata.items() if "field" in name}
+
+    assert told(FieldsSeen(5, ("a", "b"), ("c",))) == {"fields_never_seen": "a, b", "undeclared_fields": "c"}
+    assert told(FieldsSeen(0)) == told(FieldsSeen(5)) == told(None) == {}

@@ -6,7 +6,7 @@ import inspect
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from dagster import AssetKey
+from dagster import AssetKey, OpDefinition
 from dagster.components.testing.utils import component_defs
 
 from dagster_kafka_flip import (
@@ -20,7 +20,7 @@ from dagster_kafka_flip import (
     StringSerializer,
     delta_kafka_asset,
 )
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
+from dagster_kafka_flip.assets.asset_options import MaterializedOptions
 from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
 from dagster_kafka_flip.errors import RowTooLargeError
 from tests.test_component import RESOURCES, load, whole_refusal
@@ -39,13 +39,16 @@ _MORE = """\
   upstream: lake/orders
   limits: {max_records_per_batch: 10}
   group_name: out
-  checks: {max_records: 5}
+  deps: [given]
+  kinds: [json]
+  code_version: "007"
+  checks: {max_records: 5, op_tags: {memory: 4g}, pool: spark}
 """
 
 
 def test_the_attributes_are_the_options_of_the_decorator():
     options = set(inspect.signature(delta_kafka_asset).parameters) - {"asset_options"}
-    options |= set(DescriptionOptions.__annotations__) | set(OpOptions.__annotations__)
+    options |= set(MaterializedOptions.__annotations__)
     assert set(DeltaKafkaComponent.model_fields) == options | {"checks"}
 
 
@@ -69,9 +72,14 @@ def test_a_yaml_file_defines_the_same_as_python(monkeypatch):
     assert publishing.limits.max_records_per_batch == 10
     assert publishing.transform is None
     spec = made.get_asset_spec(key)
-    assert (spec.group_name, [each.asset_key for each in spec.deps]) == ("out", [AssetKey(["lake", "orders"])])
+    assert (spec.group_name, spec.kinds, spec.code_version) == ("out", {"kafka", "spark", "json"}, "007")
+    assert [each.asset_key.to_user_string() for each in spec.deps] == ["lake/orders", "given"]
     graph = defs.resolve_asset_graph()
-    assert [each.name for each in graph.get_check_keys_for_assets({key})] == ["published_equals_table"]
+    (check,) = graph.get_check_keys_for_assets({key})
+    assert check.name == "published_equals_table"
+    step = defs.resolve_implicit_global_asset_job_def().get_node_named("kafka__orders__topic_checks").definition
+    assert isinstance(step, OpDefinition)
+    assert (step.tags["memory"], step.pool) == ("4g", "spark")
 
 
 _REGISTERED = """\

@@ -210,7 +210,22 @@ def test_the_users_topic_options_are_on_each_topic_asset():
 
 def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():
     sources = [
-        *(KafkaSource(topics=(name,)) for name in ("a-b", "a_b", "a.b", f"{'long-' * 40}1", f"{'long-' * 40}2")),
+        *(
+            KafkaSource(topics=(name,))
+            for name in (
+                "a-b",
+                "a_b",
+                "a.b",
+                "a__b",
+                "a___b",
+                "a_-b",
+                "a-_b",
+                "a.-b",
+                "a-.b",
+                f"{'long-' * 40}1",
+                f"{'long-' * 40}2",
+            )
+        ),
         KafkaSource(
             topics=(
                 "a",
@@ -223,4 +238,9 @@ def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():
     Definitions.validate_loadable(Definitions(assets=assets, resources={"kafka": object()}))
     assert len({asset.op.name for asset in assets}) == len(assets)
     assert max(len(asset.op.name) for asset in assets) < 100
-    assert kafka_topic_asset(KafkaSource(topics=("flights",))).op.name == "observe_flights"
+    for topic, name in (
+        ("flights", "observe_flights"),
+        ("current-customers", "observe_current___customers"),
+        ("shop.public.orders", "observe_shop__public__orders"),
+    ):
+        assert kafka_topic_asset(KafkaSource(topics=(topic,))).op.name == name

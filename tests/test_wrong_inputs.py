@@ -195,9 +195,9 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (LocalBroker, {"data_dir": "x", "timeout": -1}, "timeout: invalid value -1; use a number of seconds"),
         (KafkaConnection, {"bootstrap_servers": ["a:1"]}, "bootstrap_servers: expected a string"),
         (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": 0}, "request_timeout: must be greater"),
-        (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "SparkResource: master and remote are both set"),
-        (SparkResource, {"master": "lokal"}, "SparkResource: invalid Spark master 'lokal'; write local[*]"),
-        (SparkResource, {"remote": "x:15002"}, "SparkResource: remote is not a Spark Connect address"),
+        (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "master and remote are both set"),
+        (SparkResource, {"master": "lokal"}, "invalid Spark master 'lokal'; write local[*]"),
+        (SparkResource, {"remote": "x:15002"}, "remote is not a Spark Connect address"),
     ],
 )
 def test_a_wrong_input_is_reported_where_it_is_defined(make, options, message):
@@ -437,10 +437,10 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: KafkaClusterConfig(bootstrap_servers="a"), "invalid KafkaConnection: invalid bootstrap server 'a'"),
         (lambda: SparkResource(nonsense=1), "invalid SparkResource: nonsense: unknown field"),
         (lambda: SparkResource("local"), "SparkResource takes keyword arguments only: write SparkResource"),
-        (lambda: SparkResource(master=""), "SparkResource: invalid Spark master ''"),
+        (lambda: SparkResource(master=""), "invalid Spark master ''"),
         (
             lambda: SparkResource(packages=["hadoop-aws"]),
-            "SparkResource: packages: invalid Maven coordinate 'hadoop-aws'; write group:name:ve",
+            "packages: invalid Maven coordinate 'hadoop-aws'; write group:name:ve",
         ),
         (lambda: _ingest(source=_source()), "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers"),
         (lambda: _ingest(connection="a:1"), "connection: expected KafkaConnection, got str"),

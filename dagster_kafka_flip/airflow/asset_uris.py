@@ -13,24 +13,38 @@ from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 
-def topic_asset(topic: str, kafka_conn_id: str = "kafka_default") -> Asset:
-    """Returns the asset of a topic: `kafka://<connection id>/<topic>`.
+def topic_asset(topic: str, kafka_conn_id: str = "kafka_default", *, server: str | None = None) -> Asset:
+    """Returns the asset of a topic: `kafka://<connection id>/<topic>`, or with a server `kafka://<server>/<topic>`.
 
-    The connection's id identifies the cluster, because its addresses are not known while a DAG is parsed.
+    The connection's id identifies the cluster, because its addresses are not known while a DAG is parsed. With the
+    server, the asset is that of Airflow's provider for Kafka: give it to an operator as inlet or outlet.
 
     Args:
         topic: The topic.
         kafka_conn_id: Id of the Kafka connection.
+        server: Host and port of a bootstrap server, as other DAGs name the topic's asset. Default: the connection's id.
 
     Raises:
         ConfigurationError: One of them is not a string, or is empty.
     """
     expect("topic", topic, str, '"orders"')
     check_conn_id(kafka_conn_id)
+    if server is not None:
+        expect("server", server, str, '"broker-1:9092"')
+        return Asset(uri=f"kafka://{server}/{quote(topic)}")
     return Asset(name=f"{kafka_conn_id}/{topic}", uri=f"kafka://{quote(kafka_conn_id)}/{quote(topic)}")
+
+
+def topic_asset_in(given: Iterable[Asset], topic: str, kafka_conn_id: str) -> Asset:
+    """The user's own asset of a topic, by whatever server; else ours."""
+    own = topic_asset(topic, kafka_conn_id)
+    named = [asset for asset in given if is_topic_asset(asset) and asset.uri.endswith(f"/{quote(topic)}")]
+    return own if own in named or not named else named[0]
 
 
 def table_asset(table: DeltaTarget | str) -> Asset:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dagster_kafka_flip.airflow.asset_uris import is_topic_asset, table_asset, topic_asset
-from dagster_kafka_flip.airflow.event_extra import last_progress, sink_extra
+from dagster_kafka_flip.airflow.asset_uris import is_topic_asset, table_asset, topic_asset_in
+from dagster_kafka_flip.airflow.event_extra import last_progress
 from dagster_kafka_flip.airflow.given import (
     check_absolute,
     check_conn_id,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Asset, Context
 
-    from dagster_kafka_flip.airflow.spark_settings import SparkSettings
+    from dagster_kafka_flip.runtime.spark_settings import SparkSettings
     from dagster_kafka_flip.sink.delta_source import DeltaSource
 
 
@@ -96,7 +96,9 @@ class DeltaToKafkaOperator(SparkTask):
         """
         source = rendered_source(self, self.source, context)
         asset = self._topic_asset()
-        rejected = self.sink.dead_letter_topic and topic_asset(self.sink.dead_letter_topic, self.kafka_conn_id)
+        rejected = self.sink.dead_letter_topic and topic_asset_in(
+            self.outlets, self.sink.dead_letter_topic, self.kafka_conn_id
+        )
         assets = self._assets_of(context, asset, lambda each: is_topic_asset(each) and each != rejected)
         known = last_progress(asset, self.sink.transactional_id_prefix) if assets else {}
         connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
@@ -114,9 +116,8 @@ class DeltaToKafkaOperator(SparkTask):
         if result.first_version is None and self.on_idle == "skip":
             msg = f"nothing new in {source}: version {result.last_version} is published to {self.sink.topic}"
             raise AirflowSkipException(msg)
-        extra = sink_extra(result, self.sink)
-        add_to_events(context, assets, extra)
+        add_to_events(context, assets, extra := result.metadata)
         return extra
 
     def _topic_asset(self) -> Asset:
-        return topic_asset(self.sink.topic, self.kafka_conn_id)
+        return topic_asset_in(self.outlets, self.sink.topic, self.kafka_conn_id)

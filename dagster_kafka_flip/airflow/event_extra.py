@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import itertools
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.errors import SinkProgressError
-from dagster_kafka_flip.source.incident import total
+from dagster_kafka_flip.ingestion.facts import CHECKPOINT, POSITION
+from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from airflow.sdk import Asset
     from airflow.sdk.execution_time.comms import AssetEventResult
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
-    from dagster_kafka_flip.ingestion.result import IngestResult, WindowsResult
-    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-    from dagster_kafka_flip.sink.result import PublishResult
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
-
-POSITION = "kafka/position"
-SINK = "kafka/sink"
-PROGRESS = "kafka/sink_progress"
 
 EVENTS_RETURN = (
     "Airflow 3.2.0 to 3.3.2 can't return events while a run that one of them started is queued: wait for the queued or "
@@ -42,50 +37,12 @@ EVENTS_RETURN = (
 _EVENTS_AT_ONCE = 100
 
 
-def stream_extra(result: IngestResult) -> dict[str, Any]:
-    """The extra for a run of a stream, with keys of docs/metadata.md. Unknown values are left out."""
-    before = result.unreported
-    values: dict[str, Any] = {
-        "kafka/idle": result.is_idle,
-        "kafka/records_read": result.records,
-        "kafka/bytes_read": result.bytes,
-        "kafka/rejected_records": result.rejected_records,
-        "kafka/unknown": result.unknown,
-        "kafka/lag_before": sum(result.plan.lag_before.values()),
-        "kafka/lag_after": result.lag_after,
-        "kafka/held_back_offsets": sum(result.plan.held_back.values()),
-        "kafka/watermark": None if result.watermark is None else instant(result.watermark),
-        "kafka/lost_offsets": result.lost_offsets,
-        "kafka/incidents": [incident.to_json() for incident in result.all_incidents] or None,
-        "kafka/dead_letters": None if result.dead_letter_table is None else result.dead_letters,
-        "kafka/dead_letter_table": result.dead_letter_table,
-        "delta/rows_written": result.rows,
-        "delta/commits": len(result.batches),
-        "delta/version": result.known.table_version,
-        "delta/rows": result.known.table_rows,
-        "delta/unreported_commits": None if before is None else before.commits,
-        "delta/unreported_rows": None if before is None else before.rows,
-        "spark/started": result.started_spark,
-        POSITION: result.known.to_json(),
+def as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives facts of a run the types of JSON."""
+    return {
+        name: instant(round(value.timestamp() * 1000)) if isinstance(value, datetime) else value
+        for name, value in facts.items()
     }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    """The extra for a run that landed windows, likewise."""
-    values: dict[str, Any] = {
-        "kafka/records_read": total(result.observed.records for result in results),
-        "kafka/stragglers": total(result.stragglers for result in results),
-        "delta/rows_written": total(
-            None if result.rows is None else result.rows_of(window)
-            for result in results
-            for window in result.plan.windows
-        ),
-        "delta/commits": sum(result.committed is not None for result in results),
-        "delta/version": max((each.committed.version for each in results if each.committed is not None), default=None),
-        "kafka/windows": [str(window.window) for result in results for window in result.plan.windows],
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 class LastKnown(NamedTuple):
@@ -110,28 +67,18 @@ def last_known(asset: Asset, target: DeltaTarget) -> LastKnown:
         problem = f"Airflow can't return the events of the asset {asset.name}: {error}"
         _logger.warning("%s. What earlier runs have reported is unknown", problem)
         return LastKnown(problem=problem)
-    positions = [KnownPosition.from_json(extra.get(POSITION)) for extra in extras]
+    positions = [KnownPosition.from_json(extra.get(CHECKPOINT, extra.get(POSITION))) for extra in extras]
     found = next((position for position in positions if position is not None and position.is_of(target)), None)
     if found is not None:
         return LastKnown(found, found.table_version)
     return LastKnown(reported=-1 if len(extras) < _EVENTS_AT_ONCE else None)
 
 
-def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
-    """The extra for a run of a sink, with keys of docs/metadata.md."""
-    return {
-        **result.metadata,
-        SINK: sink.transactional_id_prefix,
-        "kafka/progress_topic": sink.progress_name,
-        PROGRESS: result.known_json,
-    }
-
-
 def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
     """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none."""
     try:
         for extra in _extras(asset):
-            if extra.get(SINK) == prefix and (progress := _progress(extra.get(PROGRESS))):
+            if extra.get(SINK) == prefix and (progress := _progress(extra.get(SINK_PROGRESS))):
                 return progress
     except AirflowRuntimeError as error:
         raise SinkProgressError(

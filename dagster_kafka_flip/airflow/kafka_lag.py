@@ -17,7 +17,6 @@ from dagster_kafka_flip.airflow.given import (
     check_conn_id,
     is_template,
     rendered_target,
-    source_to_json,
 )
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
@@ -112,7 +111,7 @@ class KafkaLagSensor(BaseSensorOperator):
     def _defer(self, position: KnownPosition | None) -> NoReturn:
         self.defer(
             trigger=NewOffsetsTrigger(
-                source=source_to_json(KafkaSource.of(self.source)),
+                source=self.source,
                 state=None if position is None else position.state.to_json(),
                 kafka_conn_id=self.kafka_conn_id,
                 min_lag=self.min_lag,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dagster_kafka_flip.airflow.asset_uris import is_table_asset, known_topics, table_asset, topic_asset
-from dagster_kafka_flip.airflow.event_extra import EVENTS_RETURN, LastKnown, last_known, stream_extra, windows_extra
+from dagster_kafka_flip.airflow.asset_uris import is_table_asset, known_topics, table_asset, topic_asset_in
+from dagster_kafka_flip.airflow.event_extra import EVENTS_RETURN, LastKnown, as_json, last_known
 from dagster_kafka_flip.airflow.given import (
     check_absolute,
     check_conn_id,
@@ -26,6 +26,7 @@ from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask, add_to_even
 from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, outcome
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
+from dagster_kafka_flip.ingestion.facts import stream_facts, windows_facts
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, ingest
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
     from pyspark.sql import DataFrame, SparkSession
 
-    from dagster_kafka_flip.airflow.spark_settings import SparkSettings
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.runtime.spark_settings import SparkSettings
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.split import TopicPartition
 
@@ -163,7 +164,8 @@ class KafkaToDeltaOperator(SparkTask):
     def _topic_assets(self) -> list[Asset]:
         if is_template(self.kafka_conn_id) or any(is_template(topic) for topic in given_topics(self.source)):
             return []
-        return [topic_asset(topic, self.kafka_conn_id) for topic in known_topics(KafkaSource.of(self.source))]
+        topics = known_topics(KafkaSource.of(self.source))
+        return [topic_asset_in(self.inlets, topic, self.kafka_conn_id) for topic in topics]
 
     def _table_assets(self) -> list[Asset]:
         target = DeltaTarget.of(self.table)
@@ -236,7 +238,7 @@ class KafkaToDeltaOperator(SparkTask):
         self._has_read(shared["connection"], result.state.position)
         if result.is_idle and self.on_idle == "skip":
             raise AirflowSkipException(f"nothing new in {source} for {target}; its lag is {result.lag_after}")
-        return stream_extra(result)
+        return as_json(stream_facts(result))
 
     def _check_begun(
         self, source: KafkaSource, target: DeltaTarget, spark: Callable[[], SparkSession], problem: str
@@ -266,7 +268,8 @@ class KafkaToDeltaOperator(SparkTask):
         )
         read = (split.topic_partition for result in results for split in result.plan.splits)
         self._has_read(shared["connection"], read)
-        return windows_extra(results)
+        windows = [str(window.window) for result in results for window in result.plan.windows]
+        return {**as_json(windows_facts(results)), "kafka/windows": windows}
 
     def _has_read(self, connection: KafkaConnection, read: Iterable[TopicPartition]) -> None:
         """Completes the lineage of a source with a pattern."""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from dagster_kafka_flip.airflow.given import source_from_json
+from dagster_kafka_flip.airflow.given import source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_flip_hook import kafka_connection
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 
 class LagWatch:
@@ -36,11 +37,12 @@ class LagWatch:
         self._connection = connection
         self._state = state or EnumeratorState({})
         self._cluster: KafkaCluster | None = None
+        self._told: list[str] = []
 
     def finding(self, min_lag: int) -> dict[str, Any] | None:
         """The offsets to read; None if less than `min_lag` offsets are new. One round of metadata requests.
 
-        A log that was deleted, recreated or truncated also counts: the run says what happened to it.
+        A log that was deleted, recreated or truncated also counts, once: the run says what happened to it.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -56,8 +58,11 @@ class LagWatch:
         problems += [
             f"{tp}: the log ends {offsets} offsets before the position" for tp, offsets in status.beyond.items()
         ]
-        if status.total_lag < min_lag and not problems:
+        told, self._told = self._told, problems
+        if status.total_lag < min_lag and (not problems or problems == told):
             return None
+        # Whoever looks on waits for what comes after this.
+        self._state = EnumeratorState(status.end, status.cluster_id)
         return {"lag": status.total_lag, "problems": problems}
 
     def close(self) -> None:
@@ -67,27 +72,33 @@ class LagWatch:
             self._cluster = None
 
 
-class NewOffsetsTrigger(BaseTrigger):
-    """Waits until a log has new offsets. Holds no secret: only the id of the connection.
+class NewOffsetsTrigger(BaseEventTrigger):
+    """Waits until a log has new offsets: for a task, or again and again as the trigger of an `AssetWatcher`.
+
+    A watcher has an event when it starts, if the log is not empty, and then one for each `min_lag` new offsets. While
+    no broker answers, it logs that, and has none. It holds no secret: only the id of the connection.
 
     Args:
-        source: The source, from `source_to_json`.
+        source: A KafkaSource, or topics.
         state: The stream's position as JSON; None for a stream without one.
-        kafka_conn_id: Id of the Kafka connection.
+        kafka_conn_id: Id of the Kafka connection. Default: `kafka_default`.
         min_lag: How many offsets are worth a run.
         poll_interval: Seconds between two looks.
     """
 
+    # The one of a task.
+    supports_triggerer_queue = True
+
     def __init__(
         self,
-        source: Mapping[str, Any],
-        state: Mapping[str, Any] | None,
-        kafka_conn_id: str,
+        source: KafkaSource | str | Sequence[str] | Mapping[str, Any],
+        state: Mapping[str, Any] | None = None,
+        kafka_conn_id: str = "kafka_default",
         min_lag: int = 1,
         poll_interval: float = 60.0,
     ) -> None:
         super().__init__()
-        self.source = dict(source)
+        self.source = dict(source) if isinstance(source, Mapping) else source_to_json(KafkaSource.of(source))
         self.state = None if state is None else dict(state)
         self.kafka_conn_id = kafka_conn_id
         self.min_lag = min_lag
@@ -107,18 +118,25 @@ class NewOffsetsTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Polls the log until there is something to read. An error is an event, too: the task raises it."""
+        """Polls the log. A task has one event; an error is one, too: the task raises it."""
         watch: LagWatch | None = None
         try:
-            connection = kafka_connection(await BaseHook.aget_connection(self.kafka_conn_id))
-            state = None if self.state is None else EnumeratorState.from_json(self.state)
-            watch = LagWatch(source_from_json(self.source), connection, state)
-            # Requests wait for brokers, and must not stop the other triggers.
-            while (found := await asyncio.to_thread(watch.finding, self.min_lag)) is None:  # noqa: ASYNC110 - no event to wait for
+            while True:
+                try:
+                    if watch is None:
+                        connection = kafka_connection(await BaseHook.aget_connection(self.kafka_conn_id))
+                        state = None if self.state is None else EnumeratorState.from_json(self.state)
+                        watch = LagWatch(source_from_json(self.source), connection, state)
+                    # Requests wait for brokers, and must not stop the other triggers.
+                    found = await asyncio.to_thread(watch.finding, self.min_lag)
+                except KafkaFlipError as error:
+                    found = {"error": type(error).__name__, "message": str(error)} if self.task_instance else None
+                    self.log.warning("%s", error)
+                if found is not None:
+                    yield TriggerEvent(found)
+                    if self.task_instance:
+                        return
                 await asyncio.sleep(self.poll_interval)
-            yield TriggerEvent(found)
-        except KafkaFlipError as error:
-            yield TriggerEvent({"error": type(error).__name__, "message": str(error)})
         finally:
             if watch is not None:
                 watch.close()

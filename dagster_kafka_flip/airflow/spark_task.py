@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from airflow.sdk import BaseHook, BaseOperator
 
 from dagster_kafka_flip.airflow.lineage import Lineage
-from dagster_kafka_flip.airflow.spark_settings import SparkSettings, spark_settings_of
+from dagster_kafka_flip.airflow.spark_settings import spark_settings_of
 from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.spark_settings import SparkSettings
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.arguments import expect
 

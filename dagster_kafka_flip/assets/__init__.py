@@ -1,1 +1,8 @@
 """Dagster assets that ingest Kafka topics, and their metadata."""
+
+from importlib.metadata import version
+
+from dagster_kafka_flip.assets.dagster_internals import DagsterLibraryRegistry
+
+# Dagster lists the libraries of a code location. This one has versions of its own.
+DagsterLibraryRegistry.register("dagster-kafka-flip", version("dagster-kafka-flip"), is_dagster_package=False)

@@ -12,24 +12,19 @@ from dagster_kafka_flip.assets.column_descriptions import COLUMN_LINEAGE, column
 from dagster_kafka_flip.assets.metadata import (
     COLUMN_SCHEMA,
     data_version,
-    fields,
-    incidents,
-    rejected_records,
     result_metadata,
     shared,
-    stragglers,
-    unknown,
     window_metadata,
     windows_metadata,
 )
 from dagster_kafka_flip.assets.position_record import read_record
-from dagster_kafka_flip.assets.registries import registries_of
-from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.resources import kafka_of, registries_of, spark_of
 from dagster_kafka_flip.assets.run_checks import Findings, check_names, check_results, failed_checks
 from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.assets.transform_arguments import RECORDS, bound, resources_of
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.ingestion.facts import fields, incidents, rejected_records, stragglers, unknown
 from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import run_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec

@@ -60,17 +60,29 @@ class OpOptions(TypedDict, total=False):
     pool: str | None
 
 
-class AssetOptions(DescriptionOptions, OpOptions, total=False):
+class MaterializedOptions(DescriptionOptions, OpOptions, total=False):
+    """Dagster's options of an asset that a step materializes, whatever its key.
+
+    Attributes:
+        deps: Additional upstream assets.
+        kinds: Additional kinds.
+        freshness_policy: Required freshness.
+        code_version: Version of the transform.
+    """
+
+    deps: Iterable[CoercibleToAssetKey] | None
+    kinds: Iterable[str] | None
+    freshness_policy: FreshnessPolicy | None
+    code_version: str | None
+
+
+class AssetOptions(MaterializedOptions, total=False):
     """Dagster's options of an asset, as in Dagster's `@asset`.
 
     Attributes:
         name: The asset's name. Default: the function's.
         key: The whole asset key, instead of name and prefix.
-        key_prefix: The key's prefix.
-        deps: Additional upstream assets, besides the topics.
-        kinds: Additional kinds, besides `deltalake` and `spark`.
-        freshness_policy: Required freshness.
-        code_version: Version of the transform.
+        key_prefix: Prefix of the asset key.
         partitions_def: Time partitions, perhaps with a static dimension for topics: a run replaces their rows. Default:
             a stream, which continues from its position.
         backfill_policy: How many partitions one run writes. Default: all requested.
@@ -79,15 +91,11 @@ class AssetOptions(DescriptionOptions, OpOptions, total=False):
     name: str | None
     key: CoercibleToAssetKey | None
     key_prefix: str | Sequence[str] | None
-    deps: Iterable[CoercibleToAssetKey] | None
-    kinds: Iterable[str] | None
-    freshness_policy: FreshnessPolicy | None
-    code_version: str | None
     partitions_def: PartitionsDefinition[Any] | None
     backfill_policy: BackfillPolicy | None
 
 
-OPTIONS_OF_DAGSTER = (AssetOptions, DescriptionOptions, OpOptions)
+OPTIONS_OF_DAGSTER = (AssetOptions, MaterializedOptions, DescriptionOptions, OpOptions)
 """The classes that describe the options of AssetOptions, each those that it adds."""
 
 # Words in Dagster's errors that identify the option.

@@ -21,6 +21,12 @@ def config_of(settings: type[Settings], **own_texts: str) -> Any:
         kinds = {field.annotation, *get_args(field.annotation)}
         default: Any = ... if field.is_required() else field.get_default(call_default_factory=True)
         text = own_texts.get(name, texts[name])
+        # Dagster shows what is written as text.
+        if get_origin(field.annotation) is Mapping:
+            text += " Give credentials as EnvVars."
+        elif SecretStr in kinds:
+            text += " Give it as an EnvVar."
+        default = list(default) if isinstance(default, tuple) else default
         fields[name] = (_kind(field.annotation), Field(default, description=text, repr=SecretStr not in kinds))
     return create_model(f"{settings.__name__}Config", __base__=(CheckedModel, Config), __module__=__name__, **fields)
 
@@ -31,7 +37,7 @@ def _kind(annotation: Any) -> Any:
         return str if type(None) not in get_args(annotation) else str | None
     if type(None) in get_args(annotation):
         return _kind(get_args(annotation)[0]) | None
-    return dict[str, str] if get_origin(annotation) is Mapping else annotation
+    return {Mapping: dict[str, str], tuple: list[str]}.get(get_origin(annotation), annotation)
 
 
 def check_known(settings: type[Settings], values: Mapping[str, Any], **stand_ins: str) -> None:

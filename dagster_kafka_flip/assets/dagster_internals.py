@@ -26,10 +26,14 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.load_target import get_origins_from_toml
 from dagster._grpc.utils import get_loadable_targets
 
+# Where integrations tell their versions.
+from dagster_shared.libraries import DagsterLibraryRegistry
+
 __all__ = [
     "AssetCheckExecutionRecordStatus",
     "CheckError",
     "CoercibleToAssetKey",
+    "DagsterLibraryRegistry",
     "DefinitionsLoadContext",
     "DefinitionsLoadType",
     "IntEnvVar",

@@ -8,7 +8,6 @@ import inspect
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetKey,
@@ -17,19 +16,16 @@ from dagster import (
     DataVersion,
     JsonMetadataValue,
     MaterializeResult,
-    MetadataValue,
-    OpDefinition,
 )
 
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions, dagsters_errors, given_options
+from dagster_kafka_flip.assets.asset_options import MaterializedOptions, dagsters_errors, given_options
 from dagster_kafka_flip.assets.asset_step import asset_spec, step
 from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.dagster_internals import CheckError
-from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, per_second
+from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, shown
 from dagster_kafka_flip.assets.position_record import newest_materializations
-from dagster_kafka_flip.assets.registries import registries_of
-from dagster_kafka_flip.assets.registry import ingestions_of
-from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.registry import ingestions_of, register, registered
+from dagster_kafka_flip.assets.resources import kafka_of, registries_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
 from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
 from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, resources_of
@@ -38,6 +34,7 @@ from dagster_kafka_flip.settings.arguments import check_arguments, check_options
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
+from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
 from dagster_kafka_flip.sink.table_versions import TableVersions
 from dagster_kafka_flip.source.plan import Limits
 
@@ -52,15 +49,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
     from dagster_kafka_flip.sink.result import PublishResult
 
-SINK = "kafka/sink"
-SINK_PROGRESS = "kafka/sink_progress"
-
 # Characters of the run id in the prefix of a re-publication.
 _SHORT = 8
-
-
-class PublishOptions(DescriptionOptions, OpOptions, total=False):
-    """Dagster's options of an asset that publishes a table: those that describe it, and those of its op."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +80,7 @@ class Publishing:
         return self.sink.with_registries(registries_of(context, self.sink.registry_keys))
 
 
-# By op: Dagster's copies of a definition share it.
-_PUBLISHINGS: WeakKeyDictionary[OpDefinition, Publishing] = WeakKeyDictionary()
-
-
-@check_options(PublishOptions.__annotations__, inside={"source": DeltaSource, "sink": KafkaSink, "limits": Limits})
+@check_options(MaterializedOptions.__annotations__, inside={"source": DeltaSource, "sink": KafkaSink, "limits": Limits})
 def delta_kafka_asset(
     *,
     source: DeltaSource,
@@ -104,7 +90,7 @@ def delta_kafka_asset(
     cluster: str | None = None,
     kafka: str = "kafka",
     spark: str = "spark",
-    **asset_options: Unpack[PublishOptions],
+    **asset_options: Unpack[MaterializedOptions],
 ) -> Callable[[Callable[..., DataFrame]], AssetsDefinition]:
     """Creates an asset from a transform: publishes the transformed changes of a Delta table to a topic, exactly once.
 
@@ -114,7 +100,7 @@ def delta_kafka_asset(
     `_commit_version`. It may also take `context`, and any resource by its key, as in Dagster's `@asset`.
 
     The asset is the topic: its key is `topic_asset_key(sink.topic, cluster, kafka)`, which is upstream of the assets
-    that read the topic. So it replaces `kafka_topic_asset` for this topic.
+    that read the topic. So it replaces `kafka_topic_asset` for this topic, and is in the same group by default.
 
     Each run continues with the sink's progress in Kafka, up to the table's newest version. A run that finds nothing new
     records an observation, so that no downstream asset runs. If the table is on a local file system, it starts no
@@ -129,8 +115,8 @@ def delta_kafka_asset(
         cluster: Name in the KafkaResource's `clusters`. Default: the resource's own fields.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
-        **asset_options: Dagster's options: those of `kafka_topic_asset`, and `op_tags`, `retry_policy` and `pool`, by
-            default `kafka-sink:` and the `transactional_id_prefix`.
+        **asset_options: Dagster's options: those of AssetOptions without a key and partitions. Default of `pool`:
+            `kafka-sink:` and the `transactional_id_prefix`.
 
     Returns:
         A decorator that returns an AssetsDefinition.
@@ -149,8 +135,9 @@ def delta_kafka_asset(
     sink.check_content(source.content)
     key = topic_asset_key(sink.topic, cluster, kafka)
     publishing = Publishing(key, source, sink, limits or Limits(), cluster, kafka, spark)
+    options.setdefault("group_name", kafka)
     options.setdefault("pool", f"kafka-sink:{sink.transactional_id_prefix}")
-    options["deps"] = _upstream(upstream, source)
+    deps = _upstream(upstream, source)
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
         check_transform(transform, ROWS)
@@ -159,6 +146,7 @@ def delta_kafka_asset(
             spec = asset_spec(
                 key,
                 {**options, "description": options.get("description") or inspect.getdoc(transform)},
+                deps=deps,
                 kinds={"kafka", "spark"},
                 metadata={
                     COLUMN_SCHEMA: record_schema(),
@@ -175,8 +163,7 @@ def delta_kafka_asset(
             config=PublishRunConfig,
             transform=made.transform,
         )
-        _PUBLISHINGS[assets_def.op] = made
-        return assets_def
+        return register(assets_def, {key: made})
 
     return decorate
 
@@ -205,8 +192,7 @@ def _as_it_is(rows: DataFrame) -> DataFrame:
 
 def publishing_of(assets_def: AssetsDefinition) -> Publishing | None:
     """What a definition's asset publishes; None if it is not of `delta_kafka_asset`."""
-    node = assets_def.node_def if assets_def.is_executable else None
-    return _PUBLISHINGS.get(node) if isinstance(node, OpDefinition) else None
+    return next(iter(registered(assets_def, Publishing).values()), None)
 
 
 def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: DeltaSource) -> list[AssetKey]:
@@ -268,10 +254,8 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         transform=publishing.bound_transform(context),
         logger=context.log,
     )
-    metadata = _metadata(result)
-    metadata |= {SINK: prefix, "kafka/progress_topic": sink.progress_name}
-    if again is not None:
-        metadata["kafka/published_again"] = True
+    again_too = {} if again is None else {"kafka/published_again": True}
+    metadata = shown({**result.metadata, **again_too})
     if known and known == _lanes(result.known_json):
         yield AssetObservation(context.asset_key, description="Nothing new.", metadata=metadata)
     else:
@@ -303,17 +287,6 @@ def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDe
                 f"transactional_id_prefix {prefix}, so each topic would get only some of the changes",
                 "Give each its own prefix",
             )
-
-
-def _metadata(result: PublishResult) -> dict[str, Any]:
-    """Metadata of a materialization."""
-    metadata: dict[str, Any] = {**result.metadata, "seconds/total": round(result.seconds, 3)}
-    if result.spark_seconds is not None:
-        metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
-    if result.records and result.spark_seconds is not None:
-        metadata["kafka/records_written_per_second"] = per_second(result.records, result.seconds - result.spark_seconds)
-    metadata[SINK_PROGRESS] = MetadataValue.json(result.known_json)
-    return metadata
 
 
 def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, tuple[int, int]]:

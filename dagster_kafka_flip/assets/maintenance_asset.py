@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey, AssetsDefinition, MaterializeResult
 
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, dagsters_errors, given_options
+from dagster_kafka_flip.assets.asset_options import MaterializedOptions, dagsters_errors, given_options
 from dagster_kafka_flip.assets.asset_step import asset_spec, step
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.registry import ingestion_of
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
-@check_options(DescriptionOptions.__annotations__)
+@check_options(MaterializedOptions.__annotations__)
 def kafka_delta_maintenance(
     asset: AssetsDefinition,
     *,
     key: CoercibleToAssetKey | None = None,
     vacuum_after: timedelta | None = SHORTEST_RETENTION,
-    **asset_options: Unpack[DescriptionOptions],
+    **asset_options: Unpack[MaterializedOptions],
 ) -> AssetsDefinition:
     """Creates an asset that compacts a table's files. Pass it to `Definitions(assets=...)`.
 
     It runs OPTIMIZE and VACUUM on the asset's table and on its dead-letter table. Its key is that of the asset with
-    `_maintenance` at the end. It shares the asset's pool and lock.
+    `_maintenance` at the end. It shares the asset's group, pool and lock.
 
     If the stream did not run for half of `delta.logRetentionDuration`, it fails before it changes anything: Delta could
     delete the commit that holds the position.
@@ -48,14 +48,18 @@ def kafka_delta_maintenance(
         asset: The asset that lands the topics.
         key: Key of one of its assets, if there are several. Default: the only one.
         vacuum_after: How long old versions stay, at least 7 days; None for no VACUUM. Default: 7 days.
-        **asset_options: Dagster's options `description`, `group_name`, `owners`, `tags`, `metadata` and
-            `automation_condition`.
+        **asset_options: Dagster's options: those of AssetOptions without a key, partitions and pool.
 
     Raises:
         ConfigurationError: The asset is not from this package, or `vacuum_after` is shorter than 7 days.
     """
     asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_maintenance")
-    options = given_options(**asset_options)
+    options = {"group_name": asset.specs_by_key[asset_key].group_name, **given_options(**asset_options)}
+    if options.setdefault("pool", asset.op.pool) != asset.op.pool:
+        raise ConfigurationError(
+            f"pool: maintenance shares the pool of {asset_key.to_user_string()}, so that the two don't write at once",
+            "Set that of the asset",
+        )
     if vacuum_after is not None:
         expect("vacuum_after", vacuum_after, timedelta, "timedelta(days=7)")
         if vacuum_after < SHORTEST_RETENTION:
@@ -77,7 +81,7 @@ def kafka_delta_maintenance(
         own_key.to_python_identifier(),
         [spec],
         lambda context: _run(context, ingestion, vacuum_after),
-        {"pool": asset.op.pool},
+        options,
         resources={ingestion.spark},
     )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetObservation, AssetRecordsFilter, MetadataValue
+from dagster import AssetObservation, AssetRecordsFilter
 
-from dagster_kafka_flip.assets.metadata import POSITION, POSITION_SET, known_position
-from dagster_kafka_flip.table.known_position import KnownPosition
+from dagster_kafka_flip.assets.metadata import POSITION_SET, known_position, position_in, shown
+from dagster_kafka_flip.ingestion.facts import CHECKPOINT, POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventLogRecord
 
     from dagster_kafka_flip.ingestion.result import IngestResult
+    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _PAGE = 100
@@ -80,7 +81,7 @@ def void_record(
     """
     metadata: dict[str, Any] = {POSITION_SET: reason, "delta/version": version}
     if moved is not None:
-        metadata[POSITION] = MetadataValue.json(moved.to_json())
+        metadata |= shown({CHECKPOINT: moved.to_json()})
     instance.report_runless_asset_event(AssetObservation(key, description="The position was set.", metadata=metadata))
 
 
@@ -158,7 +159,7 @@ def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, sinc
             and version <= position.table_version
         ):
             return record
-        return replace(record, is_void=True, moved=KnownPosition.from_json(metadata.get(POSITION)))
+        return replace(record, is_void=True, moved=position_in(metadata))
     return record
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from dagster import AssetKey, AssetsDefinition, OpDefinition
 
+from dagster_kafka_flip.assets.asset_ingestion import Ingestion
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.split import TopicPartition
@@ -18,28 +19,33 @@ if TYPE_CHECKING:
 
     from dagster import AssetExecutionContext, RepositoryDefinition
 
-    from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
     from dagster_kafka_flip.source.subscription import Subscription
 
+T = TypeVar("T")
+
 # By op: Dagster binds resources, adds tags and creates subsets in copies of an AssetsDefinition, which share their op.
 # And by output: keys may get a prefix later.
-_INGESTIONS: WeakKeyDictionary[OpDefinition, Mapping[str, Ingestion]] = WeakKeyDictionary()
+_DESCRIBED: WeakKeyDictionary[OpDefinition, Mapping[str, Any]] = WeakKeyDictionary()
 
 
-def register(assets_def: AssetsDefinition, ingestions: Mapping[AssetKey, Ingestion]) -> AssetsDefinition:
-    """Registers the ingestions of a definition and returns the definition."""
-    _INGESTIONS[assets_def.op] = {
-        output: ingestions[key] for output, key in assets_def.keys_by_output_name.items() if key in ingestions
-    }
+def register(assets_def: AssetsDefinition, described: Mapping[AssetKey, Any]) -> AssetsDefinition:
+    """Registers what the assets of a definition do, and returns the definition."""
+    _DESCRIBED[assets_def.op] = {output: described[key] for output, key in assets_def.keys_by_output_name.items()}
     return assets_def
 
 
-def ingestions_of(assets_def: AssetsDefinition) -> dict[AssetKey, Ingestion]:
-    """The ingestions of a definition's assets; empty if this package did not create it."""
+def registered(assets_def: AssetsDefinition, kind: type[T]) -> dict[AssetKey, T]:
+    """What a definition's assets do, of one kind; empty if this package did not create it."""
     node = assets_def.node_def if assets_def.is_executable else None
-    made = _INGESTIONS.get(node, {}) if isinstance(node, OpDefinition) else {}
-    return {key: made[output] for output, key in assets_def.keys_by_output_name.items() if output in made}
+    made = _DESCRIBED.get(node, {}) if isinstance(node, OpDefinition) else {}
+    found = {key: made.get(output) for output, key in assets_def.keys_by_output_name.items()}
+    return {key: each for key, each in found.items() if isinstance(each, kind)}
+
+
+def ingestions_of(assets_def: AssetsDefinition) -> dict[AssetKey, Ingestion]:
+    """The ingestions of a definition's assets; empty if this package did not create it, or it lands nothing."""
+    return registered(assets_def, Ingestion)
 
 
 def ingestion_of(asset: Any, key: CoercibleToAssetKey | None, caller: str) -> tuple[AssetKey, Ingestion]:

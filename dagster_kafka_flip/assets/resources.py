@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dagster import ConfigurableResource, EnvVar, InitResourceContext
-from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
+from dagster import ConfigurableResource, InitResourceContext
+from pydantic import Field, PrivateAttr
 
+from dagster_kafka_flip.assets.config_fields import check_known, config_of
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
+from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.session_settings import check_coordinates, check_session_address
+from dagster_kafka_flip.runtime.spark_settings import SparkSettings, without_values
 from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
-from dagster_kafka_flip.settings.base import describe
-from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.source.connection import KafkaConnection
 
 
@@ -71,50 +72,20 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
         return super().connection() if cluster is None else self.clusters[cluster].connection()
 
 
-class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
-    """A Spark session for the assets of a run in one process. Give credentials in `config` as `EnvVar`.
+class SparkResource(ConfigurableResource, config_of(SparkSettings)):  # pyright: ignore[reportMissingTypeArgument]
+    """A Spark session that starts when an asset first needs it; the assets of a run in one process share it.
 
     It starts when an asset first needs it. Default: a local session with all cores. If the process already has an
     active session, the resource uses it and does not stop it.
     """
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    master: str | None = Field(default=None, description="A cluster's master URL. Default: `local[*]`.")
-    remote: str | None = Field(
-        default=None,
-        description="A Spark Connect server, such as `sc://host:15002`. Default: the environment variable "
-        "SPARK_REMOTE, without a master.",
-    )
-    config: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Additional Spark settings; they override the defaults."
-    )
-    packages: list[str] = Field(
-        default_factory=list[str],
-        description="Additional Maven coordinates (`group:name:version`), for a session with a master.",
-    )
-    app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
-
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         refuse_unnamed("SparkResource", unnamed, SparkResource.model_fields)
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigurationError(f"invalid SparkResource: {describe(error, SparkResource.model_fields)}") from None
-        known = {name: value for name, value in values.items() if not isinstance(value, EnvVar)}
-        master, remote = known.get("master"), known.get("remote")
-        if values.get("master") is not None and values.get("remote") is not None:
-            msg = "SparkResource: master and remote are both set; a Spark Connect server has its own master"
-            raise ConfigurationError(msg)
-        check_session_address("SparkResource: ", master, remote)
-        check_coordinates("SparkResource: ", known.get("packages", ()))
+        super().__init__(**values)
+        check_known(SparkSettings, values, master="local", remote="sc://host")
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        shown: dict[str, Any] = {"config": hidden_values(self.config)}
-        if self.remote is not None:
-            shown["remote"] = hidden_parameters(self.remote)
-        for name, value in super().__repr_args__():
-            yield name, shown.get(name or "", value)
+        return without_values(super().__repr_args__())
 
     _session: Any = PrivateAttr(default=None)
     _is_own: bool = PrivateAttr(default=False)
@@ -131,13 +102,7 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
             from dagster_kafka_flip.runtime.session import active_session, build_session
 
             found = None if self.remote is not None else active_session()
-            self._session = build_session(
-                master=self.master,
-                remote=self.remote,
-                config=self.config,
-                packages=self.packages,
-                app_name=self.app_name,
-            )
+            self._session = build_session(**{name: getattr(self, name) for name in SparkSettings.model_fields})
             self._is_own = found is None
         elif self.remote is None:
             from dagster_kafka_flip.runtime.session import check_alive
@@ -158,11 +123,7 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
 
 def kafka_of(context: Any, key: str, cluster: str | None) -> KafkaConnection:
     """The connection of a run's KafkaResource to a cluster; None for that of the resource's own fields."""
-    return connection_of(getattr(context.resources, key), key, cluster)
-
-
-def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnection:
-    """The connection of a KafkaResource to a cluster."""
+    resource = getattr(context.resources, key)
     if not hasattr(resource, "connection"):
         expect(f"the resource {key!r}", resource, KafkaResource, 'KafkaResource(bootstrap_servers="localhost:9092")')
     return resource.connection(cluster)
@@ -170,11 +131,20 @@ def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnecti
 
 def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
     """A function that provides the session of a run's SparkResource."""
-    return session_of(getattr(context.resources, key), key)
-
-
-def session_of(resource: Any, key: str) -> Callable[[], SparkSession]:
-    """A function that provides the session of a SparkResource."""
+    resource = getattr(context.resources, key)
     if not hasattr(resource, "session"):
         expect(f"the resource {key!r}", resource, SparkResource, "SparkResource()")
     return resource.session
+
+
+def registries_of(context: Any, keys: Iterable[str]) -> dict[str, SchemaRegistry]:
+    """The registries of a run's SchemaRegistryResources, which formats name by their keys."""
+    found: dict[str, SchemaRegistry] = {}
+    for key in keys:
+        resource = getattr(context.resources, key)
+        if not hasattr(resource, "registry"):
+            expect(
+                f"the resource {key!r}", resource, SchemaRegistryResource, 'SchemaRegistryResource(url="http://...")'
+            )
+        found[key] = resource.registry()
+    return found

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 # Maximum length of an op name, which is a column in Dagster's database and part of the run log.
 _LONGEST_NAME = 60
+_PLAIN = re.compile(rf"[A-Za-z0-9_]{{1,{_LONGEST_NAME}}}")
 
 # For one request of an observation.
 _SECONDS = 5.0
@@ -77,6 +78,8 @@ def kafka_topic_asset(
     An observation reads the end offsets, which are the data version, so that downstream automation conditions see new
     records. The number of requests does not depend on the number of topics. A run can also observe a subset of the
     topics.
+
+    Their group is by default the key of the KafkaResource.
 
     If a topic is missing, its observation says so, and its data version changes, so that the assets downstream run and
     fail. If there is no other topic, the run fails.
@@ -156,16 +159,23 @@ def _observe(
 def _spec(key: AssetKey, description: str | None, asset_options: Mapping[str, Any]) -> AssetSpec:
     given: dict[str, Any] = {**asset_options}
     given["description"] = given.get("description") or description or f"The Kafka topic {key.path[-1]}."
+    # A topic and its table often share a name: in a group of its own, a page shows which is which.
+    given["group_name"] = given.get("group_name") or key.path[0]
     given["metadata"] = {COLUMN_SCHEMA: record_schema(), **(given.get("metadata") or {})}
     return AssetSpec(key=key, kinds={"kafka"}, **given)
 
 
 def op_name(verb: str, keys: Sequence[AssetKey]) -> str:
-    """Returns a unique name, even if topics only differ in characters that op names don't allow."""
-    names = ["/".join(key.path[1:]) for key in keys]
-    name = re.sub(r"[^A-Za-z0-9_]", "_", names[0])[:_LONGEST_NAME]
-    if names == [name]:
+    """Returns a unique name, also of topics that differ only in characters that op names don't allow.
+
+    A name from which one topic can be told again needs no hash.
+    """
+    names = [key.to_user_string().removeprefix("kafka/") for key in keys]
+    name = names[0].replace("-", "___").replace(".", "__")
+    is_told = name.replace("___", "-").replace("__", ".") == names[0] and _PLAIN.fullmatch(name)
+    if len(names) == 1 and is_told:
         return f"{verb}_{name}"
+    name = re.sub(r"[^A-Za-z0-9_]", "_", names[0])[:_LONGEST_NAME]
     return f"{verb}_{name}_{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]}"
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetCheckSpec, multi_asset_check
 
+from dagster_kafka_flip.assets.asset_options import given_options
 from dagster_kafka_flip.assets.run_checks import WITH_ITS_ASSET
 from dagster_kafka_flip.assets.step_events import step_events
 
@@ -24,9 +25,12 @@ def check_step(
     resources: Collection[str] = (),
     blocking: bool = False,
     has_partitions: bool = False,
+    op_tags: Mapping[str, Any] | None = None,
+    pool: str | None = None,
 ) -> AssetChecksDefinition:
     """Creates the checks."""
     condition = None if has_partitions else WITH_ITS_ASSET
+    options = given_options(op_tags=op_tags, pool=pool)
 
     @multi_asset_check(
         name=key.to_python_identifier(kind),
@@ -36,6 +40,7 @@ def check_step(
         ],
         can_subset=True,
         required_resource_keys=set(resources),
+        **options,
     )
     # Without annotations: Dagster inspects them, and in this module they are only strings.
     def check(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]

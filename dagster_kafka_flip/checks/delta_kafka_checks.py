@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetCheckResult, AssetChecksDefinition, AssetCheckSeverity, AssetsDefinition
 
-from dagster_kafka_flip.assets.delta_kafka_asset import SINK, SINK_PROGRESS, publishing_of
+from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, newest_materializations
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_checks import check_result
@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.comparison import TopicComparison, check_comparable
-from dagster_kafka_flip.sink.result import LEFT_OUT, LEFT_OUT_BY_ERROR
+from dagster_kafka_flip.sink.result import LEFT_OUT, LEFT_OUT_BY_ERROR, SINK, SINK_PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +37,8 @@ def delta_kafka_checks(
     equals_table: bool = True,
     max_records: int = DEFAULT_MAX_RECORDS,
     blocking: bool = True,
+    op_tags: Mapping[str, Any] | None = None,
+    pool: str | None = None,
 ) -> Sequence[AssetChecksDefinition]:
     """Creates checks of an asset that publishes a table, for `Definitions(asset_checks=...)`.
 
@@ -52,6 +54,8 @@ def delta_kafka_checks(
         equals_table: `published_equals_table`. Default: yes.
         max_records: Maximum number of the topic's offsets to read. Default: 100,000.
         blocking: Whether downstream assets of the run wait for it, and are skipped if it fails as ERROR. Default: yes.
+        op_tags: Tags of the ops, such as `dagster-k8s/config`. Default: none.
+        pool: Concurrency pool of `published_equals_table`. Default: none.
 
     Raises:
         ConfigurationError: The asset does not publish a table, its records can't be compared with rows, no check is
@@ -81,7 +85,9 @@ def delta_kafka_checks(
     made: list[AssetChecksDefinition] = []
     if publishing.sink.may_leave_out:
         question = "The last run that published something left no rows out."
-        made.append(check_step(publishing.key, "left_out_checks", {NO_ROWS_LEFT_OUT: question}, look_back))
+        made.append(
+            check_step(publishing.key, "left_out_checks", {NO_ROWS_LEFT_OUT: question}, look_back, op_tags=op_tags)
+        )
     if equals_table:
         check_comparable(publishing.source, publishing.sink)
         question = "The topic has what the table had at the published version."
@@ -92,6 +98,8 @@ def delta_kafka_checks(
             compare,
             resources=publishing.resource_keys,
             blocking=blocking,
+            op_tags=op_tags,
+            pool=pool,
         )
         made.append(step)
     if not made:

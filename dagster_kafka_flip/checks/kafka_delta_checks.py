@@ -43,7 +43,7 @@ from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dagster import AssetCheckResult
 
@@ -84,6 +84,8 @@ def kafka_delta_checks(
     max_rejected: int | None = None,
     rejected_within: timedelta = DEFAULT_REJECTED_WITHIN,
     blocking: bool = True,
+    op_tags: Mapping[str, Any] | None = None,
+    pool: str | None = None,
 ) -> Sequence[AssetChecksDefinition]:
     """Creates asset checks for a Kafka Delta asset. Pass them to `Definitions(asset_checks=...)`.
 
@@ -107,6 +109,8 @@ def kafka_delta_checks(
         rejected_within: Period for `max_rejected`. Default: one day.
         blocking: Whether downstream assets of the run wait for the checks with Spark, and are skipped if one fails.
             Default: yes.
+        op_tags: Tags of the ops, such as `dagster-k8s/config`. Default: none.
+        pool: Concurrency pool of the checks with Spark. Default: none.
 
     Raises:
         ConfigurationError: The asset is not from this package, a bound is invalid, or a check does not apply to the
@@ -164,7 +168,15 @@ def kafka_delta_checks(
         if wanted := {name: text for name, text in questions.items() if asked[name]}:
             waits = blocking and answers is look
             step = check_step(
-                asset_key, kind, wanted, answers, resources={resource}, blocking=waits, has_partitions=not is_stream
+                asset_key,
+                kind,
+                wanted,
+                answers,
+                resources={resource},
+                blocking=waits,
+                has_partitions=not is_stream,
+                op_tags=op_tags,
+                pool=pool if answers is look else None,
             )
             made.append(step)
     if schema and is_stream:

@@ -13,10 +13,9 @@ from dagster import (
     AssetCheckSeverity,
     AssetRecordsFilter,
     MetadataValue,
-    TableRecord,
 )
 
-from dagster_kafka_flip.assets.metadata import UNKNOWN, UNREPORTED_COMMITS, of_run, timestamp_value
+from dagster_kafka_flip.assets.metadata import of_run, partitions_table
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
 from dagster_kafka_flip.assets.run_checks import (
     LAG_BELOW,
@@ -25,6 +24,7 @@ from dagster_kafka_flip.assets.run_checks import (
     WATERMARK_FRESH,
     check_result,
 )
+from dagster_kafka_flip.ingestion.facts import UNKNOWN, UNREPORTED_COMMITS
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.instants import instant
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.stream_status import LogStatus
     from dagster_kafka_flip.table.known_position import KnownPosition
-
-_SHOWN_PARTITIONS = 20
 
 # Tolerated clock difference.
 _CLOCK_SKEW_SECONDS = 300.0
@@ -157,7 +155,10 @@ class LogChecks:
         }
         if largest is not None:
             metadata["largest_lag_at"] = str(largest)
-            metadata["by_topic_partition"] = _lag_table(status, known)
+            # What is not in the position begins at its log's beginning.
+            position = {**{tp: status.end[tp] - lag for tp, lag in status.lag.items()}, **known.state.position}
+            rows = ((tp, {"offset": position[tp], "lag": lag}) for tp, lag in sorted(status.lag.items()))
+            metadata["by_topic_partition"] = partitions_table(rows, "lag")
         return check_result(
             self.key,
             LAG_BELOW,
@@ -184,7 +185,7 @@ class LogChecks:
             return check_result(self.key, WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
         if reached is not None:
-            metadata["watermark"] = timestamp_value(reached * 1000)
+            metadata["watermark"] = MetadataValue.timestamp(reached)
         if lag == 0 and held_back == 0:
             description = "Lag is 0 offsets, so the table is as fresh as the topic"
             metadata["delay_seconds"] = 0.0
@@ -274,20 +275,3 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
         if isinstance(watermark, (int, float)) and watermark <= record.timestamp + _CLOCK_SKEW_SECONDS:
             return float(watermark)
     return None
-
-
-def _lag_table(status: LogStatus, known: KnownPosition) -> Any:
-    largest = sorted(status.lag, key=lambda tp: (-status.lag[tp], tp))[:_SHOWN_PARTITIONS]
-    records = [
-        TableRecord(
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                # The log start offset is not requested here, and need not be 0.
-                "position": known.state.position.get(tp, "none yet"),
-                "lag": status.lag[tp],
-            }
-        )
-        for tp in largest
-    ]
-    return MetadataValue.table(records)

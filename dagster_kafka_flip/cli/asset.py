@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
@@ -21,9 +22,8 @@ from dagster_kafka_flip.assets.dagster_internals import (
 )
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, read_record, void_record
-from dagster_kafka_flip.assets.registries import registry_of
 from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestions_in, ingestions_of
-from dagster_kafka_flip.assets.resources import connection_of, session_of
+from dagster_kafka_flip.assets.resources import kafka_of, registries_of, spark_of
 from dagster_kafka_flip.cli.options import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source import next_step
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.delta_kafka_asset import Publishing
     from dagster_kafka_flip.assets.kafka_delta_asset import Ingestion
     from dagster_kafka_flip.assets.position_record import Record
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -79,15 +80,16 @@ class DefinedAsset:
                 yield session
             return
         with self._resource(spark) as made:
-            yield session_of(made, spark)()
+            yield spark_of(made, spark)()
 
     def connection_of(self, kafka: str, cluster: str | None) -> KafkaConnection:
         """Returns a KafkaResource's connection to a cluster."""
         with self._resource(kafka) as made:
-            return connection_of(made, kafka, cluster)
+            return kafka_of(made, kafka, cluster)
 
     @contextlib.contextmanager
-    def _resource(self, key: str) -> Generator[Any, None, None]:
+    def _resource(self, key: str) -> Generator[SimpleNamespace, None, None]:
+        """Context manager with what has the resource, as a run's context has it."""
         with contextlib.ExitStack() as stack:
             try:
                 # Keeps prints of a user's resources out of the output.
@@ -95,7 +97,7 @@ class DefinedAsset:
                     made = stack.enter_context(build_resources(self._needed(key)))
             except DagsterError as error:
                 raise ConfigurationError(self._why_not(key, error)) from None
-            yield getattr(made, key)
+            yield SimpleNamespace(resources=made)
 
     def _needed(self, key: str) -> dict[str, Any]:
         """Creates a resource and its dependencies only, because creating others may have side effects."""
@@ -160,15 +162,17 @@ class LandingAsset(DefinedAsset):
         """Returns the ingestion with the schema registries of its resources."""
         decoder = self.ingestion.decoder
         with contextlib.ExitStack() as stack:
-            made = {key: stack.enter_context(self._resource(key)) for key in decoder.registry_keys}
-            registries = {key: registry_of(resource, key) for key, resource in made.items()}
+            registries: dict[str, SchemaRegistry] = {}
+            for key in decoder.registry_keys:
+                registries |= registries_of(stack.enter_context(self._resource(key)), [key])
         return replace(self.ingestion, decoder=decoder.with_registries(registries))
 
     @contextlib.contextmanager
     def transform(self) -> Generator[Callable[[DataFrame], DataFrame] | None, None, None]:
         """The asset's transform with its resources bound."""
         with contextlib.ExitStack() as stack:
-            made = {name: stack.enter_context(self._resource(name)) for name in self.ingestion.transform_resources}
+            names = self.ingestion.transform_resources
+            made = {name: getattr(stack.enter_context(self._resource(name)).resources, name) for name in names}
             yield self.ingestion.bound_transform(stack.enter_context(build_asset_context(resources=made)))
 
     @property

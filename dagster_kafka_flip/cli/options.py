@@ -65,7 +65,7 @@ def _checked_address(context: click.Context, parameter: click.Parameter, value: 
 
     is_master = parameter.name == "spark_master"
     try:
-        check_session_address("", value if is_master else None, None if is_master else value)
+        check_session_address(value if is_master else None, None if is_master else value)
     except ConfigurationError as error:
         raise click.BadParameter(str(error)) from None
     if context.params.get("spark_remote" if is_master else "spark_master") is not None:

@@ -114,6 +114,7 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
         raise found.no_position()
     with written():
         source = found.source.with_overrides(start, stop)
+    advice = "" if ask_table else ". To read the table's position: --ask-table"
     new_stream = f"a new stream, which starts at {found.source.starting_offsets}"
     if ask_table:
         anchor = _position_in_table(found)
@@ -140,7 +141,7 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
                     f"the position of {name} is not known without the table: {record.text}",
                     "Read the table with --ask-table, which starts Spark; or set --start",
                 )
-            position = f"none; there is no table at {path} yet, so it is {new_stream}"
+            position, advice = f"none; there is no table at {path} yet, so it is {new_stream}", ""
     if start is not None:
         position = f"{start}, by --start, instead of the position ({position})"
     known = record.known
@@ -148,7 +149,7 @@ def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table
         source=source.connected(found.connection()),
         limits=_limits(flags, found.ingestion.limits),
         state=state,
-        position=position if ask_table else f"{position}. To read the table's position: --ask-table",
+        position=position + advice,
         record_bytes=None if known is None else known.record_bytes,
         asset=name,
         record=None

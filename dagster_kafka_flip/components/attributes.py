@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -15,13 +15,13 @@ from dagster import (
     BackfillPolicy,
     Backoff,
     BetaWarning,
-    EnvVar,
     FreshnessPolicy,
     Jitter,
     Model,
     MultiPartitionsDefinition,
     PartitionsDefinition,
     ResolutionContext,
+    Resolver,
     RetryPolicy,
 )
 from dagster.components.resolved.core_models import (
@@ -38,11 +38,9 @@ from dagster.components.resolved.core_models import (
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
+from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.assets.asset_per_topic import filled
 from dagster_kafka_flip.assets.dagster_internals import CheckError
-from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.format_attributes import (
@@ -58,7 +56,7 @@ from dagster_kafka_flip.components.templates import create, refused, rendered
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
-from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential
+from dagster_kafka_flip.settings.docstrings import entries
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
@@ -73,9 +71,6 @@ T = TypeVar("T")
 Resolve = Callable[[ResolutionContext, Any], Any]
 
 _Duration = str | float
-_ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
-# Passwords: never in a file; definitions only have the name of an environment variable.
-_SECRETS = frozenset({"sasl_password", "ssl_key_password", "password", "bearer_token", "oauth_client_secret"})
 
 
 def _text(context: ResolutionContext, value: Any) -> str | None:
@@ -341,7 +336,7 @@ class TopicsAttributes(Model):
         "component's assets have a condition; at its ticks, if that is on_cron.",
     )
     schedule: Any = Field(default=None, description="Cron schedule on which to observe them. Default: none.")
-    group_name: Any = Field(default=None, description="Asset group. Default: the component's.")
+    group_name: Any = Field(default=None, description="Asset group. Default: the key of the KafkaResource.")
     owners: Any = Field(default=None, description="Owners.")
     tags: Any = Field(default=None, description="Tags.")
 
@@ -372,50 +367,6 @@ def _topics(context: ResolutionContext, value: Any) -> bool | dict[str, Any]:
     return options
 
 
-# --- resources ----------------------------------------------------------------------------------------------------
-
-
-def _resource(kind: type[T]) -> Callable[[ResolutionContext, Any], T]:
-    def resolve(context: ResolutionContext, value: Any) -> T:
-        if not isinstance(value, Mapping):
-            found = rendered(context, value)
-            if isinstance(found, kind):
-                return found
-            # Omits the value, which may be from the environment, with a password.
-            raise refused(context, f"invalid {kind.__name__}; write its fields as a mapping")
-        return create(
-            context, kind, {str(name): _setting(context.at_path(name), str(name), each) for name, each in value.items()}
-        )
-
-    return resolve
-
-
-def _setting(context: ResolutionContext, name: str, value: Any) -> Any:
-    """The value of a resource's field: a variable of the environment becomes an EnvVar."""
-    if isinstance(value, Mapping):
-        if name == "clusters":
-            return {each: _resource(KafkaClusterConfig)(context.at_path(each), one) for each, one in value.items()}
-        return {str(each): _property(context.at_path(each), str(each), one) for each, one in value.items()}
-    found = _ENV.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        return EnvVar(found[1] or found[2])
-    if name in _SECRETS and value is not None:
-        # Omits the value, which may be the password.
-        raise refused(context, 'write a password as "{{ env.NAME }}", to keep it out of files and definitions')
-    if isinstance(value, str) and "{{" in value and (is_credential(name) or hidden_parameters(value) != value):
-        raise refused(
-            context,
-            'write all of it as "{{ env.NAME }}": the value of a variable in a longer text gets into definitions, and '
-            "Dagster shows it",
-        )
-    return rendered(context, value)
-
-
-def _property(context: ResolutionContext, name: str, value: Any) -> Any:
-    """A client's or Spark's setting, which is a text: YAML has `5` and `true` for it."""
-    return _text(context, value) if isinstance(value, (int, float)) else _setting(context, name, value)
-
-
 # --- attributes ---------------------------------------------------------------------------------------------------
 
 _KafkaSourceFields = model_of(
@@ -435,55 +386,72 @@ KafkaSourceModel: type[BaseModel] = create_model(
         Field(None, description="Options of Flink's Kafka table, instead of all other fields of the source."),
     ),
 )
+_OP_OPTIONS: Mapping[str, Any] = {"Mapping[str, Any] | None": dict[str, Any] | None, "str | None": str | None}
 _CHECKS = model_of_options(
     "ChecksAttributes",
     kafka_delta_checks,
-    {"bool": bool, "int | None": int | None, "timedelta": _Duration, "timedelta | None": _Duration | None},
+    {
+        "bool": bool,
+        "int | None": int | None,
+        "timedelta": _Duration,
+        "timedelta | None": _Duration | None,
+        **_OP_OPTIONS,
+    },
     "asset",
     "key",
 )
-_SINK_CHECKS = model_of_options("SinkChecksAttributes", delta_kafka_checks, {"bool": bool, "int": int}, "asset")
-_DICT = dict[str, Any]
-_TEXTS = list[str]
-_TEXT_MAP = dict[str, Scalar]
+_SINK_CHECKS = model_of_options(
+    "SinkChecksAttributes", delta_kafka_checks, {"bool": bool, "int": int, **_OP_OPTIONS}, "asset"
+)
+_TEXT = attribute(_text, Scalar)
+_TEXTS = attribute(_texts, list[str])
+_KEYS = attribute(_keys, list[str])
+_KEY = attribute(_key, str | list[str])
+_MAP = attribute(rendered, dict[str, Any])
+_FORMAT = attribute(format_of, FORMATS)
+_FRESHNESS = '"{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"'
 
 # Any, because Dagster would interpret a pydantic class in an annotation as a schema.
+TextAttribute = Annotated[Any, _TEXT]
 TopicsAttribute = Annotated[Any, attribute(_topics, bool | TopicsAttributes)]
-# The asset's own error names the line.
-OnIdleAttribute = Annotated[Any, attribute(rendered, OnIdle)]
-TextAttribute = Annotated[Any, attribute(_text, Scalar)]
-TextsAttribute = Annotated[Any, attribute(_texts, _TEXTS)]
-TextMapAttribute = Annotated[Any, attribute(_text_map, _TEXT_MAP)]
-MapAttribute = Annotated[Any, attribute(rendered, _DICT)]
-TopicsOfAttribute = Annotated[Any, attribute(rendered, dict[str, list[str]])]
-PrefixAttribute = Annotated[Any, attribute(_prefix, str | list[str])]
-AssetKeyAttribute = Annotated[Any, attribute(_key, str | list[str])]
-AssetKeysAttribute = Annotated[Any, attribute(_keys, _TEXTS)]
-DurationAttribute = Annotated[Any, attribute(_duration, _Duration)]
-ErrorsAttribute = Annotated[Any, attribute(_errors, _TEXTS)]
-PartitionsAttribute = Annotated[Any, attribute(_partitions, _Partitions)]
-BackfillPolicyAttribute = Annotated[Any, attribute(_backfill_policy, _BackfillPolicy)]
 ChecksAttribute = Annotated[Any, attribute(_checks, _CHECKS)]
 SinkChecksAttribute = Annotated[Any, attribute(_checks, _SINK_CHECKS)]
-RetryPolicyAttribute = Annotated[Any, attribute(_retry_policy, RetryPolicyAttributes)]
-AutomationAttribute = Annotated[Any, attribute(_condition, str)]
-_FRESHNESS = '"{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"'
-FreshnessAttribute = Annotated[Any, attribute(_instance_of(FreshnessPolicy, _FRESHNESS), str)]
-SourceAttribute = Annotated[Any, attribute(_source, KafkaSourceModel)]
-FormatAttribute = Annotated[Any, attribute(format_of, FORMATS)]
-ColumnsAttribute = Annotated[Any, attribute(_of(KafkaColumns), model_of(KafkaColumns))]
-DeadLetterAttribute = Annotated[Any, attribute(_dead_letter, str | model_of(DeadLetters))]
-TableAttribute = Annotated[Any, attribute(_table, Scalar | model_of(DeltaTarget, mode=MODES | None))]
-LimitsAttribute = Annotated[Any, attribute(_of(Limits), model_of(Limits))]
-WindowsAttribute = Annotated[
-    Any, attribute(_of(Windows, max_lateness=_duration), model_of(Windows, max_lateness=_Duration | None))
-]
-DeltaSourceAttribute = Annotated[
-    Any, attribute(_of(DeltaSource, table=_text, start=_start), model_of(DeltaSource, start=int | str))
-]
-SinkAttribute = Annotated[
-    Any,
-    attribute(
+
+OPTIONS: Mapping[str, Resolver] = {
+    "source": attribute(_source, KafkaSourceModel),
+    "table": attribute(_table, Scalar | model_of(DeltaTarget, mode=MODES | None)),
+    "value_format": _FORMAT,
+    "key_format": _FORMAT,
+    "columns": attribute(_of(KafkaColumns), model_of(KafkaColumns)),
+    "dead_letter": attribute(_dead_letter, str | model_of(DeadLetters)),
+    "limits": attribute(_of(Limits), model_of(Limits)),
+    "tolerate": attribute(_errors, list[str]),
+    # The asset's own error names the line.
+    "on_idle": attribute(rendered, OnIdle),
+    "verify_after": attribute(_duration, _Duration),
+    "windows": attribute(_of(Windows, max_lateness=_duration), model_of(Windows, max_lateness=_Duration | None)),
+    "topics_of": attribute(rendered, dict[str, list[str]]),
+    "name": _TEXT,
+    "key": _KEY,
+    "key_prefix": attribute(_prefix, str | list[str]),
+    "deps": _KEYS,
+    "kinds": _TEXTS,
+    "owners": _TEXTS,
+    "tags": attribute(_text_map, dict[str, Scalar]),
+    "metadata": _MAP,
+    "automation_condition": attribute(_condition, str),
+    "freshness_policy": attribute(_instance_of(FreshnessPolicy, _FRESHNESS), str),
+    "partitions_def": attribute(_partitions, _Partitions),
+    "backfill_policy": attribute(_backfill_policy, _BackfillPolicy),
+    "op_tags": _MAP,
+    "retry_policy": attribute(_retry_policy, RetryPolicyAttributes),
+}
+"""How each option of an asset is read; all others are texts."""
+
+SINK_OPTIONS: Mapping[str, Resolver] = {
+    **OPTIONS,
+    "source": attribute(_of(DeltaSource, table=_text, start=_start), model_of(DeltaSource, start=int | str)),
+    "sink": attribute(
         _of(
             KafkaSink,
             key=serializer_of,
@@ -501,10 +469,24 @@ SinkAttribute = Annotated[
             partitioner=Literal["default", "fixed", "round_robin"],
         ),
     ),
-]
-_KAFKA = model_of(KafkaResource, clusters=dict[str, model_of(KafkaClusterConfig)])
-KafkaResourceAttribute = Annotated[Any, attribute(_resource(KafkaResource), _KAFKA)]
-SparkResourceAttribute = Annotated[Any, attribute(_resource(SparkResource), model_of(SparkResource))]
-SchemaRegistryResourceAttribute = Annotated[
-    Any, attribute(_resource(SchemaRegistryResource), model_of(SchemaRegistryResource))
-]
+    "upstream": _KEY,
+}
+"""The same for an asset that publishes a table."""
+
+
+def help_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The texts of a function's options, and of Dagster's."""
+    return entries(function) | {name: text for each in OPTIONS_OF_DAGSTER for name, text in entries(each).items()}
+
+
+def options_of(function: Callable[..., Any], dagsters: type, kinds: Mapping[str, Resolver], **own_texts: str) -> Any:
+    """Derives a component's attributes from a function's options, so that they can't differ."""
+    parameters = inspect.signature(function).parameters
+    named = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+    texts, fields = help_of(function) | own_texts, dict[str, Any]()
+    for name in (*named, *dagsters.__annotations__):
+        kind: Any = Annotated[Any, kinds.get(name, _TEXT)]
+        is_required = named.get(name) is inspect.Parameter.empty
+        default: Any = ... if is_required else None
+        fields[name] = (kind if is_required else kind | None, Field(default, description=texts[name]))
+    return create_model(f"Options_of_{function.__name__}", __base__=Model, **fields)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dagster import ComponentLoadContext, Definitions, scaffold_with
 from pydantic import BaseModel, Field
 
-from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
+from dagster_kafka_flip.assets.asset_options import MaterializedOptions
 from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.components import attributes
@@ -17,22 +17,26 @@ from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.scaffolding import DeltaKafkaScaffolder
 from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import KafkaFlipError
-from dagster_kafka_flip.settings.docstrings import entries
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.source.plan import Limits
 
-HELP = entries(delta_kafka_asset) | entries(DescriptionOptions) | entries(OpOptions)
 # Attributes that are not options of delta_kafka_asset.
 _OWN = frozenset({"checks"})
 
 
-def _option(name: str) -> Any:
-    return Field(default=None, description=HELP[name])
+_Options = attributes.options_of(
+    delta_kafka_asset,
+    MaterializedOptions,
+    attributes.SINK_OPTIONS,
+    upstream="The key of the table's asset. Default: none.",
+    description="The asset's description.",
+    pool="Concurrency pool. Default: `kafka-sink:` and the transactional_id_prefix.",
+)
 
 
 @scaffold_with(DeltaKafkaScaffolder)
-class DeltaKafkaComponent(CheckedComponent):
+class DeltaKafkaComponent(CheckedComponent, _Options):
     """Publishes the changes of a Delta table to a Kafka topic, exactly once.
 
     The attributes are the options of delta_kafka_asset.
@@ -40,26 +44,6 @@ class DeltaKafkaComponent(CheckedComponent):
 
     settings_of: ClassVar[Mapping[str, type[BaseModel]]] = {"source": DeltaSource, "sink": KafkaSink, "limits": Limits}
 
-    source: attributes.DeltaSourceAttribute = Field(description=HELP["source"])
-    sink: attributes.SinkAttribute = Field(description=HELP["sink"])
-    upstream: attributes.AssetKeyAttribute | None = Field(
-        default=None, description="The key of the table's asset. Default: none."
-    )
-    limits: attributes.LimitsAttribute | None = _option("limits")
-    cluster: attributes.TextAttribute | None = _option("cluster")
-    kafka: attributes.TextAttribute | None = _option("kafka")
-    spark: attributes.TextAttribute | None = _option("spark")
-    description: attributes.TextAttribute | None = Field(default=None, description="The asset's description.")
-    group_name: attributes.TextAttribute | None = _option("group_name")
-    owners: attributes.TextsAttribute | None = _option("owners")
-    tags: attributes.TextMapAttribute | None = _option("tags")
-    metadata: attributes.MapAttribute | None = _option("metadata")
-    automation_condition: attributes.AutomationAttribute | None = _option("automation_condition")
-    op_tags: attributes.MapAttribute | None = _option("op_tags")
-    retry_policy: attributes.RetryPolicyAttribute | None = _option("retry_policy")
-    pool: attributes.TextAttribute | None = Field(
-        default=None, description="Concurrency pool. Default: `kafka-sink:` and the transactional_id_prefix."
-    )
     checks: attributes.SinkChecksAttribute | None = Field(
         default=None, description="Options of delta_kafka_checks; {} for its defaults. Default: no check."
     )

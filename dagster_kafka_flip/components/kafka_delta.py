@@ -19,7 +19,7 @@ from dagster import (
 )
 from pydantic import BaseModel, Field, PrivateAttr
 
-from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
+from dagster_kafka_flip.assets.asset_options import AssetOptions
 from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, filled, has_topic, matching_topics
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
 from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestions_of
@@ -27,11 +27,10 @@ from dagster_kafka_flip.assets.topic_asset import observable_topics, upstream_as
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components import attributes
 from dagster_kafka_flip.components.checked_component import CheckedComponent
-from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
+from dagster_kafka_flip.components.kafka_resources import KafkaResourceAttribute, KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
 from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
-from dagster_kafka_flip.settings.docstrings import entries
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
-HELP = entries(kafka_delta_asset) | {
-    name: text for options in OPTIONS_OF_DAGSTER for name, text in entries(options).items()
-}
 # A condition of a table that waits for new records waits for ever if nobody looks at the topic.
 _OBSERVED_BY_DEFAULT = AutomationCondition.on_cron("*/5 * * * *")
 # Attributes with placeholders that decide between one asset and one per topic.
@@ -54,12 +50,19 @@ _BY_TOPIC = ("table", "name", "key")
 _OWN = frozenset({"checks", "observe_topics", "connection"})
 
 
-def _option(name: str) -> Any:
-    return Field(default=None, description=HELP[name])
+_Options = attributes.options_of(
+    kafka_delta_asset,
+    AssetOptions,
+    attributes.OPTIONS,
+    table="A path or a catalog name, or the fields of a DeltaTarget. `{topic}` is replaced by the topic, `{name}` by "
+    "the topic as a valid name.",
+    name="The asset's name. Default: the folder's name; with an asset for each topic, `{name}`.",
+    description="The asset's description.",
+)
 
 
 @scaffold_with(KafkaDeltaScaffolder)
-class KafkaDeltaComponent(CheckedComponent):
+class KafkaDeltaComponent(CheckedComponent, _Options):
     """Ingests Kafka topics into Delta tables, exactly once, in bounded batches.
 
     One asset for all topics of the source, or, with `{topic}` or `{name}` in table, name or key, one per topic. The
@@ -68,44 +71,6 @@ class KafkaDeltaComponent(CheckedComponent):
 
     settings_of: ClassVar[Mapping[str, type[BaseModel]]] = {"table": DeltaTarget, "limits": Limits}
 
-    source: attributes.SourceAttribute = Field(description=HELP["source"])
-    table: attributes.TableAttribute = Field(
-        description="A path or a catalog name, or the fields of a DeltaTarget. `{topic}` is replaced by the topic, "
-        "`{name}` by the topic as a valid name."
-    )
-    value_format: attributes.FormatAttribute | None = _option("value_format")
-    key_format: attributes.FormatAttribute | None = _option("key_format")
-    columns: attributes.ColumnsAttribute | None = _option("columns")
-    dead_letter: attributes.DeadLetterAttribute | None = _option("dead_letter")
-    limits: attributes.LimitsAttribute | None = _option("limits")
-    tolerate: attributes.ErrorsAttribute | None = _option("tolerate")
-    on_idle: attributes.OnIdleAttribute | None = _option("on_idle")
-    verify_after: attributes.DurationAttribute | None = _option("verify_after")
-    windows: attributes.WindowsAttribute | None = _option("windows")
-    topics_of: attributes.TopicsOfAttribute | None = _option("topics_of")
-    kafka: attributes.TextAttribute | None = _option("kafka")
-    spark: attributes.TextAttribute | None = _option("spark")
-    name: attributes.TextAttribute | None = Field(
-        default=None,
-        description="The asset's name. Default: the folder's name; with an asset for each topic, `{name}`.",
-    )
-    key: attributes.AssetKeyAttribute | None = _option("key")
-    key_prefix: attributes.PrefixAttribute | None = _option("key_prefix")
-    deps: attributes.AssetKeysAttribute | None = _option("deps")
-    description: attributes.TextAttribute | None = Field(default=None, description="The asset's description.")
-    group_name: attributes.TextAttribute | None = _option("group_name")
-    owners: attributes.TextsAttribute | None = _option("owners")
-    tags: attributes.TextMapAttribute | None = _option("tags")
-    metadata: attributes.MapAttribute | None = _option("metadata")
-    kinds: attributes.TextsAttribute | None = _option("kinds")
-    automation_condition: attributes.AutomationAttribute | None = _option("automation_condition")
-    freshness_policy: attributes.FreshnessAttribute | None = _option("freshness_policy")
-    partitions_def: attributes.PartitionsAttribute | None = _option("partitions_def")
-    backfill_policy: attributes.BackfillPolicyAttribute | None = _option("backfill_policy")
-    op_tags: attributes.MapAttribute | None = _option("op_tags")
-    retry_policy: attributes.RetryPolicyAttribute | None = _option("retry_policy")
-    pool: attributes.TextAttribute | None = _option("pool")
-    code_version: attributes.TextAttribute | None = _option("code_version")
     checks: attributes.ChecksAttribute | None = Field(
         default=None,
         description="Options of kafka_delta_checks; {} for its default checks. Default: no checks.",
@@ -115,7 +80,7 @@ class KafkaDeltaComponent(CheckedComponent):
         description="Whether to define observable assets for the source's topics, or their options (of several "
         "components, the first one's). Default: yes.",
     )
-    connection: attributes.KafkaResourceAttribute | None = Field(
+    connection: KafkaResourceAttribute | None = Field(
         default=None,
         description="Connection to look up a pattern's topics, for an asset per topic. "
         "Default: the KafkaResource of the project's KafkaResourcesComponent.",
@@ -303,7 +268,7 @@ def _landing(transform: Callable[..., Any], **options: Any) -> AssetsDefinition:
 
 def _topic_options(key: AssetKey, readers: Sequence[KafkaDeltaComponent]) -> Any:
     """A topic's options, of each the one of the first component that has it."""
-    given: dict[str, Any] = {"group_name": readers[0].group_name}
+    given: dict[str, Any] = {}
     for each in reversed(readers):
         given |= each.observe_topics if isinstance(each.observe_topics, Mapping) else {}
     conditions = [each.automation_condition for each in readers if each.automation_condition is not None]

@@ -74,6 +74,8 @@ def located(context: ResolutionContext, problem: str) -> str:
     name = next((inside[word] for word in re.findall(r"\w+", problem) if word in inside), None)
     at = context if name is None else context.at_path(name)
     field = ".".join(str(part) for part in at.path)
+    # Where it begins with the option's name, the place has it already.
+    problem = problem.removeprefix(f"{at.path[-1]}: ") if at.path else problem
     if at.source_position_tree is None:
         return f"{field}: {problem}"
     position, _ = at.source_position_tree.lookup_closest_and_path(at.path, trace=None)

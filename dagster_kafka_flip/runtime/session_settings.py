@@ -80,38 +80,32 @@ _REMOTE = re.compile(r"sc://[^/;?]+/?(;.*)?")
 _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 
 
-def check_session_address(before: str, master: str | None, remote: str | None) -> None:
+def check_session_address(master: str | None, remote: str | None) -> None:
     """Validates the address of a Spark session before anything waits for it.
 
     Args:
-        before: Prefix of messages.
         master: Master URL.
         remote: Spark Connect server. Messages do not show it: it may contain a token.
     """
     if master is not None and "@" in master:
         # Not shown: what is before it may be a password.
-        msg = f"{before}the Spark master has an @, but masters have no login; write it like spark://host:7077"
+        msg = "the Spark master has an @, but masters have no login; write it like spark://host:7077"
         raise ConfigurationError(msg)
     if master is not None and not _MASTER.fullmatch(master):
         raise ConfigurationError(
-            f"{before}invalid Spark master {master!r}; write local[*], local[4], spark://host:7077, "
+            f"invalid Spark master {master!r}; write local[*], local[4], spark://host:7077, "
             "yarn or k8s://https://host:443"
         )
     if remote is not None and not _REMOTE.fullmatch(remote):
-        raise ConfigurationError(f"{before}remote is not a Spark Connect address; write sc://host:15002")
+        raise ConfigurationError("remote is not a Spark Connect address; write sc://host:15002")
 
 
-def check_coordinates(before: str, packages: Iterable[object]) -> None:
-    """Validates the Maven coordinates of packages.
-
-    Args:
-        before: Prefix of messages.
-        packages: The packages; anything but text is ignored.
-    """
+def check_coordinates(packages: Iterable[str]) -> None:
+    """Validates the Maven coordinates of packages."""
     for package in packages:
-        if isinstance(package, str) and not _COORDINATES.fullmatch(package):
+        if not _COORDINATES.fullmatch(package):
             raise ConfigurationError(
-                f"{before}packages: invalid Maven coordinate {package!r}; write group:name:version, such as "
+                f"packages: invalid Maven coordinate {package!r}; write group:name:version, such as "
                 "org.apache.hadoop:hadoop-aws:3.5.0"
             )
 

@@ -150,6 +150,8 @@ class Publication:
             spark_seconds=spark_seconds,
             seconds=seconds,
             progress=tuple(self._committed),
+            sink=self._sink.transactional_id_prefix,
+            progress_topic=self._sink.progress_name,
         )
 
     def _look_for_growth(self) -> None:

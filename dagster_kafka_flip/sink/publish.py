@@ -225,4 +225,6 @@ class _Run:
             newest_version=newest,
             seconds=time.monotonic() - self._begun,
             progress=tuple(lanes),
+            sink=self._sink.transactional_id_prefix,
+            progress_topic=self._sink.progress_name,
         )

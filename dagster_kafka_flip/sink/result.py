@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LEFT_OUT, LEFT_OUT_BY_ERROR = "kafka/rows_left_out", "kafka/rows_left_out_by_error"
 """Facts of rows that a run left out."""
+SINK, SINK_PROGRESS = "kafka/sink", "kafka/sink_progress"
+"""The sink that an event is of, and what it reached."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class PublishResult:
         spark_seconds: Seconds until Spark was there; None if it was not needed.
         seconds: Seconds of the whole run.
         progress: Progress of each lane at the end of the run.
+        sink: The sink's `transactional_id_prefix`.
+        progress_topic: The topic of its progress.
     """
 
     table: str
@@ -57,6 +61,8 @@ class PublishResult:
     spark_seconds: float | None = None
     seconds: float = 0.0
     progress: tuple[Progress, ...] = ()
+    sink: str = ""
+    progress_topic: str = ""
 
     @property
     def lag_versions(self) -> int:
@@ -66,6 +72,8 @@ class PublishResult:
     @property
     def metadata(self) -> dict[str, Any]:
         """What the scheduler's metadata shows, by the keys of docs/metadata.md."""
+        starting = self.spark_seconds
+        publishing = self.seconds - (starting or 0)
         values: dict[str, Any] = {
             "kafka/idle": self.first_version is None,
             "kafka/records_written": self.records,
@@ -81,7 +89,15 @@ class PublishResult:
             "delta/to_version": self.last_version,
             "delta/newest_version": self.newest_version,
             "delta/lag_versions": self.lag_versions,
-            "spark/started": self.spark_seconds is not None,
+            "spark/started": starting is not None,
+            "seconds/spark_start": None if starting is None else round(starting, 3),
+            "seconds/total": round(self.seconds, 3),
+            "kafka/records_written_per_second": round(self.records / publishing, 3)
+            if self.records and publishing > 0
+            else None,
+            SINK: self.sink,
+            "kafka/progress_topic": self.progress_topic,
+            SINK_PROGRESS: self.known_json,
         }
         return {name: value for name, value in values.items() if value is not None}
 

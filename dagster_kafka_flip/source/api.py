@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.source.next_step import SERVERS
 from dagster_kafka_flip.source.plan import ReadPlan, TaskPlan, plan_tasks
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class SplitEnumeratorContext:
         log: The run's log; None for the modules' own.
         table: The table, for commands in errors.
         stream: The stream, for the same.
+        servers: The cluster's addresses, for the same.
     """
 
     current_parallelism: int = 1
@@ -35,6 +37,7 @@ class SplitEnumeratorContext:
     log: Log | None = None
     table: str = "<table>"
     stream: str = "<stream>"
+    servers: str = SERVERS
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
         """Assigns a batch to tasks."""

@@ -264,7 +264,7 @@ def plan(
         broken = broken_logs({tp: at for tp, at in position.items() if tp in log}, cut_off, same_topics, log)
         begins = log.beginning_offsets([min(topics[topic].partitions) for topic in recreated])
         start = begins | restart(broken)
-        raise recreated_error(recreated, [each.finding for each in broken], start, context.table, context.stream)
+        raise recreated_error(recreated, [each.finding for each in broken], start, context)
     if overrides:
         _check_named_partitions(source.starting_offsets, log)
     moved = _moved(source.starting_offsets, change) if overrides else frozenset(change.initial)

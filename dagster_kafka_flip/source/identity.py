@@ -12,6 +12,7 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.incident import Tolerance
     from dagster_kafka_flip.source.split import Position, TopicMetadata, TopicPartition
@@ -91,17 +92,18 @@ def _another_topic(state: EnumeratorState, topic: TopicMetadata, subscription: S
 
 
 def recreated_error(
-    errors: Mapping[str, TopicRecreatedError], others: Collection[str], start: Position, table: str, stream: str
+    errors: Mapping[str, TopicRecreatedError], others: Collection[str], start: Position, context: SplitEnumeratorContext
 ) -> TopicRecreatedError:
     """One error about all recreated topics and what happened to logs of others, and one command that leaves all behind.
 
     The command begins at the start; what that does not name begins at its log's beginning.
     """
     to = str(OffsetsInitializer.specific_offsets(start))
+    command = set_position(context.table, context.stream, to=to, servers=context.servers)
     which = "the new topic" if len(errors) == 1 else "the new topics"
     return TopicRecreatedError(
         ". ".join((*(error.finding for error in errors.values()), *others)),
-        f"To read {which} from the beginning and continue the others: {set_position(table, stream, to=to)}. If the "
+        f"To read {which} from the beginning and continue the others: {command}. If the "
         "last run was killed, failed, or could not check the logs, first check whether the stream's last commit "
         "already holds what this reads: if it does, RESTORE the table to the version before it, and run again",
         topics=tuple(errors),

@@ -222,6 +222,7 @@ class KafkaSource(Settings):
     def _enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState | None) -> KafkaSourceEnumerator:
         from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 
+        context.servers = self.required_connection().bootstrap_servers
         return KafkaSourceEnumerator(self, self._cluster(context), context, state)
 
     def plan_once(self, context: SplitEnumeratorContext, state: EnumeratorState | None = None) -> ReadPlan:

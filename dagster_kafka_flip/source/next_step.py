@@ -15,6 +15,9 @@ WHERE = "<earliest, latest, timestamp:..., or offsets:{...}>"
 AS_PRINTED = "<offsets:{...} as printed>"
 """Placeholder for the position that another stream has given up."""
 
+SERVERS = "<host:port>"
+"""Placeholder for addresses of a cluster."""
+
 TOPIC = ("<topic>",)
 """Placeholder for the topics of a stream without any known topics."""
 
@@ -49,10 +52,15 @@ def show_position(asset: str, defined_in: Iterable[str]) -> str:
 
 
 def set_position(
-    table: str = "<table>", stream: str = "<stream>", *, to: str | None = WHERE, topics: Iterable[str] = ()
+    table: str = "<table>",
+    stream: str = "<stream>",
+    *,
+    to: str | None = WHERE,
+    topics: Iterable[str] = (),
+    servers: str = SERVERS,
 ) -> str:
     """Returns the command that moves a stream's position, or without one gives up what the source no longer reads."""
-    words = ["--table", table, "--stream", stream, "--bootstrap-servers", "<host:port>"]
+    words = ["--table", table, "--stream", stream, "--bootstrap-servers", servers]
     for topic in topics:
         words += ["--topic", topic]
     words += ["--give-up"] if to is None else ["--to", to]

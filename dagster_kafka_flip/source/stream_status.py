@@ -39,6 +39,9 @@ class LogStatus:
     # Topic partitions of the position that no longer exist; they are not in the lag.
     gone: tuple[TopicPartition, ...] = ()
 
+    # The end offset of each of these topic partitions.
+    end: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+
     @property
     def total_lag(self) -> int:
         """Total lag in offsets."""
@@ -87,4 +90,5 @@ def log_status(source: KafkaSource, cluster: KafkaCluster, state: EnumeratorStat
         # Only unread offsets; the position may be after the start of a later transaction.
         held_back={tp: held for tp, position in at.items() if (held := highest[tp] - max(end[tp], position)) > 0},
         gone=gone,
+        end=end,
     )

@@ -17,7 +17,7 @@ from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from dagster_kafka_flip.airflow.event_extra import PROGRESS, SINK
+from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     dag = bag.dags["ask"]
     assert dag.test().state == "success"
     now = datetime.now(tz=timezone.utc)
-    progress = {SINK: "orders-out", PROGRESS: {"0": {"version": 7, "rows": 0}}}
+    progress = {SINK: "orders-out", SINK_PROGRESS: {"0": {"version": 7, "rows": 0}}}
     with create_session() as session:
         asset = session.scalars(select(AssetModel).where(AssetModel.name == "published")).one()
         session.add(AssetEvent(asset_id=asset.id, extra=progress, timestamp=now - timedelta(hours=1)))

@@ -132,7 +132,7 @@ def test_a_dag_scheduled_by_time_waits_and_lands_each_record_once(server: Airflo
     extras = [event["extra"] for event in server.events("flights")]
     assert sum(extra["delta/rows_written"] for extra in extras) == len(expected)
     assert extras[-1]["kafka/lag_after"] == 0
-    assert extras[-1]["kafka/position"]["state"]["position"] == {"flights": [15, 15]}
+    assert extras[-1]["kafka/checkpoint"]["state"]["position"] == {"flights": [15, 15]}
     assert extras[-1]["delta/version"] == landed.version(lake / "flights")
 
 
@@ -163,7 +163,7 @@ def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(ser
         page.get_by_role("link", name=str(lake / "flights"), exact=True).click()
         page.get_by_text("flights_seen").first.wait_for()
         server.wait(lambda: _is_unfolded(page), "the extra of the newest event")
-        for reported in ("kafka/lag_after", "delta/rows_written", "delta/version", "kafka/position"):
+        for reported in ("kafka/lag_after", "delta/rows_written", "delta/version", "kafka/checkpoint"):
             page.get_by_text(reported).first.wait_for()
         if folder := os.environ.get("SCREENSHOTS"):
             page.mouse.move(0, 0)

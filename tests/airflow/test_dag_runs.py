@@ -266,7 +266,7 @@ def test_the_documents_dags_land_what_they_say(
     assert extra["kafka/lag_after"] == 0
     assert (idle["kafka/idle"], idle["delta/rows_written"], idle["spark/started"]) == (True, 0, True)
     # The event's position is one that a run trusts, and starts no Spark for.
-    known = KnownPosition.from_json(idle["kafka/position"])
+    known = KnownPosition.from_json(idle["kafka/checkpoint"])
     result = ingest(
         KafkaSource(topics=("orders",)), str(lake / "orders"), spark=no_spark, connection=connection, known=known
     )

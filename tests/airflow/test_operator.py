@@ -42,7 +42,7 @@ from dagster_kafka_flip.airflow import (
     topic_asset,
 )
 from dagster_kafka_flip.airflow.asset_uris import is_table_asset, is_topic_asset
-from dagster_kafka_flip.airflow.event_extra import _progress, sink_extra
+from dagster_kafka_flip.airflow.event_extra import _progress
 from dagster_kafka_flip.airflow.given import rendered_letters, rendered_target, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
 from dagster_kafka_flip.airflow.lineage import DatasetName, Lineage, table_names, topic_names
@@ -143,7 +143,7 @@ def test_table_and_topic_are_the_assets_of_a_task_that_publishes():
 def test_an_event_reports_the_rows_that_were_left_out():
     def extra(**found: Any) -> dict[str, Any]:
         result = PublishResult("/lake/orders", "id", "orders_out", 1, last_version=1, newest_version=1, **found)
-        reported = json.loads(json.dumps(sink_extra(result, SINK)))
+        reported = json.loads(json.dumps(result.metadata))
         return {name: reported[name] for name in reported if "left_out" in name or "dead" in name}
 
     errors = {"RowTooLargeError": 2, "RowWithoutKeyError": 1}
@@ -221,6 +221,17 @@ def test_topics_and_table_are_the_tasks_assets_besides_the_users():
     assert operator(outlets=[table_asset("/lake/orders")]).outlets == [table_asset("/lake/orders")]
     pattern = operator(source=KafkaSource(topic_pattern="orders.*"))
     assert pattern.inlets == []
+
+
+def test_a_topic_may_be_the_asset_of_airflows_provider():
+    # As its create_asset(server=, topic=) makes it.
+    of_provider = Asset(uri="kafka://b1:9092/orders")
+    assert topic_asset("orders", server="b1:9092") == of_provider
+    assert operator(inlets=[of_provider]).inlets == [of_provider]
+    assert operator(source=["orders", "returns"], inlets=[of_provider]).inlets == [of_provider, topic_asset("returns")]
+    sent = topic_asset("orders_out", server="b1:9092")
+    task = publisher(outlets=[sent])
+    assert (task.outlets, task._topic_asset()) == ([sent], sent)
 
 
 def test_templated_names_are_not_assets():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from dagster import AssetKey
 
-from dagster_kafka_flip.assets.metadata import fields_metadata
 from dagster_kafka_flip.assets.run_checks import SCHEMA_FITS, Findings, check_results
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen, merge_fields, of_values_and_keys
@@ -68,14 +67,6 @@ def test_the_check_shows_the_names_and_does_not_pass_if_they_are_unknown():
     assert check.description == "The fields of the records are unknown: a limit."
     (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0))
     assert check.passed
-
-
-def test_metadata_tell_what_is_known_and_nothing_else():
-    assert fields_metadata(FieldsSeen(5, ("a", "b"), ("c",))) == {
-        "kafka/fields_never_seen": "a, b",
-        "kafka/undeclared_fields": "c",
-    }
-    assert fields_metadata(FieldsSeen(0)) == fields_metadata(FieldsSeen(5)) == fields_metadata(None) == {}
 
 
 def _seen(spark, decoder, pairs, span):

@@ -33,15 +33,15 @@ def test_the_asset_page_shows_storage_columns_rows_and_freshness(screen: Screen,
     screen.shoot("asset")
 
 
-def test_the_split_table_shows_what_was_read_of_each_topic_partition(screen: Screen, landed: str):
+def test_the_event_shows_what_matters_first_and_the_position_of_each_topic_partition(screen: Screen, landed: str):
     page = screen.open("/assets/flights?view=events")
-    expect(page.get_by_text("kafka/splits")).to_be_visible()
-    cells = page.locator("table table tbody tr")
-    expect(cells).to_have_count(4)
-    numbers = [[int(cell) for cell in row.locator("td").all_inner_texts()[1:]] for row in cells.all()]
-    assert [row[0] for row in numbers] == [0, 1, 2, 3]
-    assert [(row[1], row[5]) for row in numbers] == [(0, 0)] * 4, "from the beginning, no lag left"
-    assert sum(row[3] for row in numbers) == 166_158
+    expect(page.get_by_text("kafka/position", exact=True)).to_be_visible()
+    keys = [text for text in page.locator("table tr td:first-child").all_inner_texts() if "/" in text]
+    assert keys[:2] == ["kafka/records_read", "delta/rows_written"]
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("table table tbody tr").all()]
+    assert [row[0] for row in rows] == [f"flights-{number}" for number in range(4)]
+    assert [(row[1], row[3]) for row in rows] == [(row[2], "0") for row in rows], "from the beginning, no lag left"
+    assert sum(int(row[1]) for row in rows) == 166_158
     for key in ("kafka/lag_after", "kafka/watermark", "delta/version", "seconds/read_and_write"):
         expect(page.get_by_text(key, exact=True)).to_be_visible()
     screen.shoot("splits")
