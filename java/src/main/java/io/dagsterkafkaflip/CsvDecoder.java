@@ -30,15 +30,10 @@ final class CsvDecoder implements Decoder {
   }
 
   @Override
-  public InternalRow decode(byte[] data) {
-    if (data == null) {
-      return null;
-    }
+  public InternalRow decode(byte[] data) throws Misfit {
     found.clear();
     try {
       return found.result(row(cut.fields(data)));
-    } catch (Misfit misfit) {
-      return found.rejected(1, misfit);
     } catch (IOException error) {
       // Only a parser of JSON has them.
       throw new UncheckedIOException(error);

@@ -45,12 +45,7 @@ public final class FlipCatalog implements FunctionCatalog {
       implements UnboundFunction {
     @Override
     public BoundFunction bind(StructType given) {
-      try {
-        return binding.apply(given);
-      } catch (IllegalArgumentException error) {
-        // Spark shows the text of this one only.
-        throw new UnsupportedOperationException(error.getMessage(), error);
-      }
+      return binding.apply(given);
     }
 
     @Override
