@@ -309,11 +309,12 @@ class References:
 
     def __init__(self, root: Any, named: Mapping[str, Any]) -> None:
         from referencing import Registry
-        from referencing.jsonschema import DRAFT202012
+        from referencing.jsonschema import DRAFT201909
 
-        self._specification = DRAFT202012
+        # Of the drafts that a schema without $schema may have, the one that takes lists of items and $anchor.
+        self._specification = DRAFT201909
         whole = self._resource(root)
-        self._specification = DRAFT202012.detect(root)
+        self._specification = DRAFT201909.detect(root)
         others = Registry().with_resources((name, self._resource(other)) for name, other in named.items())
         self._names = named.keys()
         self._named = others.resolver()
