@@ -246,8 +246,9 @@ def _nested(depth):
         (_nested(400), "nested too deeply"),
     ],
     ids=[
-        "list", "text", "free", "union", "type", "draft-3", "required", "names", "properties", "part", "oneOf", "empty",
-        "surrogate", "case", "other", "pointer", "number", "index", "anchor", "id", "draft", "dynamic", "array", "loop", "recursive", "doubling", "deep",
+        "list", "text", "free", "union", "type", "draft-3", "required", "names", "properties", "part", "oneOf",
+        "empty", "surrogate", "case", "other", "pointer", "number", "index", "anchor", "id", "draft", "dynamic",
+        "array", "loop", "recursive", "doubling", "deep",
     ],
 )  # fmt: skip
 def test_schemas_that_can_not_become_columns_are_refused(schema, message):

@@ -13,14 +13,8 @@ final class DecimalReader extends ValueReader {
 
   private static final int LONGEST = 1_000;
 
-  static final long[] POWERS = new long[MOST_OF_LONG + 1];
-
-  static {
-    POWERS[0] = 1;
-    for (int at = 1; at < POWERS.length; at++) {
-      POWERS[at] = 10 * POWERS[at - 1];
-    }
-  }
+  /** The powers of ten that are a long. */
+  static final long[] POWERS = Decimal.POW_10();
 
   private final int precision;
   private final int scale;
