@@ -65,14 +65,9 @@ public final class FlipCatalog implements FunctionCatalog {
   }
 
   @Override
-  public String[] defaultNamespace() {
-    return new String[0];
-  }
-
-  @Override
   public Identifier[] listFunctions(String[] namespace) {
     return functions.keySet().stream()
-        .map(each -> Identifier.of(defaultNamespace(), each))
+        .map(each -> Identifier.of(namespace, each))
         .toArray(Identifier[]::new);
   }
 
