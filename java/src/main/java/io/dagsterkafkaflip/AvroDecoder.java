@@ -5,7 +5,6 @@ import org.apache.avro.NameValidator;
 import org.apache.avro.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -31,12 +30,6 @@ final class AvroDecoder implements Decoder {
     this.declared = declared;
     reader = options.text("reader");
     book = new Book<>(options, this::written);
-  }
-
-  static StructType result(StructType declared) {
-    return new StructType()
-        .add(Types.field("row", Types.nullable(declared)))
-        .add(Types.field("problem", DataTypes.StringType));
   }
 
   private Written written(JsonNode writer) {
