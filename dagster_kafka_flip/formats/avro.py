@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
-    from typing_extensions import Self
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 
@@ -88,15 +87,6 @@ class AvroFormat(FramedFormat, FunctionFormat):
         if self.declared is None:
             return None
         return [field["name"] for field in self.reader.fields or ()]
-
-    def description(self) -> dict[str, Any]:
-        """All that decides how records are decoded; without the registry, which may hold secrets."""
-        return {"schema": self.declared, **self.description_of_run()}
-
-    @classmethod
-    def described(cls, description: Mapping[str, Any]) -> Self | None:
-        """The format of a `description`, which needs no registry; None if a run's schemas are missing."""
-        return cls.described_run({**description, "declared": description["schema"]})
 
     def struct(self) -> StructType:
         """The fields of a record; for any other schema, one field with its value."""

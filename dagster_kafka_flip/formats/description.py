@@ -5,29 +5,19 @@ Stored with rejected records, so that a later run finds the same ones even if it
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import json
-import re
-import types
-import uuid
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_jsonable_python
+
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.built_in import BUILT_IN
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.format import Format
-
-# An object's address differs in every process.
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-
-_PROCESS = uuid.uuid4().hex
-
-# Objects described by their address. Keeps them alive, because Python could reuse the address.
-_described: dict[int, Any] = {}
 
 
 def describe_decoder(decoder: Decoder) -> dict[str, Any]:
@@ -48,64 +38,19 @@ def _describe(described: Format) -> dict[str, Any]:
     kind = type(described)
     # Stored in commits, so a built-in one has an id of its own instead of the class path.
     own_id = next((name for name, each in BUILT_IN.items() if each is kind), f"{kind.__module__}.{kind.__qualname__}")
-    return {"format": own_id, **{name: _plain(value) for name, value in described.description().items()}}
-
-
-def _plain(value: Any) -> Any:
-    # A StructType, detected by its method: importing pyspark to describe a definition would cost a second.
-    if hasattr(value, "jsonValue"):
-        return value.jsonValue()
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        return _plain_object(value)
+    settings = to_jsonable_python(described.description(), fallback=_plain_object)
+    return {"format": own_id, **settings}
 
 
 def _plain_object(value: Any) -> Any:
-    """Describes values that JSON can't represent; indistinguishable ones get a unique description."""
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-        return {str(key): _plain(each) for key, each in items}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in cast("list[Any] | tuple[Any, ...]", value)]
-    called = _plain_callable(value)
-    if called is not None:
-        return called
-    text = repr(value)
-    if not _ADDRESS.search(text):
-        return text
-    # Its text only contains its address: equal to itself, but to no other object, and not in another process.
-    _described[id(value)] = value
-    return f"{_ADDRESS.sub('', text)} {_PROCESS}-{id(value)}"
-
-
-def _plain_callable(value: Any) -> Any:
-    if isinstance(value, functools.partial):
-        made = cast("functools.partial[Any]", value)
-        return {"partial": _plain(made.func), "args": _plain(made.args), "keywords": _plain(made.keywords)}
-    if isinstance(value, types.FunctionType):
-        return _plain_function(value)
-    if isinstance(value, types.MethodType):
-        return {"method": _plain(value.__func__), "of": _plain(value.__self__)}
-    if isinstance(value, (type, types.BuiltinFunctionType)):
-        return f"{value.__module__}.{value.__qualname__}"
-    return None
-
-
-def _plain_function(function: types.FunctionType) -> dict[str, Any]:
-    """Describes a function by its code, because names are not unique: all lambdas have the same."""
-    cells = function.__closure__ or ()
-    return {
-        "function": f"{function.__module__}.{function.__qualname__}",
-        "code": hashlib.sha256(_code(function.__code__).encode()).hexdigest(),
-        "defaults": _plain([function.__defaults__, function.__kwdefaults__]),
-        "closure": [_plain(cell.cell_contents) for cell in cells],
-    }
-
-
-def _code(code: types.CodeType) -> str:
-    constants = [_code(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts]
-    return repr((code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars))
+    # A StructType, detected by its method: importing pyspark to describe a definition would cost a second.
+    if hasattr(value, "jsonValue"):
+        return value.jsonValue()
+    raise ConfigurationError(
+        f"a format has a setting of the type {type(value).__name__}, which JSON can't hold, so a run could not tell "
+        "which records an earlier one rejected",
+        "Make it a method of the format's class, or leave out dead_letter",
+    )
 
 
 def _format_of(description: Mapping[str, Any], current: Format) -> Format | None:

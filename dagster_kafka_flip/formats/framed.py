@@ -169,32 +169,25 @@ class FramedFormat(Format):
         made._book, made._is_key = book, is_key  # noqa: SLF001
         return made
 
-    def description_of_run(self) -> dict[str, Any]:
-        """Part of the description of a format that `needs_writers`: its further settings, and what a run knows."""
-        fields = type(self).model_fields
-        return {
-            **{
-                name: value
-                for name, value in super().description().items()
-                if name not in FramedFormat.model_fields and value != fields[name].default
-            },
-            "has_registry": self.is_framed,
-            "schema_id_in": self.schema_id_in,
-            "is_key": self._is_key,
-            "writers": None if self._book is None else self._book.description(),
-        }
+    def description(self) -> dict[str, Any]:
+        """All that decides how records are decoded; without the registry, which may hold secrets."""
+        given = super().description().items()
+        own = {name: value for name, value in given if name == "declared" or name not in FramedFormat.model_fields}
+        if not self.is_framed:
+            return own
+        frame: dict[str, Any] = {"schema_id_in": self.schema_id_in, "is_key": self._is_key}
+        if self.needs_writers:
+            frame["writers"] = None if self._book is None else self._book.description()
+        return {**own, "frame": frame}
 
     @classmethod
-    def described_run(cls, description: Mapping[str, Any]) -> Self | None:
-        """The format of a description with its `declared`, which needs no registry; None if something is missing."""
-        has_registry, writers = description["has_registry"], description["writers"]
-        if description["declared"] is None or (has_registry and writers is None):
+    def described(cls, description: Mapping[str, Any]) -> Self | None:
+        """The format of a `description`, which needs no registry; None if that was made before a run."""
+        frame = description.get("frame")
+        if description["declared"] is None or (frame is not None and frame.get("writers", ()) is None):
             return None
-        given = {name: value for name, value in description.items() if name != "schema_id_in"}
-        made = super().described(given)
-        if made is None or not has_registry:
-            return made
-        return made.as_framed(description["schema_id_in"], is_key=description["is_key"], writers=writers)
+        made = super().described(description)
+        return made if made is None or frame is None else made.as_framed(**frame)
 
     def as_framed(self, schema_id_in: SchemaIdIn, *, is_key: bool, writers: Mapping[str, Any] = {}) -> Self:
         """The format for keys or values with a schema's id, which needs no registry.

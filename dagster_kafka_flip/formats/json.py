@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql.types import StructType
-    from typing_extensions import Self
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 
@@ -73,19 +72,6 @@ class JsonFormat(FramedFormat, LibraryFormat):
         """The columns of a JSON Schema."""
         columns = columns_of(registered.text, registered.references, what=what)
         return {"declared": super().check_declared(columns)}
-
-    def description(self) -> dict[str, Any]:
-        """The fields, what a subclass sets, and where a schema's id is, if there is one."""
-        given = super().description().items()
-        found = {name: value for name, value in given if name not in FramedFormat.model_fields or name == "declared"}
-        frame = {"frame": {"schema_id_in": self.schema_id_in, "is_key": self._is_key}} if self.is_framed else {}
-        return {**found, **frame}
-
-    @classmethod
-    def described(cls, description: Mapping[str, Any]) -> Self | None:
-        """The format of a `description`, which needs no registry; None if that was made before a run."""
-        made, frame = super().described(description), description.get("frame")
-        return made if made is None or frame is None else made.as_framed(**frame)
 
     @property
     def column_names(self) -> Sequence[str] | None:

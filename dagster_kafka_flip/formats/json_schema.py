@@ -8,10 +8,9 @@ allows. Whether values are valid (`minLength`, `pattern`, `not`) is not looked a
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
-from urllib.parse import unquote, urldefrag, urljoin
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from urllib.parse import urldefrag
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.column_types import ColumnType
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 T = TypeVar("T")
+
+Resolver: TypeAlias = Any
+"""One of the package referencing, whose own type is not public."""
 
 # References can be used several times, each of which makes columns.
 _MOST_PARTS = 20_000
@@ -80,7 +82,7 @@ def _checked(read: Callable[[], T], what: str) -> T:
 def _root(text: str, references: Iterable[tuple[str, str]]) -> Members:
     root = _parsed(text)
     found = References(root, {name: _parsed(referenced) for name, referenced in references})
-    kind = _Reading(found).shape(root, _Place(found.root)).kind
+    kind = _Reading(found).referred(root, _Place(found.root)).kind
     if not isinstance(kind, Members) or not kind.fields:
         raise ValueError(
             "its values can't be columns: it is not an object with properties. Give the columns as DDL (schema=), or "
@@ -100,12 +102,12 @@ class _Place(NamedTuple):
     """Path of a part of a schema.
 
     Attributes:
-        resource: What its references are relative to.
+        resolver: What resolves its references.
         path: The field, for errors.
         around: The schemas that it is a part of.
     """
 
-    resource: Resource
+    resolver: Resolver
     path: str = ""
     around: tuple[int, ...] = ()
 
@@ -124,8 +126,12 @@ class _Reading:
         self._references = references
         self._parts = 0
 
-    def shape(self, schema: Any, at: _Place) -> Shape:
-        """The shape of a schema's values."""
+    def shape(self, part: Any, at: _Place) -> Shape:
+        """The shape of the values of a part of a schema."""
+        return self.referred(part, at._replace(resolver=self._references.inside(part, at.resolver)))
+
+    def referred(self, schema: Any, at: _Place) -> Shape:
+        """The shape of the values of a schema that was found by its address."""
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise ValueError(f"it has more than {_MOST_PARTS} parts. Give the columns as DDL (schema=)")
@@ -139,7 +145,7 @@ class _Reading:
                 "STRING takes any JSON as its text"
             )
         schema = cast("dict[str, Any]", schema)
-        at = at._replace(resource=at.resource.inside(schema), around=(*at.around, id(schema)))
+        at = at._replace(around=(*at.around, id(schema)))
         shape = meet(self._own(schema, at), self._referred(schema, at))
         for part in _list(schema, "allOf", at.path):
             shape = meet(shape, self.shape(part, at))
@@ -153,8 +159,8 @@ class _Reading:
                 raise _malformed(at.path, f"{name} is not supported. Give the columns as DDL (schema=)")
         if "$ref" not in schema:
             return ANY
-        referred, there = self._references.find(schema["$ref"], at.resource, at.path)
-        return self.shape(referred, at._replace(resource=there))
+        referred, there = self._references.find(schema["$ref"], at.resolver, at.path)
+        return self.referred(referred, at._replace(resolver=there))
 
     def _choices(self, schema: Mapping[str, Any], at: _Place) -> Iterator[list[Shape]]:
         """Yields lists of alternative shapes; a value has one of each list."""
@@ -293,119 +299,56 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}..."  # noqa: PLR2004
 
 
-@dataclass(frozen=True)
-class Resource:
-    """A schema with its own address, which references in it are relative to.
-
-    Attributes:
-        schema: The schema.
-        address: Its `$id`, as an absolute address as far as one is known.
-    """
-
-    schema: Any
-    address: str = ""
-
-    def inside(self, part: Any) -> Resource:
-        """The resource of one of its parts, which may have an address of its own."""
-        own = _id(part, self.schema)
-        if own is None or own.startswith("#") or part is self.schema:
-            return self
-        return Resource(part, urldefrag(urljoin(self.address, own)).url)
-
-    @classmethod
-    def of(cls, schema: Any, name: str = "") -> Resource:
-        """The resource of a whole schema, by its name if it has no address."""
-        own = _id(schema, schema)
-        return cls(schema, name if own is None else urldefrag(urljoin(name, own)).url)
-
-
 class References:
     """The schemas that a schema may refer to.
 
     Args:
-        schema: The schema.
+        root: The schema.
         named: Other schemas by the names that it refers to them with.
     """
 
-    def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
-        self.root = Resource.of(schema)
-        """The schema itself."""
-        self._addressed: dict[str, Resource] = {}
-        others = {name: Resource.of(other, name) for name, other in named.items()}
-        for whole in (self.root, *others.values()):
-            for part, resource in _parts(whole.schema, whole):
-                if part is resource.schema:
-                    self._addressed.setdefault(resource.address, resource)
-        # The registry's names take precedence over those in the schemas.
-        self._addressed.update(others)
+    def __init__(self, root: Any, named: Mapping[str, Any]) -> None:
+        from referencing import Registry
+        from referencing.jsonschema import DRAFT201909
 
-    def find(self, reference: Any, resource: Resource, path: str) -> tuple[Any, Resource]:
-        """What a reference refers to, and the resource that it is in."""
-        found = self._find(reference, resource) if isinstance(reference, str) else None
-        if found is None:
-            where = f"{path}: " if path else ""
-            msg = (
-                f"{where}it refers to {reference!r}, which is neither in the schema nor among the registry's references"
-            )
-            raise ValueError(msg)
-        return found
+        # Of the drafts that a schema without $schema may have, the one that takes lists of items and $anchor.
+        self._specification = DRAFT201909
+        whole = self._resource(root)
+        self._specification = DRAFT201909.detect(root)
+        others = Registry().with_resources((name, self._resource(other)) for name, other in named.items())
+        self._names = named.keys()
+        self._named = others.resolver()
+        self.root: Resolver = others.resolver_with_root(whole)
+        """What resolves the schema's own references."""
 
-    def _find(self, reference: str, resource: Resource) -> tuple[Any, Resource] | None:
-        name, fragment = urldefrag(reference)
-        if name:
-            other = self._addressed.get(name) or self._addressed.get(urljoin(resource.address, name))
-            if other is None:
-                return None
-            resource = other
-        fragment = unquote(fragment)
-        if not fragment:
-            return resource.schema, resource
-        if fragment.startswith("/"):
-            return _pointed(fragment, resource)
-        for part, inside in _parts(resource.schema, resource):
-            if _anchor(part) == fragment or _id(part, resource.schema) == f"#{fragment}":
-                return part, inside
-        return None
+    def inside(self, part: Any, resolver: Resolver) -> Resolver:
+        """What resolves the references in a part of a schema, which may have an address of its own."""
+        return resolver.in_subresource(self._resource(part))
 
+    def find(self, reference: Any, resolver: Resolver, path: str) -> tuple[Any, Resolver]:
+        """What a reference refers to, and what resolves the references in that."""
+        from referencing.exceptions import Unresolvable
 
-def _pointed(pointer: str, resource: Resource) -> tuple[Any, Resource] | None:
-    part = resource.schema
-    for step in pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(part, dict) and key in part:
-            part = cast("dict[str, Any]", part)[key]
-        elif isinstance(part, list) and key.isdecimal() and int(key) < len(cast("list[Any]", part)):
-            part = cast("list[Any]", part)[int(key)]
-        else:
-            return None
-        resource = resource.inside(part)
-    return part, resource
+        try:
+            name, fragment = urldefrag(reference)
+            if name in self._names:
+                # The registry's names take precedence over those in the schemas.
+                whole = self._named.lookup(name)
+                resolver, reference = self.inside(whole.contents, whole.resolver), f"#{fragment}"
+            found = resolver.lookup(reference)
+        except (AttributeError, TypeError, ValueError, Unresolvable):
+            what = f"it refers to {reference!r}, which is neither in the schema nor among the registry's references"
+            raise _malformed(path, what) from None
+        return found.contents, found.resolver
 
+    def _resource(self, schema: Any) -> Any:
+        from referencing import Resource
 
-def _parts(schema: Any, resource: Resource) -> Iterator[tuple[Any, Resource]]:
-    """All objects in a schema, itself included, each with the resource that it is in."""
-    left: list[tuple[Any, Resource]] = [(schema, resource)]
-    while left:
-        part, around = left.pop()
-        if isinstance(part, dict):
-            inside = around.inside(part)
-            yield part, inside
-            left.extend((each, inside) for each in cast("dict[str, Any]", part).values())
-        elif isinstance(part, list):
-            left.extend((each, around) for each in cast("list[Any]", part))
-
-
-def _id(part: Any, root: Any) -> str | None:
-    if not isinstance(part, dict):
-        return None
-    found = cast("dict[str, Any]", part).get("$id")
-    if found is None and isinstance(root, dict):
-        # To later drafts it means nothing.
-        draft = cast("dict[str, Any]", root).get("$schema")
-        found = cast("dict[str, Any]", part).get("id") if isinstance(draft, str) and "draft-04" in draft else None
-    return found if isinstance(found, str) else None
-
-
-def _anchor(part: Any) -> str | None:
-    found = part.get("$anchor") or part.get("$dynamicAnchor")
-    return found if isinstance(found, str) else None
+        if not isinstance(schema, dict):
+            return Resource.opaque(schema)
+        try:
+            resource = Resource.from_contents(schema, default_specification=self._specification)
+            resource.id()
+        except AttributeError:
+            raise ValueError("its $schema, or the $id of a part of it, is not a text") from None
+        return resource

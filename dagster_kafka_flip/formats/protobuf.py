@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -127,17 +126,16 @@ class ProtobufFormat(FramedFormat, FunctionFormat):
 
     def description(self) -> dict[str, Any]:
         """All that decides how records are decoded; without the registry, which may hold secrets."""
-        return {
-            "descriptor_set": None if self.declared is None else base64.b64encode(self.declared).decode(),
-            **self.description_of_run(),
-            "message": self.message if self.declared is None else self.reader.full_name,
-        }
+        found = super().description()
+        if self.declared is None:
+            return found
+        return {**found, "declared": base64.b64encode(self.declared).decode(), "message": self.reader.full_name}
 
     @classmethod
     def described(cls, description: Mapping[str, Any]) -> Self | None:
-        """The format of a `description`, which needs no registry; None if a run's schemas are missing."""
-        text = description["descriptor_set"]
-        return cls.described_run({**description, "declared": None if text is None else base64.b64decode(text)})
+        """The format of a `description`, which needs no registry; None if that was made before a run."""
+        text = description["declared"]
+        return super().described({**description, "declared": None if text is None else base64.b64decode(text)})
 
     def framed(self, data: Column, headers: Column) -> Column:
         """Key or value after its frame, followed by the number of bytes that came from a header.
@@ -164,7 +162,7 @@ class ProtobufFormat(FramedFormat, FunctionFormat):
     def function_options(self) -> dict[str, Any]:
         """How to read the messages of each schema, by frame; without a registry only those of the reader's."""
         if not self.is_framed:
-            return {"writers": {"": {"schema": _described(self.reader, plan(self.reader, self.reader))}}}
+            return {"writers": {"": _described(self.reader, plan(self.reader, self.reader))}}
         declared, name = self.declared or b"", self.reader.full_name
         writers = {digits: _writer(digits, found, declared, name) for digits, found in self.book.known.items()}
         return {"writers": writers, "schema_id_in": self.schema_id_in}
@@ -178,12 +176,12 @@ class ProtobufFormat(FramedFormat, FunctionFormat):
         return self._schema.comments(self.reader.full_name)
 
 
-def _described(reader: Descriptor, messages: Sequence[Any], reasons: Mapping[str, str | None] = {}) -> str:
-    return json.dumps({"message": reader.full_name, "plan": messages, "reasons": reasons})
+def _described(reader: Descriptor, messages: Sequence[Any], reasons: Mapping[str, str | None] = {}) -> dict[str, Any]:
+    return {"message": reader.full_name, "plan": messages, "reasons": reasons}
 
 
 @lru_cache(maxsize=1024)
-def _writer(digits: str, found: RegisteredSchema | None, declared: bytes, name: str) -> Mapping[str, str]:
+def _writer(digits: str, found: RegisteredSchema | None, declared: bytes, name: str) -> Mapping[str, Any]:
     """How the Java library decodes the records of a schema, or why it can't."""
     what = f"schema {schema_id(digits)}"
     if found is None:
@@ -208,4 +206,4 @@ def _writer(digits: str, found: RegisteredSchema | None, declared: bytes, name: 
             except MisfitError as error:
                 reason = f"can't be read as the reader schema: {error}"
         reasons[str(list(indexes))] = reason and f"{what} {reason}"
-    return {"name": what, "schema": _described(reader, messages, reasons)}
+    return {"name": what, **_described(reader, messages, reasons)}

@@ -166,8 +166,8 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
             "not valid JSON",
             f"not a change of {name}: it has no {kind}",
             f"not a change of {name}: its {kind} {wrong} {kinds})",
-            "the insert event has no row",
-            "the required field id is missing or null",
+            f"the insert event has no {side}",
+            f"the required field {side}.id is missing or null",
             f"the value of {side}.id does not fit BIGINT: x",
             f"the value of {side}.weight has more digits than DECIMAL(5,2) holds: 1.239",
             "the update lacks the column name, weight; the connector must write whole rows",
@@ -188,12 +188,12 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
     values += [canal("DELETE", [texts(row(1)), {}]), canal("TRUNCATE")]
     assert reasons(spark, CanalFormat(COLUMNS), *values) == [
         f"not a change of Canal: its type {wrong} INSERT, UPDATE, DELETE, TRUNCATE)",
-        "the insert event has no row",
-        "the insert event has no row",
-        "the required field id is missing or null",
-        "the value of id does not fit BIGINT",
-        "the value of weight has more digits than DECIMAL(5,2) holds",
-        "a row is null",
+        "the insert event has no data",
+        "the insert event has no data",
+        "the required field data.id is missing or null",
+        "the value of data.id does not fit BIGINT",
+        "the value of data.weight has more digits than DECIMAL(5,2) holds",
+        "the insert event has no data",
         None,
         "the delete event has an empty row",
         None,
@@ -203,9 +203,9 @@ def test_records_that_do_not_change_a_row_are_rejected_with_a_reason(spark):
     half = canal("INSERT", [texts(row(1, "\ud83d"))])
     values = [twice, both, half, {**half, "table": "others"}]
     assert reasons(spark, CanalFormat(COLUMNS, table="products"), *values) == [
-        "the field id is there twice",
+        "the field data.id is there twice",
         "the field data is there twice",
-        "the value of name has half of a surrogate pair",
+        "the value of data.name has half of a surrogate pair",
         None,
     ]
     updates = [
@@ -242,6 +242,15 @@ def test_metadata_are_columns_that_were_asked_for(spark):
     (found,) = appended(spark, form, ogg("I", {"id": 1})).values()
     assert (found["source_table"], found["source_timestamp"]) == ("OGG.TEST", dt.datetime(2020, 5, 13, 15, 40, 6))  # noqa: DTZ001
     assert (found["ingestion_timestamp"] - found["source_timestamp"]).total_seconds() == 1
+    times = [{"ts": "soon"}, {"ts": 10**12}, {"ts": None}]
+    assert reasons(
+        spark,
+        MaxwellFormat("id INT", metadata=("source_timestamp",)),
+        *(maxwell("insert", {"id": 1}, **each) for each in times),
+    ) == [*["ts does not fit source_timestamp"] * 2, None]
+    assert (
+        reasons(spark, MaxwellFormat("id INT"), *(maxwell("insert", {"id": 1}, **each) for each in times)) == [None] * 3
+    )
     wrong = [ogg("I", {"id": 1}, op_ts="soon"), ogg("I", {"id": 1}, current_ts="2020-13-01 00:00:00")]
     assert reasons(spark, form, *wrong) == [
         "op_ts does not fit source_timestamp",

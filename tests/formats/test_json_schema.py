@@ -234,6 +234,10 @@ def _nested(depth):
         (_object(a={"$ref": "other.json"}), r"a: it refers to 'other\.json', which is neither"),
         (_object(a={"$ref": "#/$defs/no"}), "a: it refers to '#/"),
         (_object(a={"$ref": 5}), "a: it refers to 5"),
+        (_object(a={"$ref": "#/required/x"}), "a: it refers to '#/required/x'"),
+        (_object(a={"$ref": "#x"}) | {"$defs": []}, "a: it refers to '#x'"),
+        (_object(a=INT | {"$id": 5}), r"its \$schema, or the \$id of a part of it, is not a text"),
+        (_object(a=INT) | {"$schema": 5}, r"its \$schema, or the \$id of a part of it, is not a text"),
         (_object(a={"$dynamicRef": "#a"}), r"a: \$dynamicRef is not supported"),
         (_object(a={"type": "array", "items": {"$ref": "#"}}), r"a\[\] contains itself"),
         ({"$ref": "#"}, "the root contains itself"),
@@ -242,8 +246,9 @@ def _nested(depth):
         (_nested(400), "nested too deeply"),
     ],
     ids=[
-        "list", "text", "free", "union", "type", "draft-3", "required", "names", "properties", "part", "oneOf", "empty",
-        "surrogate", "case", "other", "pointer", "number", "dynamic", "array", "loop", "recursive", "doubling", "deep",
+        "list", "text", "free", "union", "type", "draft-3", "required", "names", "properties", "part", "oneOf",
+        "empty", "surrogate", "case", "other", "pointer", "number", "index", "anchor", "id", "draft", "dynamic",
+        "array", "loop", "recursive", "doubling", "deep",
     ],
 )  # fmt: skip
 def test_schemas_that_can_not_become_columns_are_refused(schema, message):

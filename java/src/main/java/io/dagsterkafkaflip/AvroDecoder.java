@@ -1,12 +1,11 @@
 package io.dagsterkafkaflip;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import org.apache.avro.NameValidator;
 import org.apache.avro.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Decodes Avro's binary encoding, each record with the schema that it was written with. A value
@@ -33,14 +32,10 @@ final class AvroDecoder implements Decoder {
     book = new Book<>(options, this::written);
   }
 
-  /** The type of what it decodes to. */
-  static StructType result(StructType declared) {
-    return new StructType()
-        .add(Types.field("row", Types.nullable(declared)))
-        .add(Types.field("problem", DataTypes.StringType));
-  }
-
-  private Written written(String shown, String text, String problem) {
+  private Written written(JsonNode writer) {
+    String shown = writer.path("name").asText(null);
+    String text = writer.path("schema").asText(null);
+    String problem = writer.path("problem").asText(null);
     String prefix = shown == null ? "" : shown + ": ";
     if (problem != null) {
       return new Written(prefix, null, null, problem);
@@ -48,11 +43,11 @@ final class AvroDecoder implements Decoder {
     String name = null;
     try {
       Schema read = parsed(reader);
-      Schema writer = text == null ? read : parsed(text);
-      name = writer.getFullName();
+      Schema written = text == null ? read : parsed(text);
+      name = written.getFullName();
       boolean isRecord = read.getType() == Schema.Type.RECORD;
       DataType target = isRecord ? declared : declared.fields()[0].dataType();
-      AvroReader value = new AvroResolution().of(writer, read, target, "");
+      AvroReader value = new AvroResolution().of(written, read, target, "");
       AvroReader row = isRecord ? value : input -> Types.row(value.read(input));
       return new Written(prefix, name, row, null);
     } catch (Misfit misfit) {
@@ -96,11 +91,7 @@ final class AvroDecoder implements Decoder {
   }
 
   @Override
-  public InternalRow decode(byte[] data) {
-    try {
-      return data == null ? null : Types.row(row(data), null);
-    } catch (Misfit misfit) {
-      return Types.row(null, UTF8String.fromString(misfit.getMessage()));
-    }
+  public InternalRow decode(byte[] data) throws Misfit {
+    return Types.row(row(data), null);
   }
 }

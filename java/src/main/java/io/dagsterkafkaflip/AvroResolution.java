@@ -54,7 +54,6 @@ final class AvroResolution {
     return new Misfit((path.isEmpty() ? "" : path + ": ") + why);
   }
 
-  /** A reader of a writer's values. */
   AvroReader of(Schema writer, Schema reader, DataType target, String path) throws Misfit {
     if (writer.getType() != Schema.Type.UNION) {
       return branch(writer, reader, target, path);
@@ -127,17 +126,19 @@ final class AvroResolution {
       throw mismatch(path, why.formatted(shown(writer), reader.getFullName()));
     }
     return switch (reader.getType()) {
-      case RECORD -> record(writer, reader, (StructType) target, path);
-      case ARRAY ->
-          AvroValues.array(
-              of(
-                  writer.getElementType(),
-                  reader.getElementType(),
-                  Types.elementOf(target),
-                  path + "[]"));
-      case MAP ->
-          AvroValues.map(
-              of(writer.getValueType(), reader.getValueType(), Types.valueOf(target), path + "{}"));
+      case RECORD ->
+          target instanceof StructType struct
+              ? record(writer, reader, struct, path)
+              : skippedRecord(writer);
+      case ARRAY -> {
+        Schema element = reader.getElementType();
+        yield AvroValues.array(
+            of(writer.getElementType(), element, Types.inside(target), path + "[]"));
+      }
+      case MAP -> {
+        Schema value = reader.getValueType();
+        yield AvroValues.map(of(writer.getValueType(), value, Types.inside(target), path + "{}"));
+      }
       case ENUM -> AvroValues.symbol(writer, reader);
       case FIXED -> {
         if (writer.getFixedSize() != reader.getFixedSize()) {
@@ -193,24 +194,16 @@ final class AvroResolution {
     return places;
   }
 
-  /** A reader of what only the writer has. */
-  private AvroReader skipped(Schema schema) {
-    return switch (schema.getType()) {
-      case ARRAY -> AvroValues.array(skipped(schema.getElementType()));
-      case MAP -> AvroValues.map(skipped(schema.getValueType()));
-      case UNION ->
-          AvroValues.union(
-              schema.getTypes().stream().map(this::skipped).toArray(AvroReader[]::new));
-      case ENUM -> AvroValues.symbol(schema, schema);
-      case RECORD -> {
-        AvroReader known = skipped.get(schema.getFullName());
-        yield known == null ? skippedRecord(schema) : known;
-      }
-      default -> AvroValues.plain(schema, DataTypes.NullType, false);
-    };
+  /** A reader of what only the writer has: as itself, but not as a column. */
+  private AvroReader skipped(Schema schema) throws Misfit {
+    return of(schema, schema, DataTypes.NullType, "");
   }
 
-  private AvroReader skippedRecord(Schema schema) {
+  private AvroReader skippedRecord(Schema schema) throws Misfit {
+    AvroReader known = skipped.get(schema.getFullName());
+    if (known != null) {
+      return known;
+    }
     int size = schema.getFields().size();
     AvroReader[] readers = new AvroReader[size];
     AvroReader made = AvroValues.record(readers, nowhere(size), null, new Object[0]);
@@ -306,7 +299,6 @@ final class AvroResolution {
         || isDebezium && one.replace("local-", "").equals(other.replace("local-", ""));
   }
 
-  /** A type as an error names it. */
   private static String shown(Schema schema) {
     String logical = logical(schema);
     String more = NAMED.contains(schema.getType()) ? " " + schema.getFullName() : "";

@@ -33,10 +33,8 @@ final class AvroValues {
       case INT, LONG -> {
         AvroReader whole = isInt ? input -> (long) input.readInt() : AvroInput::readLong;
         yield switch (name) {
-          case "double" ->
-              isInt ? input -> (double) input.readInt() : input -> (double) input.readLong();
-          case "float" ->
-              isInt ? input -> (float) input.readInt() : input -> (float) input.readLong();
+          case "double" -> input -> (double) (long) whole.read(input);
+          case "float" -> input -> (float) (long) whole.read(input);
           case "timestamp", "timestamp_ntz" ->
               isMillis ? input -> micros((long) whole.read(input)) : whole;
           default -> isInt && !name.equals("long") ? AvroInput::readInt : whole;

@@ -1,9 +1,11 @@
 package io.dagsterkafkaflip;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.function.Function;
 
 /**
  * What is made of the schemas that records name, once for each. The driver asked a registry for
@@ -13,23 +15,16 @@ final class Book<T> {
   /** Ends the read: the driver then asks for the schema. The same text as in schema_book.py. */
   private static final String UNKNOWN = "[dagster-kafka-flip: schema not asked for yet] ";
 
-  private final Options options;
   final Frame frame;
-  private final Maker<T> maker;
+  private final JsonNode writers;
+  private final Function<JsonNode, T> maker;
   private final Map<String, T> made = new HashMap<>();
   private byte[] last = {};
   private T lastMade;
 
-  /** Makes what decodes the records of a schema. */
-  @FunctionalInterface
-  interface Maker<T> {
-    /** Makes it of a schema's name, and its text or why it can't be used. */
-    T make(String name, String text, String problem);
-  }
-
-  Book(Options options, Maker<T> maker) {
-    this.options = options;
+  Book(Options options, Function<JsonNode, T> maker) {
     this.frame = new Frame(options);
+    this.writers = options.node("writers");
     this.maker = maker;
   }
 
@@ -45,12 +40,10 @@ final class Book<T> {
   }
 
   private T made(String digits) {
-    if (!options.has("writers", digits)) {
+    JsonNode writer = writers.get(digits);
+    if (writer == null) {
       throw new IllegalStateException(UNKNOWN + digits);
     }
-    return maker.make(
-        options.text("writers", digits, "name"),
-        options.text("writers", digits, "schema"),
-        options.text("writers", digits, "problem"));
+    return maker.apply(writer);
   }
 }

@@ -17,7 +17,6 @@ abstract class ByteInput {
   /** Why it is rejected if a number does not end. */
   abstract Misfit tooLong();
 
-  /** How many bytes are left. */
   final int rest() {
     return end - at;
   }
@@ -70,7 +69,6 @@ abstract class ByteInput {
   /** A text, without a copy of its bytes; null if they are not UTF-8. */
   final UTF8String text(int length) throws Misfit {
     int from = skip(length);
-    UTF8String text = UTF8String.fromBytes(data, from, length);
-    return Types.isAscii(data, from, at) || text.isValid() ? text : null;
+    return Types.isUtf8(data, from, at) ? UTF8String.fromBytes(data, from, length) : null;
   }
 }

@@ -23,7 +23,6 @@ abstract class Collections extends ValueReader {
     this.mayLack = mayLack;
   }
 
-  /** A value inside. */
   final Object element(Scan scan, JsonToken token) throws IOException, Misfit {
     Object value = element.readOrNull(scan, token);
     if (value == null && !mayLack) {
@@ -32,10 +31,13 @@ abstract class Collections extends ValueReader {
     return value;
   }
 
-  /** ARRAY. */
   static final class Array extends Collections {
     Array(String path, ArrayType type, Readers readers) {
       super(path, type, readers.of(path + "[]", type.elementType()), type.containsNull());
+    }
+
+    Array(String path, ValueReader element) {
+      super(path, new ArrayType(element.type, true), element, true);
     }
 
     @Override

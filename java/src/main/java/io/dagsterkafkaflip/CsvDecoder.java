@@ -15,7 +15,6 @@ final class CsvDecoder implements Decoder {
   private final String nullLiteral;
   private final CsvRow cut;
   private final Scan scan = new Scan(false);
-  private final Found found;
 
   CsvDecoder(StructType declared, Options options) {
     fields = declared.fields();
@@ -26,19 +25,12 @@ final class CsvDecoder implements Decoder {
     }
     nullLiteral = options.text("null_literal");
     cut = new CsvRow(options);
-    found = new Found(declared);
   }
 
   @Override
-  public InternalRow decode(byte[] data) {
-    if (data == null) {
-      return null;
-    }
-    found.clear();
+  public InternalRow decode(byte[] data) throws Misfit {
     try {
-      return found.result(row(cut.fields(data)));
-    } catch (Misfit misfit) {
-      return found.rejected(1, misfit);
+      return Types.row(row(cut.fields(data)), null);
     } catch (IOException error) {
       // Only a parser of JSON has them.
       throw new UncheckedIOException(error);
@@ -54,7 +46,6 @@ final class CsvDecoder implements Decoder {
       String text = texts.get(place);
       if (!text.equals(nullLiteral)) {
         row.update(place, readers[place].ofText(scan, text));
-        found.sees(place);
       } else if (!fields[place].nullable()) {
         throw new Misfit("the required field " + fields[place].name() + " is null");
       }

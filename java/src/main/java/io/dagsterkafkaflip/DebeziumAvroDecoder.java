@@ -1,9 +1,7 @@
 package io.dagsterkafkaflip;
 
-import java.util.Arrays;
 import java.util.Map;
 import java.util.Objects;
-import java.util.function.Function;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -13,6 +11,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Decodes Debezium's change events in Avro. The declared fields are those of the whole event. */
 final class DebeziumAvroDecoder implements Decoder {
+  private static final ChangeFormat FORMAT = ChangeFormat.DEBEZIUM;
+
   /** The names of the schemas of events without a row, or their ends. */
   private static final Map<String, String> EVENTS =
       Map.of(
@@ -21,47 +21,49 @@ final class DebeziumAvroDecoder implements Decoder {
           ".SchemaChangeValue", "schema change");
 
   private final StructType declared;
+  private final Options options;
   private final AvroDecoder records;
-  private final DebeziumEvents events;
+  private final Placeholder placeholder;
 
   DebeziumAvroDecoder(StructType declared, Options options) {
     this.declared = declared;
+    this.options = options;
     records = new AvroDecoder(declared, options);
-    events = new DebeziumEvents(rowOf(declared), options);
+    placeholder = new Placeholder(options.text("placeholder"), structOf(declared, "after"));
   }
 
-  /** The type of what it decodes to. */
   static StructType result(StructType declared) {
-    boolean hasSource = Arrays.asList(declared.fieldNames()).contains("source");
+    boolean hasSource = declared.getFieldIndex("source").isDefined();
     DataType source = hasSource ? declared.apply("source").dataType() : DataTypes.NullType;
-    return DebeziumEvents.type(rowOf(declared), Types.nullable(source))
+    return FORMAT
+        .type(structOf(declared, "after"), Types.nullable(source))
         .add(Types.field("problem", DataTypes.StringType));
   }
 
-  private static StructType rowOf(StructType declared) {
-    return (StructType) declared.apply("after").dataType();
+  private static StructType structOf(StructType declared, String name) {
+    return (StructType) declared.apply(name).dataType();
   }
 
   @Override
-  public InternalRow decode(byte[] data) {
-    if (data == null) {
-      return null;
+  public InternalRow decode(byte[] data) throws Misfit {
+    String without = eventOf(records.schemaOf(data));
+    InternalRow event = without == null ? records.row(data) : null;
+    String kind = event == null ? null : Objects.toString(field(event, declared, "op"), null);
+    without = kind == null ? without : FORMAT.event(kind, options);
+    if (without != null) {
+      return Types.row(UTF8String.fromString(without), null, null, null, null, null, null);
     }
-    Object[] result = new Object[DebeziumEvents.WIDTH];
-    String problem = null;
-    try {
-      String event = eventOf(records.schemaOf(data));
-      InternalRow row = event == null ? records.row(data) : null;
-      String letter = row == null ? null : Objects.toString(field(row, declared, "op"), null);
-      event = letter == null ? event : events.event(letter);
-      result[0] = UTF8String.fromString(event);
-      result = event == null ? change(row, DebeziumEvents.op(letter)) : result;
-    } catch (Misfit misfit) {
-      problem = misfit.getMessage();
+    UTF8String op = FORMAT.op(kind);
+    InternalRow before = (InternalRow) field(event, declared, "before");
+    InternalRow after = (InternalRow) field(event, declared, "after");
+    InternalRow row = op == ChangeFormat.DELETE ? before : after;
+    if (row == null && op != ChangeFormat.TRUNCATE) {
+      throw ChangeFormat.wrong(op, "has no " + FORMAT.shown(op));
     }
-    Object[] all = Arrays.copyOf(result, DebeziumEvents.WIDTH + 1);
-    all[DebeziumEvents.WIDTH] = UTF8String.fromString(problem);
-    return Types.row(all);
+    InternalRow about = FORMAT.about(options, name -> part(event, name));
+    Object unavailable = placeholder.takenFrom(row, before);
+    InternalRow asked = options.asksFor("before") ? before : null;
+    return Types.row(null, op, row, asked, unavailable, about, null);
   }
 
   /** Which event without a row the records of a schema are; null if they are changes. */
@@ -73,20 +75,14 @@ final class DebeziumAvroDecoder implements Decoder {
         .orElse(null);
   }
 
-  private Object[] change(InternalRow event, UTF8String op) throws Misfit {
-    InternalRow before = (InternalRow) field(event, declared, "before");
-    InternalRow after = (InternalRow) field(event, declared, "after");
-    InternalRow row = op == ChangeDecoder.DELETE ? before : after;
-    if (row == null && op != ChangeDecoder.TRUNCATE) {
-      throw DebeziumEvents.lacksRow(op);
+  private Object part(InternalRow event, String name) {
+    if (!name.startsWith("source.")) {
+      return field(event, declared, name);
     }
-    Object source = field(event, declared, "source");
-    Function<String, Object> of =
-        source instanceof InternalRow fields
-            ? name -> field(fields, (StructType) declared.apply("source").dataType(), name)
-            : name -> null;
-    return events.change(
-        op, row, before, events.about(field(event, declared, "ts_ms"), of, source));
+    String inner = name.substring("source.".length());
+    return field(event, declared, "source") instanceof InternalRow source
+        ? field(source, structOf(declared, "source"), inner)
+        : null;
   }
 
   private static Object field(InternalRow row, StructType type, String name) {

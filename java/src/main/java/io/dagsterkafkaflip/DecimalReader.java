@@ -13,17 +13,8 @@ final class DecimalReader extends ValueReader {
 
   private static final int LONGEST = 1_000;
 
-  /** Beyond any scale, so that larger ones may be taken for it. */
-  private static final long GREATEST_EXPONENT = 1_000_000_000_000L;
-
-  static final long[] POWERS = new long[MOST_OF_LONG + 1];
-
-  static {
-    POWERS[0] = 1;
-    for (int at = 1; at < POWERS.length; at++) {
-      POWERS[at] = 10 * POWERS[at - 1];
-    }
-  }
+  /** The powers of ten that are a long. */
+  static final long[] POWERS = Decimal.POW_10();
 
   private final int precision;
   private final int scale;
@@ -85,18 +76,12 @@ final class DecimalReader extends ValueReader {
   }
 
   private Decimal any(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
-    for (int at = from; at < to; at++) {
-      // Java takes the digits of other scripts, too.
-      if (NUMBER.indexOf(text[at]) < 0) {
-        throw misfit(scan);
-      }
-    }
     if (to - from > LONGEST) {
       throw misfit(scan);
     }
     BigDecimal number;
     try {
-      number = new BigDecimal(text, from, to - from);
+      number = new BigDecimal(number(scan, new String(text, from, to - from)));
       if (number.signum() == 0) {
         return Decimal.apply(BigDecimal.ZERO, precision, scale);
       }

@@ -1,6 +1,7 @@
 package io.dagsterkafkaflip;
 
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -40,6 +41,9 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
    * @param options what the format sets, as a JSON object
    */
   public InternalRow invoke(byte[] data, InternalRow typed, UTF8String options) {
+    if (data == null) {
+      return null;
+    }
     Made made = this.made;
     if (made == null
         || made.thread != Thread.currentThread()
@@ -49,7 +53,22 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
       made = new Made(Thread.currentThread(), options, decoder);
       this.made = made;
     }
-    return made.decoder.decode(data);
+    try {
+      return made.decoder.decode(data);
+    } catch (Misfit misfit) {
+      return rejected(misfit);
+    }
+  }
+
+  /** A record that can't be decoded has a problem, and nothing else. */
+  private InternalRow rejected(Misfit misfit) {
+    InternalRow row = new GenericInternalRow(result.fields().length);
+    for (int place = 0; place < result.fields().length; place++) {
+      // Bits of the fields that are there.
+      row.update(place, result.fields()[place].nullable() ? null : 0L);
+    }
+    row.update(result.fieldIndex("problem"), UTF8String.fromString(misfit.getMessage()));
+    return row;
   }
 
   /** The driver's library made this, and an executor may have another on its class path. */
@@ -62,11 +81,6 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
               + " class path";
       throw new IllegalStateException(why.formatted(found, version));
     }
-  }
-
-  @Override
-  public InternalRow produceResult(InternalRow input) {
-    return invoke(input.isNullAt(0) ? null : input.getBinary(0), null, input.getUTF8String(2));
   }
 
   @Override

@@ -4,6 +4,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /** Decodes one record after the other, in one thread. */
 interface Decoder {
-  /** What is in a record, its problem included; null for a null. */
-  InternalRow decode(byte[] data);
+  /** What is in a record. */
+  InternalRow decode(byte[] data) throws Misfit;
 }

@@ -25,12 +25,6 @@ final class Fields extends ValueReader {
     readers.put(name, reader);
   }
 
-  void clear() {
-    values.clear();
-    names.clear();
-  }
-
-  /** The value of a field; null if there is none. */
   Object get(String name) {
     return values.get(name);
   }
@@ -45,7 +39,8 @@ final class Fields extends ValueReader {
     if (token != JsonToken.START_OBJECT) {
       throw misfit(scan);
     }
-    clear();
+    values.clear();
+    names.clear();
     String name;
     while ((name = scan.parser.nextFieldName()) != null) {
       boolean isFirst = names.add(name);

@@ -45,12 +45,7 @@ public final class FlipCatalog implements FunctionCatalog {
       implements UnboundFunction {
     @Override
     public BoundFunction bind(StructType given) {
-      try {
-        return binding.apply(given);
-      } catch (IllegalArgumentException error) {
-        // Spark shows the text of this one only.
-        throw new UnsupportedOperationException(error.getMessage(), error);
-      }
+      return binding.apply(given);
     }
 
     @Override
@@ -70,14 +65,9 @@ public final class FlipCatalog implements FunctionCatalog {
   }
 
   @Override
-  public String[] defaultNamespace() {
-    return new String[0];
-  }
-
-  @Override
   public Identifier[] listFunctions(String[] namespace) {
     return functions.keySet().stream()
-        .map(each -> Identifier.of(defaultNamespace(), each))
+        .map(each -> Identifier.of(namespace, each))
         .toArray(Identifier[]::new);
   }
 

@@ -2,7 +2,6 @@ package io.dagsterkafkaflip;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.LinkedHashSet;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -22,21 +21,30 @@ final class Found {
   private int names;
 
   /** The path of the first NOT NULL field without a value; null if there is none. */
-  String missing;
+  private String missing;
 
   private final List<String> undeclared = new ArrayList<>();
+  private final Kept kept;
 
-  // Records of one topic mostly have the same undeclared names, so their array is kept.
-  private List<String> kept = List.of();
-  private ArrayData keptArray;
-
-  Found(StructType declared) {
-    this(Readers.leavesOf(declared), declared.fields().length);
+  /** Records of one topic mostly have the same undeclared names, so their array is kept. */
+  private static final class Kept {
+    List<String> names = List.of();
+    ArrayData array;
   }
 
-  Found(int leaves, int fields) {
-    seen = new long[words(leaves)];
+  Found(StructType declared) {
+    this(words(Readers.leavesOf(declared)), declared.fields().length, new Kept());
+  }
+
+  private Found(int words, int fields, Kept kept) {
+    seen = new long[words];
     isNamed = new boolean[fields];
+    this.kept = kept;
+  }
+
+  /** An empty one for the same fields. */
+  Found another() {
+    return new Found(seen.length, isNamed.length, kept);
   }
 
   private static int words(int leaves) {
@@ -60,14 +68,6 @@ final class Found {
     }
     all[all.length - 1] = undeclaredNames();
     return Types.row(all);
-  }
-
-  /** The result of a record with a problem, which has no values. */
-  InternalRow rejected(int values, Misfit misfit) {
-    clear();
-    InternalRow result = result(new Object[values]);
-    result.update(values, UTF8String.fromString(misfit.getMessage()));
-    return result;
   }
 
   void clear() {
@@ -99,6 +99,12 @@ final class Found {
     missing = missing == null ? path : missing;
   }
 
+  void checkRequired() throws Misfit {
+    if (missing != null) {
+      throw new Misfit("the required field " + missing + " is missing or null");
+    }
+  }
+
   boolean has(int place) {
     return isNamed[place];
   }
@@ -111,16 +117,16 @@ final class Found {
     if (undeclared.isEmpty()) {
       return null;
     }
-    if (!undeclared.equals(kept)) {
-      kept = List.copyOf(undeclared);
-      keptArray =
+    if (!undeclared.equals(kept.names)) {
+      kept.names = List.copyOf(undeclared);
+      kept.array =
           Types.array(
-              new LinkedHashSet<>(kept)
-                  .stream()
-                      .filter(name -> !Scan.hasHalfPair(name))
-                      .map(UTF8String::fromString)
-                      .toArray());
+              undeclared.stream()
+                  .distinct()
+                  .filter(name -> !Scan.hasHalfPair(name))
+                  .map(UTF8String::fromString)
+                  .toArray());
     }
-    return keptArray;
+    return kept.array;
   }
 }

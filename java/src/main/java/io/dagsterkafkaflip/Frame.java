@@ -18,11 +18,11 @@ final class Frame {
   final boolean isInHeaders;
 
   Frame(Options options) {
-    isThere = options.has("schema_id_in");
-    isInHeaders = "headers".equals(options.text("schema_id_in"));
+    String place = options.text("schema_id_in");
+    isThere = place != null;
+    isInHeaders = "headers".equals(place);
   }
 
-  /** Where the payload begins. */
   int end(byte[] data) throws Misfit {
     if (!isThere) {
       return 0;

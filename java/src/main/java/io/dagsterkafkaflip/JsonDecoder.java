@@ -10,35 +10,24 @@ final class JsonDecoder implements Decoder {
   private final Frame frame;
   private final Scan scan;
   private final Found found;
-  private Object row;
 
   JsonDecoder(StructType declared, Options options) {
-    fields = new Readers(options.zone()).top("", declared);
+    fields = new Readers(options.zone()).top("", declared, false);
     frame = new Frame(options);
-    scan = new Scan(options.showValues());
+    scan = new Scan(options.is("show_values"));
     found = new Found(declared);
   }
 
-  /** The type of what it decodes to. */
   static StructType result(StructType declared) {
     return Found.type(new StructType().add(Types.field("row", Types.nullable(declared))), declared);
   }
 
   @Override
-  public InternalRow decode(byte[] data) {
-    if (data == null) {
-      return null;
-    }
+  public InternalRow decode(byte[] data) throws Misfit {
     found.clear();
     scan.found = found;
-    try {
-      scan.run(data, frame.end(data), () -> row = fields.read(scan, JsonToken.START_OBJECT));
-      if (found.missing != null) {
-        throw Misfit.missing(found.missing);
-      }
-    } catch (Misfit misfit) {
-      return found.rejected(1, misfit);
-    }
+    Object row = scan.run(data, frame.end(data), () -> fields.read(scan, JsonToken.START_OBJECT));
+    found.checkRequired();
     return found.result(row);
   }
 }

@@ -8,9 +8,4 @@ class Misfit extends Exception {
     // Without a stack trace, which would cost far more than the record.
     super(why, null, false, false);
   }
-
-  /** A NOT NULL field has no value. */
-  static Misfit missing(String path) {
-    return new Misfit("the required field " + path + " is missing or null");
-  }
 }

@@ -4,15 +4,15 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.time.ZoneId;
-import java.util.ArrayList;
-import java.util.List;
+import java.util.HashSet;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** What a format sets, as a JSON object. */
 final class Options {
   private final JsonNode given;
-  private final List<String> metadata;
+  private final Set<String> metadata = new HashSet<>();
 
   Options(UTF8String text) {
     try {
@@ -20,40 +20,21 @@ final class Options {
     } catch (JsonProcessingException error) {
       throw new IllegalArgumentException("the options are not JSON: " + text, error);
     }
-    metadata = texts("metadata");
+    given.path("metadata").forEach(each -> metadata.add(each.asText()));
   }
 
-  /** A text, by its name or those of the objects around it too; null if it is not set. */
-  String text(String... path) {
-    return at(path).asText(null);
-  }
-
-  boolean has(String... path) {
-    return !at(path).isMissingNode();
-  }
-
-  private JsonNode at(String... path) {
-    JsonNode found = given;
-    for (String name : path) {
-      found = found.path(name);
-    }
-    return found;
-  }
-
-  boolean is(String name) {
-    return given.path(name).asBoolean();
-  }
-
-  /** What is set, of any kind. */
+  /** What is set, of any kind; a missing node if nothing is. */
   JsonNode node(String name) {
     return given.path(name);
   }
 
-  /** A list of texts; empty if it is not set. */
-  List<String> texts(String name) {
-    List<String> texts = new ArrayList<>();
-    given.path(name).forEach(each -> texts.add(each.asText()));
-    return texts;
+  /** A text; null if it is not set. */
+  String text(String name) {
+    return given.path(name).asText(null);
+  }
+
+  boolean is(String name) {
+    return given.path(name).asBoolean();
   }
 
   /** Whether a part of a change is to land with its row. */
@@ -61,16 +42,7 @@ final class Options {
     return metadata.contains(part);
   }
 
-  boolean asksForAny(String prefix) {
-    return metadata.stream().anyMatch(each -> each.startsWith(prefix));
-  }
-
-  /** The session's time zone. */
   ZoneId zone() {
     return DateTimeUtils.getZoneId(given.path("zone").asText("UTC"));
-  }
-
-  boolean showValues() {
-    return is("show_values");
   }
 }

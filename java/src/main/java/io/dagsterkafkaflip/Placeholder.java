@@ -2,13 +2,16 @@ package io.dagsterkafkaflip;
 
 import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashSet;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Set;
 import java.util.UUID;
 import java.util.stream.Stream;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.ArrayType;
@@ -17,6 +20,8 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.types.variant.Variant;
 import org.apache.spark.types.variant.VariantUtil;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -27,8 +32,11 @@ final class Placeholder {
   private final Set<UTF8String> texts = new HashSet<>();
   private final byte[] bytes;
   private final UTF8String uuid;
+  private final StructField[] columns;
 
-  Placeholder(String text) {
+  /** Makes one of its text, for rows with such columns. */
+  Placeholder(String text, StructType row) {
+    columns = row.fields();
     bytes = text.getBytes(StandardCharsets.UTF_8);
     uuid = UTF8String.fromString(UUID.nameUUIDFromBytes(bytes).toString());
     String quoted = '"' + new String(JsonStringEncoder.getInstance().quoteAsString(text)) + '"';
@@ -43,8 +51,31 @@ final class Placeholder {
         .forEach(form -> texts.add(UTF8String.fromString(form)));
   }
 
-  /** Whether a value is the placeholder. */
-  boolean is(DataType type, Object value) {
+  /**
+   * Makes nulls of the placeholders in a row and the one before it, and returns the names of the
+   * row's columns that had one; null if there are none. Both may be null.
+   */
+  Object takenFrom(InternalRow row, InternalRow earlier) {
+    if (earlier != null && earlier != row) {
+      namesIn(earlier);
+    }
+    List<UTF8String> names = row == null ? List.of() : namesIn(row);
+    return names.isEmpty() ? null : Types.array(names.toArray());
+  }
+
+  private List<UTF8String> namesIn(InternalRow row) {
+    List<UTF8String> names = new ArrayList<>();
+    for (int place = 0; place < columns.length; place++) {
+      DataType type = columns[place].dataType();
+      if (is(type, row.get(place, type))) {
+        row.update(place, null);
+        names.add(UTF8String.fromString(columns[place].name()));
+      }
+    }
+    return names;
+  }
+
+  private boolean is(DataType type, Object value) {
     if (value instanceof UTF8String text) {
       return texts.contains(text);
     }

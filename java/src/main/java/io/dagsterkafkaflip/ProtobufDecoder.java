@@ -4,9 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /** Decodes Protobuf with the schemas that records were written with. */
 final class ProtobufDecoder implements Decoder {
@@ -21,34 +19,19 @@ final class ProtobufDecoder implements Decoder {
     book = new Book<>(options, Schema::new);
   }
 
-  /** The type of what it decodes to. */
-  static StructType result(StructType declared) {
-    return new StructType()
-        .add(Types.field("row", Types.nullable(declared)))
-        .add(Types.field("problem", DataTypes.StringType));
-  }
-
   @Override
-  public InternalRow decode(byte[] data) {
-    if (data == null) {
-      return null;
+  public InternalRow decode(byte[] data) throws Misfit {
+    boolean isInHeaders = book.frame.isInHeaders;
+    byte[] payload = isInHeaders ? Arrays.copyOf(data, data.length - LENGTH) : data;
+    int start = book.frame.end(payload);
+    Schema schema = book.of(payload, start);
+    if (schema.problem != null) {
+      throw new Misfit(schema.problem);
     }
-    try {
-      boolean isInHeaders = book.frame.isInHeaders;
-      byte[] payload = isInHeaders ? Arrays.copyOf(data, data.length - LENGTH) : data;
-      int start = book.frame.end(payload);
-      Schema schema = book.of(payload, start);
-      if (schema.problem != null) {
-        throw new Misfit(schema.problem);
-      }
-      if (book.frame.isThere) {
-        start = schema.content(payload, start, isInHeaders ? inHeader(data) : 0);
-      }
-      return Types.row(schema.row(payload, start), null);
-    } catch (Misfit misfit) {
-      UTF8String problem = UTF8String.fromString(misfit.getMessage());
-      return Types.row(null, problem);
+    if (book.frame.isThere) {
+      start = schema.content(payload, start, isInHeaders ? inHeader(data) : 0);
     }
+    return Types.row(schema.row(payload, start), null);
   }
 
   private static int inHeader(byte[] data) {
@@ -56,7 +39,6 @@ final class ProtobufDecoder implements Decoder {
     return Integer.parseInt(new String(data, start, LENGTH, StandardCharsets.US_ASCII));
   }
 
-  /** A writer's schema. */
   private static final class Schema {
     /** Why its records can't be decoded; null if some can. */
     final String problem;
@@ -68,13 +50,12 @@ final class ProtobufDecoder implements Decoder {
     /** Why a message is not the reader's, by message indexes; null if it is. */
     private final JsonNode reasons;
 
-    Schema(String name, String text, String problem) {
-      this.problem = problem;
-      prefix = name == null ? "" : name + ": ";
-      Options given = new Options(UTF8String.fromString(text == null ? "{}" : text));
-      subject = "it is not " + given.text("message");
-      reasons = given.node("reasons");
-      message = !given.node("plan").isEmpty() ? ProtobufMessage.of(given.node("plan")) : null;
+    Schema(JsonNode given) {
+      problem = given.path("problem").asText(null);
+      prefix = given.has("name") ? given.get("name").asText() + ": " : "";
+      subject = "it is not " + given.path("message").asText();
+      reasons = given.path("reasons");
+      message = given.path("plan").isEmpty() ? null : ProtobufMessage.of(given.get("plan"));
     }
 
     Object row(byte[] payload, int start) throws Misfit {

@@ -9,7 +9,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Reads a scalar as a column's value. */
 interface ProtobufScalar {
-  /** Reads a value. */
   Object read(Wire in) throws Misfit;
 
   /** The value of zero bytes, which is that of a field that is not there. */
@@ -80,7 +79,6 @@ interface ProtobufScalar {
     }
   }
 
-  /** Reads a whole number. */
   interface Whole {
     long read(Wire in) throws Misfit;
   }

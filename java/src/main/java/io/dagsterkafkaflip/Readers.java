@@ -19,19 +19,13 @@ final class Readers {
   /** How many leaves a record's fields have: a STRUCT has those inside of it. */
   static int leavesOf(StructType struct) {
     Readers readers = new Readers(ZoneId.of("Z"));
-    return readers.top("", struct).leaves;
+    return readers.top("", struct, false).leaves;
   }
 
   /** A reader of a record's fields, whose leaves and undeclared names are noted. */
-  StructReader top(String path, StructType type) {
+  StructReader top(String path, StructType type, boolean isOfTexts) {
     leaves = 0;
-    return new StructReader(path, type, this, true, true, false);
-  }
-
-  /** A reader of a row whose values are texts. */
-  StructReader ofTexts(String path, StructType type) {
-    leaves = 0;
-    return new StructReader(path, type, this, true, true, true);
+    return new StructReader(path, type, this, true, true, isOfTexts);
   }
 
   /** The number of the next leaf. */
@@ -62,9 +56,8 @@ final class Readers {
       case "float" -> new Scalars.Broken(path, type, true);
       case "boolean" -> new Scalars.Truth(path, type);
       case "binary" -> new Scalars.Bytes(path, type);
-      case "date" -> new Times.Day(path, type);
+      case "date", "timestamp_ntz" -> new Times(path, type);
       case "timestamp" -> new Times.Moment(path, type, zone);
-      case "timestamp_ntz" -> new Times.Local(path, type);
       case "variant" -> new Variants(path, type);
       case "struct" -> new StructReader(path, (StructType) type, this, isWatched, false, false);
       case "array" -> new Collections.Array(path, (ArrayType) type, this);
@@ -73,8 +66,8 @@ final class Readers {
     };
   }
 
-  static IllegalArgumentException unreadable(String path, DataType type) {
-    return new IllegalArgumentException(
+  static UnsupportedOperationException unreadable(String path, DataType type) {
+    return new UnsupportedOperationException(
         "no value of JSON can be a " + Types.shown(type) + " (" + path + ")");
   }
 }

@@ -58,7 +58,7 @@ final class Scalars {
     @Override
     Object ofText(Scan scan, String text) throws IOException, Misfit {
       try {
-        return boxed(scan, Long.parseLong(number(scan, text)));
+        return boxed(scan, Long.parseLong(number(scan, text.trim())));
       } catch (NumberFormatException error) {
         throw misfit(scan);
       }
@@ -72,7 +72,6 @@ final class Scalars {
     }
   }
 
-  /** DOUBLE and FLOAT. */
   static final class Broken extends ValueReader {
     private final boolean isFloat;
 
@@ -100,7 +99,7 @@ final class Scalars {
     Object ofText(Scan scan, String text) throws IOException, Misfit {
       double number;
       try {
-        String digits = number(scan, text);
+        String digits = number(scan, text.trim());
         number = isFloat ? Float.parseFloat(digits) : Double.parseDouble(digits);
       } catch (NumberFormatException error) {
         throw misfit(scan);
@@ -143,7 +142,6 @@ final class Scalars {
     return true;
   }
 
-  /** BOOLEAN. */
   static final class Truth extends ValueReader {
     Truth(String path, DataType type) {
       super(path, type);

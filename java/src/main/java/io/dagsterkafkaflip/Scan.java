@@ -33,7 +33,6 @@ final class Scan {
   private byte[] data;
   private int start;
 
-  /** The parser of the record in hand. */
   JsonParser parser;
 
   /** What is found of the object in hand. */
@@ -131,14 +130,13 @@ final class Scan {
     }
   }
 
-  /** What reads the record's object. */
   @FunctionalInterface
   interface Body {
-    void read() throws IOException, Misfit;
+    Object read() throws IOException, Misfit;
   }
 
   /** Scans an object from its brace to the end of the bytes, once. */
-  void run(byte[] bytes, int from, Body body) throws Misfit {
+  Object run(byte[] bytes, int from, Body body) throws Misfit {
     data = bytes;
     start = objectStart(bytes, from);
     if (parsers.isFull()) {
@@ -148,8 +146,9 @@ final class Scan {
     try (JsonParser opened = parsers.createParser(bytes, start, bytes.length - start)) {
       parser = opened;
       opened.nextToken();
-      body.read();
+      Object value = body.read();
       checkEnd();
+      return value;
     } catch (StreamConstraintsException error) {
       String why = "nested more than %d levels deep, or with a number of more than %d characters";
       throw new Misfit(why.formatted(DEEPEST, LONGEST_NUMBER));
@@ -159,8 +158,7 @@ final class Scan {
   }
 
   static void checkUtf8(byte[] bytes, int from) throws Misfit {
-    if (!Types.isAscii(bytes, from, bytes.length)
-        && !UTF8String.fromBytes(bytes, from, bytes.length - from).isValid()) {
+    if (!Types.isUtf8(bytes, from, bytes.length)) {
       throw new Misfit("not valid UTF-8");
     }
   }
@@ -207,18 +205,7 @@ final class Scan {
     if (plain != null) {
       return plain;
     }
-    char[] chars = parser.getTextCharacters();
-    int offset = parser.getTextOffset();
-    int length = parser.getTextLength();
-    byte[] bytes = new byte[length];
-    for (int at = 0; at < length; at++) {
-      char each = chars[offset + at];
-      if (each >= 0x80) {
-        return UTF8String.fromString(reader.whole(this, new String(chars, offset, length)));
-      }
-      bytes[at] = (byte) each;
-    }
-    return UTF8String.fromBytes(bytes);
+    return UTF8String.fromString(reader.whole(this, parser.getText()));
   }
 
   static boolean hasHalfPair(String text) {

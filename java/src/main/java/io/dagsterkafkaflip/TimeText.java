@@ -1,7 +1,7 @@
 package io.dagsterkafkaflip;
 
+import java.time.DateTimeException;
 import java.time.LocalDate;
-import java.time.YearMonth;
 
 /** A day or a time, cut from its text without a copy. Used again for each value. */
 final class TimeText {
@@ -59,13 +59,14 @@ final class TimeText {
         dayOfMonth = number(1, 2);
       }
     }
-    if (year < 1 || month < 1 || month > 12 || dayOfMonth < 1) {
+    if (year < 1) {
       return false;
     }
-    if (dayOfMonth > 28 && dayOfMonth > YearMonth.of(year, month).lengthOfMonth()) {
+    try {
+      day = LocalDate.of(year, month, dayOfMonth).toEpochDay();
+    } catch (DateTimeException error) {
       return false;
     }
-    day = LocalDate.of(year, month, dayOfMonth).toEpochDay();
     if (hasDay && (skips('T') || skips('t') || skips(' ')) && !(readsClock() && readsOffset())) {
       return false;
     }

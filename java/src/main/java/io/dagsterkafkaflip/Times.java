@@ -9,24 +9,29 @@ import java.time.ZoneOffset;
 import java.time.zone.ZoneRules;
 import java.util.List;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
 
-/** Readers of DATE, TIMESTAMP and TIMESTAMP_NTZ. */
-abstract class Times extends ValueReader {
+/** Reads a DATE, the day that is written, or a TIMESTAMP_NTZ, what a clock shows. */
+class Times extends ValueReader {
   private static final long MICROS = 1_000_000;
 
-  /** The text in hand. */
   final TimeText text = new TimeText();
+  private final boolean isDay;
 
-  private Times(String path, DataType type) {
+  Times(String path, DataType type) {
     super(path, type);
+    isDay = type instanceof DateType;
   }
 
   /** The value of the text that was read. */
-  abstract Object value(Scan scan) throws IOException, Misfit;
-
-  /** Whether the text that was read is accepted where it stands by itself. */
-  boolean isWhole() {
-    return text.hasClock && !text.isCut;
+  Object value(Scan scan) throws IOException, Misfit {
+    if (isDay) {
+      return (int) text.day;
+    }
+    if (text.hasOffset) {
+      throw misfit(scan);
+    }
+    return text.local();
   }
 
   @Override
@@ -44,42 +49,12 @@ abstract class Times extends ValueReader {
 
   @Override
   Object ofText(Scan scan, String written) throws IOException, Misfit {
-    if (!text.read(written.toCharArray(), 0, written.length()) || !isWhole()) {
+    boolean isTime = text.read(written.toCharArray(), 0, written.length());
+    boolean isWhole = isDay ? text.hasDay && !text.hasClock : text.hasClock && !text.isCut;
+    if (!isTime || !isWhole) {
       throw misfit(scan);
     }
     return value(scan);
-  }
-
-  /** DATE: the day that is written, whatever time follows it. */
-  static final class Day extends Times {
-    Day(String path, DataType type) {
-      super(path, type);
-    }
-
-    @Override
-    Object value(Scan scan) {
-      return (int) text.day;
-    }
-
-    @Override
-    boolean isWhole() {
-      return text.hasDay && !text.hasClock;
-    }
-  }
-
-  /** TIMESTAMP_NTZ: what a clock shows. */
-  static final class Local extends Times {
-    Local(String path, DataType type) {
-      super(path, type);
-    }
-
-    @Override
-    Object value(Scan scan) throws IOException, Misfit {
-      if (text.hasOffset) {
-        throw misfit(scan);
-      }
-      return text.local();
-    }
   }
 
   /** TIMESTAMP: with an offset, or in the session's time zone; or whole seconds since 1970. */

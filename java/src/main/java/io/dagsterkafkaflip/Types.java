@@ -10,10 +10,12 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /** What several classes ask of Spark's types. */
 final class Types {
@@ -51,8 +53,8 @@ final class Types {
     return seconds >= FIRST_SECOND && seconds <= LAST_SECOND;
   }
 
-  /** Whether bytes from a place to another are ASCII. */
-  static boolean isAscii(byte[] bytes, int from, int to) {
+  /** Whether bytes from a place to another are UTF-8. */
+  static boolean isUtf8(byte[] bytes, int from, int to) {
     long all = 0;
     int at = from;
     for (; at + Long.BYTES <= to; at += Long.BYTES) {
@@ -61,7 +63,8 @@ final class Types {
     for (; at < to; at++) {
       all |= bytes[at];
     }
-    return (all & HIGHEST) == 0;
+    boolean isAscii = (all & HIGHEST) == 0;
+    return isAscii || UTF8String.fromBytes(bytes, from, to - from).isValid();
   }
 
   /** An array of values as Spark holds it. */
@@ -74,12 +77,12 @@ final class Types {
     return new GenericInternalRow(values);
   }
 
-  static DataType elementOf(DataType array) {
-    return ((ArrayType) array).elementType();
-  }
-
-  static DataType valueOf(DataType map) {
-    return ((MapType) map).valueType();
+  /** The type of an array's elements or a map's values; the type of nothing for others. */
+  static DataType inside(DataType type) {
+    if (type instanceof ArrayType array) {
+      return array.elementType();
+    }
+    return type instanceof MapType map ? map.valueType() : DataTypes.NullType;
   }
 
   /** What kind of type it is, without what is in it. */
@@ -87,12 +90,10 @@ final class Types {
     return type.typeName().split("\\W", 2)[0];
   }
 
-  /** A nullable field. */
   static StructField field(String name, DataType type) {
     return new StructField(name, type, true, Metadata.empty());
   }
 
-  /** The type as an error names it. */
   static String shown(DataType type) {
     String name = type.catalogString();
     // Names of fields inside of it keep their case.

@@ -9,11 +9,10 @@ import org.apache.spark.sql.types.DataType;
  * a time.
  */
 abstract class ValueReader {
-  /** What numbers in decimal are made of. */
-  static final String NUMBER = "0123456789.-+eE";
+  private static final String NUMBER = "0123456789.-+eE";
 
   final String path;
-  private final DataType type;
+  final DataType type;
 
   ValueReader(String path, DataType type) {
     this.path = path;
@@ -58,17 +57,15 @@ abstract class ValueReader {
   }
 
   /**
-   * A number without what is around it; a misfit if it has more than Java's numbers in decimal
-   * have.
+   * A number; a misfit if it has what only Java's numbers have, such as digits of other scripts.
    */
   final String number(Scan scan, String text) throws IOException, Misfit {
-    String number = text.trim();
-    for (int at = 0; at < number.length(); at++) {
-      if (NUMBER.indexOf(number.charAt(at)) < 0) {
+    for (int at = 0; at < text.length(); at++) {
+      if (NUMBER.indexOf(text.charAt(at)) < 0) {
         throw misfit(scan);
       }
     }
-    return number;
+    return text;
   }
 
   final String shownType() {

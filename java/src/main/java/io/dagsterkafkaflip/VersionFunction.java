@@ -43,9 +43,4 @@ public final class VersionFunction implements ScalarFunction<UTF8String> {
   public String name() {
     return NAME;
   }
-
-  @Override
-  public String toString() {
-    return NAME;
-  }
 }
