@@ -126,7 +126,15 @@ class RetentionOvertookPositionError(KafkaFlipError, is_lasting=True):
 
 
 class EndBeforePositionError(KafkaFlipError, is_lasting=True):
-    """The log ends before the position: it was truncated, or the topic is a different one."""
+    """The log ends before the position: it was truncated, or the topic is a different one.
+
+    Attributes:
+        cut_offsets: Where logs were truncated, as far as it is known, by topic and partition.
+    """
+
+    def __init__(self, *parts: str, cut_offsets: Mapping[tuple[str, int], int] = {}) -> None:
+        super().__init__(*parts)
+        self.cut_offsets = cut_offsets
 
 
 class TopicRecreatedError(KafkaFlipError, is_lasting=True):

@@ -99,8 +99,9 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
         answer(move_to_json(str(request.target), request.target.stream, move), limit_rows=flags["limit_rows"])
         if give_up and not move.given_up:
             raise click.UsageError(
-                "--give-up: nothing to give up, because the source still reads all topic partitions of the stream's "
-                "position. First remove the topics from the source; with --table, list the topics to keep with --topic"
+                "--give-up: nothing to give up: the source still reads all topic partitions of the stream's position, "
+                "or the table's rows have a key, so that it has one stream. First remove the topics from the source; "
+                "with --table, list the topics to keep with --topic"
             )
         if flags["dry_run"]:
             click.echo("Nothing was changed (--dry-run).")

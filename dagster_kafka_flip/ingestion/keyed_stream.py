@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import (
@@ -140,7 +141,7 @@ def check_same_offsets(
         return
     other = sorted(
         tp
-        for tp, offset in before.position.items()
+        for tp, offset in before.furthest.items()
         if tp in plan.cut_off
         or (tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset))
     )
@@ -151,6 +152,11 @@ def check_same_offsets(
             "which record of a key is newer, so records of this log would count as older",
             "Read the topic into a new table",
         )
+
+
+def reaching(state: EnumeratorState | None, key: tuple[str, ...]) -> EnumeratorState | None:
+    """The state, which keeps how far it reached if the rows have a key: no offset up to there may get other records."""
+    return replace(state, reached=state.furthest) if key and state is not None else state
 
 
 IS_TOMBSTONE = "_dagster_kafka_flip_is_tombstone"

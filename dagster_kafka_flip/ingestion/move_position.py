@@ -22,7 +22,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
     outcome,
 )
-from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
+from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, reaching
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import taken_up
@@ -110,6 +110,7 @@ def plan_move(
     newest = history[0].version
     last = table.last_document(history)
     own = None if last is None else last[1]
+    mode = Append() if own is None else own.mode
     fence, before = newest, None if own is None else own.state
     try:
         anchor = find_anchor(history, target.stream, str(target))
@@ -123,6 +124,7 @@ def plan_move(
         # Not of a commit that a RESTORE has undone: what that one settled is pending again.
         fence, before, own = anchor.version, anchor.state, anchor.document
     moved = source if to is None else source.with_overrides(starting_offsets=to)
+    before = reaching(before, key_of(mode))
     is_same_cluster = True
     try:
         plan = moved.plan_once(SplitEnumeratorContext(), before)
@@ -137,12 +139,12 @@ def plan_move(
         problem = problem or error
         plan = moved.plan_once(SplitEnumeratorContext())
         is_same_cluster = False
-    given_up = plan.removed if give_up else ()
+    # Of a table with a key it shows later how far the rows reach, and no other stream can take it.
+    given_up = plan.removed if give_up and not key_of(mode) else ()
     position = {tp: offset for tp, offset in plan.starting_position.items() if tp not in given_up}
     topics = {tp.topic for tp in position}
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
-    mode = Append() if last is None else last[1].mode
     check_same_offsets(target, key_of(mode), before, plan)
     check_shared(table.target, other_streams(history, target.stream), taken_up(before, after), after)
     unread: Position | None = None

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
-from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_same_offsets, with_fitting_advice
+from dagster_kafka_flip.ingestion.keyed_stream import (
+    OTHER_OFFSETS,
+    check_same_offsets,
+    reaching,
+    with_fitting_advice,
+)
 from dagster_kafka_flip.ingestion.result import UnreportedCommits
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
@@ -92,7 +97,8 @@ class StreamPlanner:
             self._table.check_takes_streams()
             enumerator, plan = self._begin_again(source, anchor.undone_start) or self._begin_anew(source)
         else:
-            enumerator = source.restore_enumerator(self._context, anchor.state)
+            state = reaching(anchor.state, self._spec.target.key) or anchor.state
+            enumerator = source.restore_enumerator(self._context, state)
             plan = self._start(enumerator, anchor)
         planned = self._checked(StreamPlan(anchor, source, enumerator, plan))
         overriding = self._reads.overriding
@@ -226,8 +232,11 @@ class StreamPlanner:
             self._letters.settle_pending(anchor.routed)
             incidents = self._letters.take_incidents()
         else:
-            incidents = check_nothing_pending(
-                self._session, anchor.routed, self._table, self._spec.target, self._context.tolerated
+            incidents = (
+                check_nothing_pending(
+                    self._session, anchor.routed, self._table, self._spec.target, self._context.tolerated
+                )
+                or ()
             )
         # The next commit records that this was tolerated, and the new dead-letter table.
         return replace(anchor, incidents=(*anchor.incidents, *incidents))

@@ -39,19 +39,35 @@ class BrokenLogs(NamedTuple):
     is_clear: bool = True
 
 
-def broken_logs(position: Position, cut_off: CutOff, same_topics: Collection[str], log: Log) -> list[BrokenLogs]:
-    """Finds all logs that don't continue at a position. Of other than the same topics, the ids may have changed."""
+def broken_logs(
+    position: Position,
+    cut_off: CutOff,
+    same_topics: Collection[str],
+    log: Log,
+    furthest: Mapping[TopicPartition, int] = {},
+) -> list[BrokenLogs]:
+    """Finds all logs that don't continue at a position, or were cut off before the furthest one.
+
+    Of other than the same topics, the ids may have changed.
+    """
     beginning, ends = log.beginning_offsets(position), log.high_watermarks
     overtaken = [tp for tp, at in sorted(position.items()) if at < beginning[tp]]
     # Uses the high watermark, not the end offset: an open transaction must not look like a truncation.
     beyond = [tp for tp, at in sorted(position.items()) if at > ends[tp]]
     known = [tp for tp in beyond if cut_off.get(tp) is not None and tp.topic in same_topics]
     unknown = [tp for tp in beyond if tp not in known]
-    rewritten = [tp for tp in sorted(cut_off) if tp in position and tp not in beyond]
+    cut = {tp: at or 0 for tp, at in sorted(cut_off.items()) if tp in position and tp not in beyond}
+    rewritten = [tp for tp, at in cut.items() if at < position[tp]]
+    reread = [
+        tp
+        for tp, at in sorted(furthest.items())
+        if at > position.get(tp, at) and tp not in (*beyond, *rewritten) and (tp in cut or at > ends[tp])
+    ]
     return [
         *([_overtaken(overtaken, position, beginning)] if overtaken else ()),
         *(_short(each, position, cut_off, same_topics, log) for each in (known, unknown) if each),
         *([_rewritten(rewritten, position, cut_off, beginning)] if rewritten else ()),
+        *([_reread(reread, position, furthest)] if reread else ()),
     ]
 
 
@@ -107,6 +123,18 @@ def _rewritten(
     )
 
 
+def _reread(affected: Sequence[TopicPartition], position: Position, furthest: Position) -> BrokenLogs:
+    tp, here = affected[0], {each: position[each] for each in affected}
+    return BrokenLogs(
+        EndBeforePositionError,
+        f"{tp}: the log was truncated before offset {furthest[tp]}, where the position was before it went back to "
+        f"{position[tp]}{others_affected(affected)}. {_BOTH.format('may lack')}",
+        here,
+        here,
+        "The run continued at the position.",
+    )
+
+
 def goes_on(broken: Sequence[BrokenLogs], tolerance: Tolerance) -> dict[TopicPartition, int]:
     """Returns where a run goes on that tolerates all of them; raises one error about those that it does not."""
     refused = [each for each in broken if each.error not in tolerance.tolerated]
@@ -155,6 +183,7 @@ def check_planned(starts: Position, stops: Position, cut_off: CutOff, log: Log) 
             f"{tp}: records up to offset {stops[tp]} were planned, but the log {cut}ends at offset {ends[tp]}"
             f"{others_affected(gone)}",
             then,
+            cut_offsets={(tp.topic, tp.partition): at for tp in gone if (at := cut_off.get(tp)) is not None},
         )
 
 

@@ -258,7 +258,7 @@ def plan(
     partitions = [tp for topic in topics.values() for tp in topic.partitions]
     change = get_partition_change(partitions, position, initial_discovery=state is None)
     log = Log(cluster, partitions, source.isolation_level, source.group_id)
-    cut_off = log.cut_offsets(position, before.leader_epochs)
+    cut_off = log.cut_offsets(before.furthest, before.leader_epochs)
     same_topics = {topic for topic, topic_id in topic_ids.items() if before.topic_ids.get(topic) == topic_id}
     if recreated:
         broken = broken_logs({tp: at for tp, at in position.items() if tp in log}, cut_off, same_topics, log)
@@ -269,7 +269,7 @@ def plan(
         _check_named_partitions(source.starting_offsets, log)
     moved = _moved(source.starting_offsets, change) if overrides else frozenset(change.initial)
     known = _known(source.subscription, change, position, moved)
-    went_on = goes_on(broken_logs(known, cut_off, same_topics, log), tolerance)
+    went_on = goes_on(broken_logs(known, cut_off, same_topics, log, before.furthest), tolerance)
     starts = known | went_on | _initial_starts(source.starting_offsets, moved, log) | _new_starts(change, moved, log)
     wanted = _stops(source.stopping_offsets, partitions, starts, log)
     if overrides and source.stopping_offsets.kind is not OffsetsKind.LATEST:

@@ -37,6 +37,7 @@ class EnumeratorState:
         watermark: Event time that every busy topic partition has reached, in milliseconds since the epoch, for a source
             with a maximum drift; it never decreases. None if unknown.
         leader_epochs: The epoch of each log's leader when the position was planned (KIP-320); omits unknown ones.
+        reached: The furthest position that the stream ever had, if its table has a key, of those that went back.
     """
 
     position: Position
@@ -45,6 +46,12 @@ class EnumeratorState:
     watermark: int | None = None
     # They go with a position, and don't make it another one.
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int], compare=False)
+    reached: Position = field(default_factory=dict[TopicPartition, int], compare=False)
+
+    @property
+    def furthest(self) -> Position:
+        """Up to where the log must be as it was: to the position, or where it was before it went back."""
+        return {tp: max(at, self.reached.get(tp, at)) for tp, at in self.position.items()}
 
     def over(self, before: EnumeratorState) -> EnumeratorState:
         """The state with what the cluster did not return this time, and an earlier state has."""
@@ -53,10 +60,12 @@ class EnumeratorState:
             cluster_id=self.cluster_id or before.cluster_id,
             topic_ids={**before.topic_ids, **self.topic_ids},
             leader_epochs={**before.leader_epochs, **self.leader_epochs},
+            reached=before.reached,
         )
 
     def to_json(self) -> dict[str, Any]:
         """About 13 bytes per topic partition with a ten-digit offset."""
+        reached = {tp: at for tp, at in self.furthest.items() if at > self.position[tp]}
         return {
             "version": _VERSION,
             "cluster": self.cluster_id,
@@ -64,6 +73,7 @@ class EnumeratorState:
             "position": position_to_json(self.position),
             **({} if self.watermark is None else {"watermark": self.watermark}),
             **({"epochs": position_to_json(self.leader_epochs)} if self.leader_epochs else {}),
+            **({"reached": position_to_json(reached)} if reached else {}),
         }
 
     @classmethod
@@ -76,6 +86,7 @@ class EnumeratorState:
             topic_ids=dict(document["topics"]),
             watermark=document.get("watermark"),
             leader_epochs=position_from_json(document.get("epochs", {})),
+            reached=position_from_json(document.get("reached", {})),
         )
 
 

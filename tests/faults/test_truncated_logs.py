@@ -7,16 +7,24 @@ comes back it is the next leader, as after an unclean election.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
-from dagster_kafka_flip.errors import EndBeforePositionError, LogChangedError
+from dagster_kafka_flip.errors import ConfigurationError, EndBeforePositionError, LogChangedError
+from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.faults.following import AFTER_A_KILL, start_of
 from tests.kafka_topic import Kafka
@@ -174,3 +182,44 @@ def test_a_log_that_is_truncated_and_written_again_between_plan_and_read_lands_o
     assert run(topic) == 6
     assert run(topic) == 0
     assert _rows(table) == sorted((0, offset, value) for offset, value in enumerate([*_A, *_C]))
+
+
+@pytest.mark.parametrize("way", ["position set", "start"])
+def test_a_table_with_a_key_is_not_continued_if_records_that_it_has_are_cut_off_while_its_position_is_back(
+    truncating, kafka, spark, spark_of, topic, table, way
+):
+    def change(number, name):
+        return f'{{"id": {number}, "name": "{name}"}}'
+
+    def run(**options):
+        found = ingest(source, target, spark=spark_of, value_format=JsonFormat("id INT, name STRING"), **options)
+        return found.records
+
+    connection = KafkaConnection(bootstrap_servers=truncating.servers, read_timeout=3)
+    source = KafkaSource(topics=(topic,), connection=connection)
+    target = DeltaTarget(table=table, mode=Upsert(key=("id",)))
+    back = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 1})
+    kafka.create(topic)
+    truncating.produce(topic, 0, *(change(number, "kept") for number in range(4)))
+    truncating.keep(topic, 0)
+    truncating.produce(topic, 0, *(change(number, "lost") for number in range(3)))
+    assert run() == 7
+    if way == "start":
+        assert run(starting_offsets=back, limits=Limits(max_records_per_batch=2, max_batches=1)) == 2
+    else:
+        commit_move(plan_move(source, target, spark, back), target, spark, "a test")
+    truncating.lose()
+    truncating.produce(topic, 0, *(change(number, "new") for number in range(2)))
+
+    with pytest.raises(EndBeforePositionError) as refused:
+        run()
+    assert re.match(
+        rf"{topic}-0: the log was truncated before offset 7, where the position was before it went back to [13]\. The "
+        r"table has records that the log no longer has, .*\. Nothing was written\. The rows of .* have a key \(Upsert\)"
+        r".* otherwise read the topic into a new table",
+        str(refused.value),
+    )
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"or it was truncated.* Read the topic into a new table"):
+            run(starting_offsets=OffsetsInitializer.latest())
+    assert set(landed.rows(table, "name")) == {("kept",), ("lost",)}

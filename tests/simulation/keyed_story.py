@@ -84,8 +84,7 @@ class KeyedStory(Story):
         newest: dict[int, tuple[int, bool]] = {}
         for topic in self._topics:
             for partition in self.world.log.topics[topic]:
-                # After a way back, nobody knows that the table has records that an election took.
-                for offset, entry in () if partition.was_cut else partition.history():
+                for offset, entry in partition.history():
                     newest[self.world.key(entry.number)] = (entry.number, offset >= partition.begin)
         for key, (number, is_there) in newest.items():
             row = rows.get(key)

@@ -29,6 +29,7 @@ from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window_enumerator import WindowLogs
 from dagster_kafka_flip.table import anchor, delta_table, history, merge, table_port, table_writer
 from dagster_kafka_flip.table.document import RoutedBatch
@@ -256,6 +257,9 @@ def _is_newer_with(old: str, new: str) -> Patch:
 
 KEYED_MUTANTS: dict[str, Patch] = {
     "nobody looks again before a MERGE or behind it": _all(_NO_PRECHECK, _NOTHING_BETWEEN),
+    "a position that went back forgets how far it reached": _as(
+        EnumeratorState, "furthest", property(lambda self: self.position)
+    ),
     "offsets are not compared": _as(merge, "_is_newer", lambda *_: "true"),
     "a change that is read again is newer than itself": _is_newer_with(" > ", " >= "),
     "a row without an offset is newer than each record": _is_newer_with("IS NULL THEN true", "IS NULL THEN false"),

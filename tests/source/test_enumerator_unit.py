@@ -543,6 +543,31 @@ def test_records_held_back_by_an_open_transaction_are_reported_while_others_arri
     assert plan.held_back == {T0: 3}, "up to the high watermark that was asked for first"
 
 
+@pytest.mark.parametrize("epochs", [{0: 0}, {}], ids=["", "brokers that tell no epochs"])
+@pytest.mark.parametrize("lost", [0, 3])
+def test_a_position_that_went_back_knows_how_far_it_reached_until_it_is_there_again(lost, epochs):
+    cluster = ClusterModel({T0: replace(_log(9), epochs=epochs), T1: _log(2)})
+    state = replace(_plan(cluster).state, position={T0: 2, T1: 2}, reached={T0: 9, T1: 2})
+    state = EnumeratorState.from_json(state.to_json())
+    assert state.furthest == {T0: 9, T1: 2}
+    del cluster.logs[T0].timestamps[9 - lost :]
+    if lost and epochs:
+        # Written again, beyond all that was there.
+        cluster.logs[T0].epochs[1] = 9 - lost
+        cluster.logs[T0].timestamps += [1] * 9
+    if not lost:
+        plan = _plan(cluster, state)
+        assert (_read(plan), plan.take(1).state.to_json()["reached"]) == ([T0], {"t": [9]})
+        assert "reached" not in plan.state.to_json()
+        return
+    with pytest.raises(EndBeforePositionError) as refused:
+        _plan(cluster, state)
+    assert str(refused.value).startswith(
+        "t-0: the log was truncated before offset 9, where the position was before it went back to 2. The table has "
+        "records that the log no longer has"
+    )
+
+
 def test_an_id_that_is_missing_after_a_commit_is_not_compared_and_another_cluster_is_reported():
     cluster = ClusterModel({T0: _log(4)})
     enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
