@@ -12,6 +12,7 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     TopicNotFoundError,
     TopicRecreatedError,
+    WindowBeyondRetentionError,
     WindowsChangedError,
 )
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -180,6 +181,21 @@ def test_a_transforms_changes_to_the_columns_that_locate_rows(write, rewrite, co
             transform=lambda records: records.withColumn("kafka_topic", f.upper("kafka_topic")),
         )
     assert sum(counts(other).values()) == 8
+
+
+@pytest.mark.nightly
+def test_a_window_of_a_compacted_topic_is_landed_again_only_if_that_is_tolerated(kafka, write, rewrite, rows, topic):
+    write(topic, cleanup_policy="compact")
+    rewrite(hours(0, 1))
+    # What the table does not have yet can't be lost by it.
+    rewrite(hours(1, 2))
+    with pytest.raises(
+        WindowBeyondRetentionError, match=r"the topic \S+ is compacted \(cleanup.policy\), and the table"
+    ):
+        rewrite(hours(0, 2))
+    assert len(rows()) == 4
+    [result] = rewrite(hours(0, 2), tolerate=(WindowBeyondRetentionError,))
+    assert [incident.error for incident in result.plan.incidents] == ["WindowBeyondRetentionError"]
 
 
 @pytest.mark.nightly
