@@ -25,6 +25,7 @@ from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, String
 print("a project that prints while it is loaded")
 topic, folder = {topic!r}, {folder!r}
 days = DailyPartitionsDefinition("2013-03-01")
+days_of_apia = DailyPartitionsDefinition("2011-12-28", end_date="2012-01-03", timezone="Pacific/Apia")
 by_letter = MultiPartitionsDefinition({{"day": days, "letter": StaticPartitionsDefinition(["a", "b"])}})
 
 def asset(name, topics=(topic,), **options):
@@ -42,6 +43,7 @@ defs = Definitions(
     assets=[
         asset("daily", partitions_def=days),
         asset("stream"),
+        asset("skipped_day", partitions_def=days_of_apia),
         asset("at_once", **letters),
         asset("by_two", **letters, backfill_policy=BackfillPolicy.multi_run(2)),
         AssetSpec("external"),
@@ -213,3 +215,21 @@ def test_runs_follow_the_backfill_policy_and_several_are_left_to_dagster(kafka, 
     assert len(by_two["runs"]) == 4
     assert by_two["runs"][0] == {"partitions": ["2013-03-01|a", "2013-03-02|a"]}
     assert by_two["notes"] == ["a backfill of these partitions in Dagster's UI lands them"]
+
+
+@pytest.mark.kafka
+def test_partitions_that_overlap_are_refused_with_ways_around_them(kafka, run, topic):
+    kafka.create(topic)
+
+    def days(start, stop, code=0):
+        return run("lake/skipped_day", "--from", start, "--to", stop, code=code)
+
+    refused = days("2011-12-29T10:00:00Z", "2012-01-01T10:00:00Z", code=1).stderr
+    ways = (
+        "Land the time before them with --to 2011-12-30T10:00:00Z, and the time after them with --from "
+        "2011-12-31T10:00:00Z. Materialize only one of the two, by its key: dagster asset materialize "
+        "--select lake/skipped_day --partition 2011-12-31 "
+    )
+    assert ways in refused
+    assert re.search(r"^  2011-12-29 ", days("2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z").stdout, re.MULTILINE)
+    assert re.search(r"^  2012-01-01 ", days("2011-12-31T10:00:00Z", "2012-01-01T10:00:00Z").stdout, re.MULTILINE)

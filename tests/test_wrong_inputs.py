@@ -134,6 +134,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (_asset, {"table": "jdbc:postgresql://host/db"}, "the table begins with jdbc:, but has no slash; write it"),
         (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),
         (KafkaConnection, {"bootstrap_servers": "localhost:99999"}, "invalid bootstrap server 'localhost:99999'"),
+        (LocalBroker, {"data_dir": "x", "timeout": -1}, "timeout: invalid value -1; use a number of seconds"),
         (LocalBroker, {"data_dir": None}, "data_dir: expected str or Path, got None; for example data_dir="),
         (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "SparkResource: master and remote are both set"),
         (SparkResource, {"master": "lokal"}, "SparkResource: invalid Spark master 'lokal'; write local[*]"),

@@ -103,6 +103,7 @@ def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message
     ("table", "message"),
     [
         ("[a]", "attributes.table: expected a string, got ['a']"),
+        ("", "attributes.table: empty; write a path or a name"),
         (
             "{table: t, clusterby: [a]}",
             "attributes.table.clusterby: invalid DeltaTarget: clusterby: unknown field; did you mean cluster_by?",

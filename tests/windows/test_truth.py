@@ -210,6 +210,9 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
         rewrite([Window(hour.key, hour.stop_ms, hour.stop_ms + 1)])
     with pytest.raises(WindowsChangedError, match=r"is written in windows \(version 1 wrote some\)"):
         ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    spark.sql(f"CREATE TABLE delta.`{table}-of-others` USING delta AS SELECT * FROM delta.`{table}`")
+    with pytest.raises(WindowsChangedError, match="has rows and is not written in windows"):
+        rewrite(hours(0, 1), target=DeltaTarget(table=f"{table}-of-others"))
     kafka.delete(topic)
     kafka.create(topic)
     with pytest.raises(TopicRecreatedError, match=r"was deleted and recreated"):
