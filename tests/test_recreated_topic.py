@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -175,7 +176,7 @@ def test_a_topic_recreated_while_a_range_is_repaired_is_reported(kafka, connecti
             kafka.produce(topic, [(None, "new")] * 3, timestamp=day.start_ms)
         return records
 
-    options = {"spark": spark_of, "connection": connection, "value_format": StringFormat()}
+    options: dict[str, Any] = {"spark": spark_of, "connection": connection, "value_format": StringFormat()}
     kafka.create(topic)
     kafka.produce(topic, [(None, "old")] * 3, timestamp=day.start_ms)
     ingest(KafkaSource(topics=(topic,)), table, **options)
