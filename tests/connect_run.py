@@ -14,7 +14,6 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
@@ -97,8 +96,7 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
     for minute in range(0, 180, 20):
         kafka.produce(f"{topic}-times", [(None, str(minute))], timestamp=START + minute * 60_000)
     seen["windows"] = _land_windows(f"{topic}-times", f"{table}-windows", session, connection)
-    for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
-        seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, registry)
+    seen["avro"] = _land_avro(kafka, f"{topic}-avro", f"{table}-avro", session, connection, registry)
     seen["upsert"] = _follow(kafka, f"{topic}-upsert", f"{table}-upsert", session, connection)
     seen["history"] = _keep(kafka, f"{topic}-history", f"{table}-history", session, connection)
     seen["published"] = _publish(kafka, f"{topic}-published", f"{table}-published", session, connection)
@@ -212,51 +210,6 @@ def _land_avro(
         session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "note", "kafka_error").collect()
     )
     return [[result.rows], *map(list, rows), [newer]]
-
-
-def _land_protobuf(
-    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection, url: str
-) -> list[list[object]]:
-    """Lands records of two schemas, of which the second is met while reading, and one that is cut; rows and error."""
-    head = 'syntax = "proto3"; message Order { int64 id = 1; '
-    texts = [head + "}", head + "optional double price = 2; }"]
-    kafka.create(topic)
-    with SchemaRegistryClient({"url": url}) as client:
-        older, newer = (client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF")) for text in texts)
-    first, second = (b"\x00" + number.to_bytes(4, "big") + b"\x00" for number in (older, newer))
-    price = b"\x11\x00\x00\x00\x00\x00\x00\xf8\x3f"
-    kafka.produce(topic, [(None, first + b"\x08\x01"), (None, second + price), (None, second + price[:-1])])
-    ingest(
-        KafkaSource(topics=(topic,)),
-        table,
-        spark=lambda: session,
-        connection=connection,
-        value_format=ProtobufFormat(registry=SchemaRegistry(url=url), on_error="null"),
-    )
-    rows = (
-        session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "price", "kafka_error").collect()
-    )
-    return [*map(list, rows), [newer]]
-
-
-def _land_json(
-    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection, url: str
-) -> list[list[object]]:
-    """Lands a record behind a schema's id, and one without; value and error of each."""
-    text = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
-    kafka.create(topic)
-    with SchemaRegistryClient({"url": url}) as client:
-        number = client.register_schema(f"{topic}-value", Schema(text, "JSON"))
-    kafka.produce(topic, [(None, b"\x00" + number.to_bytes(4, "big") + b'{"id": 1}'), (None, b'{"id": 2}')])
-    ingest(
-        KafkaSource(topics=(topic,)),
-        table,
-        spark=lambda: session,
-        connection=connection,
-        value_format=JsonFormat(registry=SchemaRegistry(url=url), on_error="null"),
-    )
-    rows = session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "kafka_error").collect()
-    return list(map(list, rows))
 
 
 if __name__ == "__main__":

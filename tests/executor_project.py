@@ -15,7 +15,6 @@ from dagster import (
     EnvVar,
     define_asset_job,
     executor,
-    in_process_executor,
     multiple_process_executor_requirements,
     multiprocess_executor,
 )
@@ -89,7 +88,6 @@ def _asset(name: str) -> Any:
 defs = Definitions(
     assets=[_asset("first"), _asset("second")],
     jobs=[
-        define_asset_job("in_process", executor_def=in_process_executor),
         define_asset_job("multiprocess", executor_def=multiprocess_executor),
         define_asset_job("fresh_process", executor_def=fresh_process_executor),
     ],

@@ -116,22 +116,11 @@ class SecuredBroker(LocalBroker):
                 AdminClient({**KafkaConnection(**fields).librdkafka_config(), **QUIET}).list_topics(timeout=2)
         return fields
 
-    def mutual_tls(self, user: str) -> dict[str, Any]:
-        """Fields of a KafkaConnection of a new user, `CN=<user>`, who logs in with a certificate and has no right."""
-        _make_certificate(self._certificates, user)
-        return {
-            "bootstrap_servers": f"{_HOST}:{self._ports['TLS']}",
-            "security_protocol": "SSL",
-            "ssl_ca_location": str(self._certificates / "ca.pem"),
-            "ssl_certificate_location": str(self._certificates / f"{user}.pem"),
-            "ssl_key_location": str(self._certificates / f"{user}.key"),
-        }
-
     def grant(self, user: str, rights: Collection[Right]) -> None:
         """Gives a user rights, and waits until the broker knows of them.
 
         Args:
-            user: As the broker calls it, such as `CN=reader` for a certificate.
+            user: As the broker calls it.
             rights: An operation and a kind of resource, in the words of Kafka's ACLs, and the name; a `*` at the end
                 stands for what names may go on with.
         """

@@ -1,13 +1,13 @@
 """A soak: `make soak`, or `python -m tests.soak --seconds 600 --seed 1`.
 
 Numbered records go to a topic that grows, some of them in transactions that abort or stay open for a while, and some of
-them no text that a format can decode. Processes land it, one or two at once, in one of six ways: raw in a table; as
-text, with dead letters, through a transform that looks at its records; in two tables from one read; in windows of time,
-through such a transform; as changes, in a table that follows its keys; and back from that table to another topic, by a
-sink. They are killed by SIGKILL: at a step of the run, or at any moment; the Python process, its JVM, or both. A sink's
-process is also stopped, and resumed after another run of the sink. In between the tables are optimised. At the end one
-run of each kind is left alone, and the tables are compared with what a consumer reads that sees committed records only;
-the one with keys with a fold of it, and what such a consumer reads of the sink's topic with the table's changes.
+them no text that a format can decode. Processes land it, one or two at once, in one of five ways: raw in a table; as
+text, with dead letters, through a transform that looks at its records; in windows of time, through such a transform; as
+changes, in a table that follows its keys; and back from that table to another topic, by a sink. They are killed by
+SIGKILL: at a step of the run, or at any moment; the Python process, its JVM, or both. A sink's process is also stopped,
+and resumed after another run of the sink. In between the tables are optimised. At the end one run of each kind is left
+alone, and the tables are compared with what a consumer reads that sees committed records only; the one with keys with a
+fold of it, and what such a consumer reads of the sink's topic with the table's changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from tests.faults.ingesting import (
     SPARK_CONFIG,
     STEPS,
     TABLE_MADE,
-    TOGETHER,
     WINDOW_MS,
     WINDOWS,
     WRITING,
@@ -76,9 +75,9 @@ _JUST_TAKEN = "a transaction of another producer is open"
 # One record in so many is no text.
 _BROKEN = 7
 _NO_TEXT = "\xff"
-_KINDS = (RAW, RAW, LETTERS, LETTERS, TOGETHER, WINDOWS, KEYED, KEYED, KEYED, SINK, SINK, SINK)
+_KINDS = (RAW, RAW, LETTERS, LETTERS, WINDOWS, KEYED, KEYED, KEYED, SINK, SINK, SINK)
 # The names of the tables that each kind of run lands, after that of the kind.
-_TABLES = {RAW: ("",), LETTERS: ("", "-letters"), TOGETHER: ("", "-second"), WINDOWS: ("",), KEYED: ("",)}
+_TABLES = {RAW: ("",), LETTERS: ("", "-letters"), WINDOWS: ("",), KEYED: ("",)}
 
 Key = tuple[int, int]
 # The offset and the value of a keyed row; None for a deleted one.
@@ -419,21 +418,17 @@ class Soak:
             landed: list[tuple[Key, str]] = []
             for more in names:
                 rows = self._rows(self.table(kind, more))
-                # Each of the two tables has all, and the dead letters are what the table lacks.
-                if kind == TOGETHER:
-                    self._judge(f"{kind}{more}", committed, rows)
+                # The dead letters are what the table lacks.
                 landed += rows
                 if kind == LETTERS:
                     found.misplaced += sum((key in broken) != bool(more) for key, _ in rows)
-            if kind != TOGETHER:
-                self._judge(kind, last_changes(committed) if kind == KEYED else committed, landed)
+            self._judge(kind, last_changes(committed) if kind == KEYED else committed, landed)
         ends = {partition: self.kafka.end_offset(_TOPIC, partition) for partition in range(partitions)}
-        for kind, names in tables.items():
-            for more in names if kind == TOGETHER else ("",) if kind != WINDOWS else ():
-                anchor = DeltaTable(self.spark, DeltaTarget(table=self.table(kind, more))).anchor()
-                position = {} if anchor is None or anchor.state is None else anchor.state.position
-                reached = {tp.partition: offset for tp, offset in position.items()}
-                found.behind += sum(abs(end - reached.get(partition, 0)) for partition, end in ends.items())
+        for kind in tables.keys() - {WINDOWS}:
+            anchor = DeltaTable(self.spark, DeltaTarget(table=self.table(kind))).anchor()
+            position = {} if anchor is None or anchor.state is None else anchor.state.position
+            reached = {tp.partition: offset for tp, offset in position.items()}
+            found.behind += sum(abs(end - reached.get(partition, 0)) for partition, end in ends.items())
         found.records, found.partitions = len(committed), partitions
 
     def _compare_published(self) -> None:

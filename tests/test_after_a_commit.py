@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pydantic import Field
 
 from dagster_kafka_flip.errors import (
-    DeadLetterLostError,
-    DeadLetterTableMissingError,
     ForeignRowsError,
     KafkaFlipError,
     RetentionOvertookPositionError,
 )
-from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -85,18 +80,6 @@ def test_dead_letters_that_a_log_lost_behind_a_commit_are_recorded_in_the_next_o
     assert recorded(spark, table) == [[], ["RetentionOvertookPositionError"]]
 
 
-@pytest.mark.parametrize("readable_looks", [0, 1])
-def test_dead_letters_that_a_log_lost_behind_a_commit_end_the_run(spark_of, table, readable_looks):
-    with pytest.raises(DeadLetterLostError, match=r"^numbers-0: retention has overtaken dead letters"):
-        ingest(
-            numbers(4, Trimmed, readable_looks=readable_looks),
-            table,
-            spark=spark_of,
-            dead_letter=f"{table}-dead",
-            **REJECTED,
-        )
-
-
 def test_what_is_tolerated_of_the_dead_letter_table_is_recorded_in_the_first_commit(spark, spark_of, table):
     dead = f"{table}-dead"
     spark.createDataFrame([("t",)], "kafka_topic STRING").write.format("delta").save(dead)
@@ -107,30 +90,6 @@ def test_what_is_tolerated_of_the_dead_letter_table_is_recorded_in_the_first_com
     result = ingest(numbers(1), table, spark=spark_of, dead_letter=dead, tolerate=tolerate, **REJECTED)
     assert [incident.error for incident in result.incidents] == ["ForeignRowsError"]
     assert recorded(spark, table) == [["ForeignRowsError"]]
-
-
-def test_a_dead_letter_table_that_goes_behind_the_last_commit_is_reported(spark, spark_of, table):
-    dead = Path(f"{table}-dead")
-
-    class Removes(logging.Handler):
-        def emit(self, record):
-            if record.getMessage().startswith("committed version"):
-                shutil.rmtree(dead)
-
-    log = logging.getLogger(f"{__name__}.{table}")
-    log.setLevel(logging.INFO)
-    log.addHandler(Removes())
-    result = ingest(
-        numbers(2),
-        table,
-        spark=spark_of,
-        value_format=CsvFormat(schema="n INT"),
-        dead_letter=str(dead),
-        tolerate=[DeadLetterTableMissingError],
-        logger=log,
-    )
-    assert (result.rows, result.dead_letters) == (2, 0)
-    assert [incident.error for incident in result.incidents] == ["DeadLetterTableMissingError"]
 
 
 def test_rows_that_others_add_behind_the_last_commit_are_counted_once(spark, spark_of, table):

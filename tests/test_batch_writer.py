@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConcurrentIngestionError,
     KafkaFlipError,
-    RetentionOvertookPositionError,
     WriteFailedError,
 )
 from dagster_kafka_flip.ingestion.batch_writer import MOST_PLANS, Batch, BatchWriter
@@ -24,7 +23,6 @@ from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.target import DeltaTarget
 
 _SPLITS = (KafkaPartitionSplit(TopicPartition("t", 0), 0, 6),)
-_GONE = RetentionOvertookPositionError("the log begins later", log_start_offsets={("t", 0): 3})
 _UNREACHABLE = ClusterUnreachableError("no broker answers")
 
 
@@ -66,22 +64,6 @@ def story(monkeypatch):
 # --- the loop -----------------------------------------------------------------------------------------------------
 
 
-def test_a_transient_error_leads_to_the_same_attempt_if_the_logs_still_have_its_records(story):
-    story.writes = [_UNREACHABLE, _UNREACHABLE]
-    assert story.writer.write(story.plan) == "written"
-    assert story.done == ["plan", "begin", "write", "logs", "write", "logs", "write"]
-
-
-def test_a_log_that_lost_the_records_meanwhile_ends_the_run_or_leads_to_another_plan(story):
-    story.writes, story.replays = [_UNREACHABLE], [_GONE]
-    with pytest.raises(RetentionOvertookPositionError):
-        story.writer.write(story.plan)
-    story.writes, story.replays, story.done = [_UNREACHABLE], [_GONE], []
-    assert story.writer.write(story.plan, [RetentionOvertookPositionError]) == "written"
-    again = "plan after RetentionOvertookPositionError"
-    assert story.done == ["plan", "begin", "write", "logs", again, "begin", "write"]
-
-
 def test_transient_errors_end_the_run_after_five_tries_and_a_cluster_that_is_not_reached_before_a_try_counts(story):
     story.writes, story.replays = [_UNREACHABLE] * 2, [_UNREACHABLE] * 3
     with pytest.raises(ClusterUnreachableError):
@@ -94,17 +76,6 @@ def test_another_writers_change_leads_to_another_plan(story, part):
     setattr(story, part, [ForeignConflictError("version 3")])
     assert story.writer.write(story.plan) == "written"
     assert story.done[-3:] == ["plan after ForeignConflictError", "begin", "write"]
-
-
-def test_what_could_not_begin_is_not_tried_again(story):
-    story.begins = [_UNREACHABLE]
-    with pytest.raises(ClusterUnreachableError):
-        story.writer.write(story.plan)
-    assert story.done == ["plan", "begin"]
-
-
-def test_nothing_is_written_if_there_is_no_plan(story):
-    assert story.writer.write(lambda _: None) is None
 
 
 def test_a_conflict_is_told_by_what_happened_and_not_by_what_else_its_error_says(story):
@@ -129,11 +100,6 @@ def test_a_run_without_an_answer_ends_well_unless_the_next_one_would_tolerate_an
     assert caplog.messages[-1].endswith("the next run compares their ids: no broker answers")
     with pytest.raises(ClusterUnreachableError):
         story.writer.finish(is_needed=True)
-
-
-def test_a_run_that_has_asked_needs_no_other_answer(story):
-    story.writer.confirm(lambda: None, "a batch", lambda _: "", (), None)
-    story.writer.finish(is_needed=True)
 
 
 def test_nothing_more_is_written_before_there_is_an_answer(story):

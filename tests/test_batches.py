@@ -7,7 +7,6 @@ import pytest
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read_back
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -52,21 +51,3 @@ def test_a_limit_in_bytes_is_kept_by_what_was_read_before(kafka, land, offsets, 
     second = land(source, limits=Limits(max_bytes_per_batch=330), known=first.known)
     # Three records by the average of the run before; then one, by that of the batch before.
     assert [batch.plan.offset_span for batch in second.batches] == [3, 1]
-
-
-def test_topics_of_a_pattern_are_found_when_they_are_made(kafka, land, offsets, topic):
-    source = KafkaSource(topic_pattern=f"{topic}-.*")
-    kafka.create(f"{topic}-a")
-    kafka.create(f"other-{topic}-b")
-    kafka.produce(f"{topic}-a", [(None, "x")] * 3)
-    kafka.produce(f"other-{topic}-b", [(None, "x")] * 3)
-    first = land(source)
-    assert (first.rows, first.plan.discovered) == (3, ())
-    kafka.create(f"{topic}-c")
-    kafka.produce(f"{topic}-c", [(None, "x")] * 2)
-    second = land(source, known=first.known)
-    assert (second.rows, second.plan.discovered) == (2, (TopicPartition(f"{topic}-c", 0),))
-    kafka.delete(f"{topic}-a")
-    third = land(source, known=second.known)
-    assert (third.is_idle, third.plan.removed) == (True, (TopicPartition(f"{topic}-a", 0),))
-    assert third.state == second.state, "kept the position"

@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     SchemaMismatchError,
     StreamOverlapError,
-    TableModeError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
@@ -31,7 +30,6 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -79,26 +77,6 @@ def conflicts(monkeypatch):
         return lambda: sum(met.values())
 
     return meet
-
-
-def test_a_change_by_another_writer_before_each_batch_does_not_end_the_run_but_repeated_ones_before_one_batch_do(
-    kafka, land, offsets, topic, conflicts, monkeypatch
-):
-    monkeypatch.setattr("dagster_kafka_flip.ingestion.batch_writer.MOST_PLANS", 2)
-    batches = 3
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * batches)
-    met = conflicts(1)
-    result = land(limits=Limits(max_records_per_batch=1))
-    assert met() == len(result.batches) == batches
-    assert offsets() == list(range(batches))
-
-    kafka.produce(topic, [(None, "x")])
-    met = conflicts(2)
-    with pytest.raises(WriteFailedError, match=r"^2 plans in a row conflicted with other changes to "):
-        land()
-    assert met() == 2
-    assert offsets() == list(range(batches))
 
 
 @pytest.fixture
@@ -162,30 +140,6 @@ def test_values_are_not_converted_to_a_type_that_another_stream_gave_the_column_
     with pytest.raises(SchemaMismatchError, match="the column code is int in the table and string in the batch"):
         land("texts", "note STRING, code STRING")
     assert landed.values(table, "code") == [7]
-
-
-def test_rows_with_and_without_a_key_are_not_mixed_in_a_table_that_gets_both_at_once(
-    kafka, spark, connection, spark_of, topic, table, before
-):
-    columns = "kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
-    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, {columns}) USING delta")
-
-    def land(name, mode):
-        kafka.create(f"{topic}-{name}")
-        kafka.produce(f"{topic}-{name}", [(None, f'{{"id": {len(name)}}}')])
-        return ingest(
-            KafkaSource(topics=(f"{topic}-{name}",)),
-            DeltaTarget(table=table, stream=name, mode=mode),
-            spark=spark_of,
-            connection=connection,
-            value_format=JsonFormat("id INT NOT NULL"),
-            columns=KafkaColumns(fields=("topic", "partition", "offset")),
-        )
-
-    before(TableWriter, "commit", lambda: land("appended", Append()))
-    with pytest.raises(TableModeError, match=r"the stream 'appended' writes to .* with Append\(\), and the"):
-        land("keyed", Upsert(key=("id",)))
-    assert landed.values(table, "kafka_topic") == [f"{topic}-appended"]
 
 
 def test_runs_that_fail_while_they_plan_or_write_leave_no_connection_to_kafka_open(

@@ -41,24 +41,19 @@ def test_a_session_starts_from_the_archive_that_was_prepared(tmp_path):
         assert "shared objects file (top)" in line
 
 
-def test_no_archive_is_used_before_one_is_made(monkeypatch, tmp_path):
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    assert archive_options(["/a.jar"]) == []
-
-
 def test_without_java_there_is_no_archive(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert archive_options(["/a.jar"]) == []
 
 
 @pytest.fixture
-def failing_spark(monkeypatch, tmp_path):
-    """Puts a program in the place of `spark-submit` that runs a command and fails."""
+def fake_spark(monkeypatch, tmp_path):
+    """Puts a program in the place of `spark-submit` that runs a command."""
 
     def install(command: str) -> None:
         submit = tmp_path / "spark" / "bin" / "spark-submit"
         submit.parent.mkdir(parents=True)
-        submit.write_text(f"#!/bin/sh\n{command}\nexit 3\n")
+        submit.write_text(f"#!/bin/sh\n{command}\n")
         submit.chmod(0o755)
         monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
         monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
@@ -66,15 +61,15 @@ def failing_spark(monkeypatch, tmp_path):
     return install
 
 
-def test_a_spark_that_fails_says_so_and_leaves_nothing(failing_spark, tmp_path):
-    failing_spark(r"echo no room on the disk; printf '\tat java.base/Thread.run:%s\n' 1 2 3 4 5 6 7 8 9")
+def test_a_spark_that_fails_says_so_and_leaves_nothing(fake_spark, tmp_path):
+    fake_spark(r"echo no room on the disk; printf '\tat java.base/Thread.run:%s\n' 1 2 3 4 5 6 7 8 9; exit 3")
     with pytest.raises(SparkSessionError, match=r"(?s)spark-submit ended with 3.*no room on the disk"):
         make_archive(["/a.jar"], {})
     assert [path.name for path in (tmp_path / "cache" / "class-archives").iterdir()] == ["lock"]
 
 
-def test_settings_of_other_sessions_are_left_out(failing_spark, monkeypatch):
-    failing_spark("env | grep -e SPARK_REMOTE -e PYSPARK")
+def test_settings_of_other_sessions_are_left_out(fake_spark, monkeypatch):
+    fake_spark("env | grep -e SPARK_REMOTE -e PYSPARK; exit 3")
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     with pytest.raises(SparkSessionError) as error:
@@ -84,24 +79,13 @@ def test_settings_of_other_sessions_are_left_out(failing_spark, monkeypatch):
     assert "SUBMIT_ARGS" not in str(error.value)
 
 
-def test_a_package_that_no_repository_can_have_is_refused():
-    result = CliRunner().invoke(main, ["spark", "prepare", "--package", "nonsense"])
-    assert result.exit_code == 1
-    assert "Invalid Maven coordinate 'nonsense'" in result.output
-
-
 @pytest.fixture
-def cache(monkeypatch, tmp_path):
+def cache(fake_spark, tmp_path):
     """An empty cache, and a Spark that does no more than what Java does at its end."""
-    submit = tmp_path / "spark" / "bin" / "spark-submit"
-    submit.parent.mkdir(parents=True)
-    submit.write_text(
-        '#!/bin/sh\nfor word in "$@"; do case $word in -XX:ArchiveClassesAtExit=*) set -- $word;; esac; done\n'
-        'touch "${1#-XX:ArchiveClassesAtExit=}"\n'
+    fake_spark(
+        'for word in "$@"; do case $word in -XX:ArchiveClassesAtExit=*) set -- $word;; esac; done\n'
+        'touch "${1#-XX:ArchiveClassesAtExit=}"'
     )
-    submit.chmod(0o755)
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache" / "class-archives"
 
 

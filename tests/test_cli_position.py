@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +16,6 @@ from dagster_kafka_flip.cli.streams import stream_to_json
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.position_report import report_position, streams_of
 from tests.table.commits import append, create, document_of, foreign, own, restore
-
-COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
 
 DEFINITIONS = """
 from dagster import Definitions, EnvVar
@@ -181,22 +176,6 @@ def test_a_missing_table_is_reported(spark, table, tmp_path):
     elsewhere = run("--table", "nosuchfs://host/x", code=1).stderr
     assert 'No FileSystem for scheme "nosuchfs". Correct the scheme, or add' in elsewhere
     assert not Path(table).exists()
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-@pytest.mark.slow
-def test_standard_output_has_only_the_answer(land, table, tmp_path):
-    topic = land()
-    command = [COMMAND, "position", "show", "--spark-master", "local[1]", "--json", "--table"]
-    env = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
-    finished = subprocess.run(
-        [*command, table], capture_output=True, text=True, check=True, timeout=300, env=env, cwd=tmp_path
-    )
-    assert json.loads(finished.stdout)["streams"][0]["position"] == {topic: [2, 0]}
-    missing = CliRunner().invoke(main, ["position", "show", "--json", "--table", f"{table}-not-there"])
-    assert (missing.exit_code, missing.stdout) == (1, "")
-    assert missing.stderr.startswith(f"Error: there is no Delta table {table}-not-there")
 
 
 def test_a_report_is_made_of_history_alone():

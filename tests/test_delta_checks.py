@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 import uuid
@@ -17,7 +16,6 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetSelection,
-    DagsterInvalidDefinitionError,
     DailyPartitionsDefinition,
     Definitions,
     asset,
@@ -248,19 +246,6 @@ def test_a_manually_moved_position_is_reported_and_does_not_fail(
 
 
 @needs_both
-def test_a_table_that_was_wiped_fails_and_a_restore_mends_it(landed, spark, table):
-    checked = landed()
-    spark.sql(f"DELETE FROM delta.`{table}`")
-    failed = checked.one("no_gap")
-    assert not failed.passed
-    assert "version 2: a DELETE; rows that the stream wrote up to version 1" in output(failed)
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
-    mended = checked.one("no_gap")
-    assert mended.passed
-    assert values(mended)["restores"] == 1
-
-
-@needs_both
 def test_duplicate_rows_fail(kafka, landed, spark, topic, table):
     checked = landed()
     passed = checked.one("no_duplicate")
@@ -343,39 +328,6 @@ def test_checks_that_find_no_commit_of_the_stream_do_not_pass(landed, spark, tab
     for each in checked.check("no_duplicate", "no_gap"):
         assert (each.passed, each.severity) == (False, AssetCheckSeverity.WARN)
         assert "Nothing was compared" in output(each)
-
-
-@needs_both
-def test_an_asset_downstream_does_not_run_when_a_blocking_check_fails(
-    kafka, landed, instance, resources, spark, topic, table
-):
-    @asset(deps=[AssetKey("landed")])
-    def reported() -> None:
-        """Something that must not see records twice, or miss any."""
-
-    def outcome(checked):
-        result = checked.everything()
-        assets = {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
-        return assets, {each.check_name for each in result.get_asset_check_evaluations() if not each.passed}
-
-    checked = landed(downstream=[reported], land=False)
-    assert outcome(checked) == ({"landed", "reported"}, set())
-
-    kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])
-    commit_by_hand(spark, table, topic, 6, 8)
-    assert outcome(checked) == ({"landed"}, {"no_gap"})
-
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
-    spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_offset = 2")
-    assert outcome(checked) == ({"landed"}, {"no_duplicate"})
-
-    # Without news both would be skipped.
-    kafka.produce(topic, [(None, "a9")])
-    not_blocking = kafka_delta_checks(checked.asset, blocking=False)
-    assert outcome(_Checked(instance, resources, checked.asset, not_blocking, [reported])) == (
-        {"landed", "reported"},
-        {"no_duplicate"},
-    )
 
 
 @needs_both
@@ -556,30 +508,6 @@ def test_rejected_records_of_a_run_of_several_partitions_count_once(instance, re
 
 
 @needs_both
-def test_columns_that_changed_are_reported_by_dagsters_own_check(kafka, instance, resources, topic, table, no_spark):
-    kafka.create(topic)
-
-    def land(schema):
-        kafka.produce(topic, [(None, '{"n": 1, "m": 2}')])
-        landed = build_kafka_delta_asset(
-            name="landed",
-            source=KafkaSource(topics=(topic,)),
-            table=DeltaTarget(table=table, schema_evolution=True),
-            value_format=JsonFormat(schema),
-        )
-        checked = _Checked(instance, resources, landed, kafka_delta_checks(landed))
-        checked.land()
-        return checked
-
-    assert land("n INT").one("column_schema_change").passed
-    checked = land("n INT, m INT")
-    no_spark()
-    failed = checked.one("column_schema_change")
-    assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
-    assert "Added columns: m" in output(failed)
-
-
-@needs_both
 def test_a_table_of_windows_is_checked_for_duplicates_alone(kafka, instance, resources, spark, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a"), (None, "b")], timestamp=1_362_096_000_000)
@@ -614,23 +542,6 @@ def test_checks_with_and_without_spark_are_separate_steps():
     assert log_checks.required_resource_keys - {"io_manager"} == {"kafka"}
     assert {spec.name for spec in table_checks.check_specs if spec.blocking} == {"no_gap", "no_duplicate"}
     assert not any(spec.blocking for spec in [*log_checks.check_specs, *schema.check_specs])
-
-
-def test_the_jobs_in_the_guide_are_of_what_they_say(monkeypatch):
-    guide = Path(__file__).parent.parent / "docs" / "automation.md"
-    text = guide.read_text(encoding="utf-8").partition("\n## Checks\n")[2]
-    snippet = re.search(r"```python\n(.*?)```", text, re.DOTALL)
-    assert snippet
-    names: dict[str, Any] = {}
-    exec(compile(snippet[1], str(guide), "exec"), names)
-    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    nodes = {
-        name: {node.name for node in names["defs"].resolve_job_def(name).nodes}
-        for name in ("land_flights", "check_flights")
-    }
-    assert nodes["land_flights"] == {"flights"}
-    assert nodes["check_flights"] > {"flights__table_checks", "flights__log_checks"}
-    assert "flights" not in nodes["check_flights"]
 
 
 @pytest.mark.parametrize(
@@ -678,12 +589,3 @@ def test_one_of_several_assets_is_named():
     for key, which in ((None, "several assets"), ("other", "no asset other")):
         with pytest.raises(ConfigurationError, match=f"the definition has {which}; set key= to one of raw, typed"):
             kafka_delta_checks(both, key=key)
-
-
-def test_a_resource_that_does_not_exist_is_reported_when_definitions_are_loaded():
-    landed = _asset(kafka="eu")
-    resources = {"kafka": KafkaResource(bootstrap_servers="localhost:9092"), "spark": SparkResource()}
-    # Without the asset, which would ask for it as well.
-    definitions = Definitions(asset_checks=kafka_delta_checks(landed, max_lag=1), resources=resources)
-    with pytest.raises(DagsterInvalidDefinitionError, match="resource with key 'eu' required by op 'some__log_checks'"):
-        Definitions.validate_loadable(definitions)

@@ -147,12 +147,6 @@ def test_an_unreachable_repository_is_named_with_the_next_step(tmp_path: Path, n
     assert not list((tmp_path / "jars").iterdir())
 
 
-def test_a_missing_dependency_fails_the_whole_set(cache: Path):
-    publish(cache, "broken", "1", {"nowhere": "1"})
-    with pytest.raises(JarDownloadError, match=r"org\.example#nowhere;1: not found"):
-        retrieve(["org.example:broken:1"], cache_dir=cache)
-
-
 @pytest.mark.slow
 def test_an_older_patch_replaces_a_version_that_can_not_be_downloaded_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -276,13 +270,6 @@ def test_an_archive_that_can_not_be_unpacked_is_named(content: bytes, tmp_path: 
         retrieve_unpacked(ARCHIVE, cache_dir=tmp_path)
     assert list((tmp_path / "archives").iterdir()) == []
     assert list(tmp_path.rglob("outside")) == []
-
-
-def test_two_that_ask_for_an_archive_at_the_same_time_get_the_same(tmp_path: Path, no_network: None):
-    publish_archive(tmp_path)
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: retrieve_unpacked(ARCHIVE, cache_dir=tmp_path), range(2))
-    assert first == second
 
 
 @pytest.mark.parametrize("text", ["org.example:server:1", "org.example:server:1:", "a:b:c:d:e"])

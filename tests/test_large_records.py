@@ -1,4 +1,4 @@
-"""Records of megabytes, in a heap that has no room for many of them."""
+"""Records of megabytes, in a heap that has no room for many of them, and what files tell of their rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import ParquetFile
 
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -49,6 +50,17 @@ def test_blocks_are_small_enough_to_read_them_again(kafka, spark, spark_of, conn
     kafka.produce(topic, [(None, os.urandom(900_000)) for _ in range(60)])
     ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
     assert len(blocks(spark, table)) == 2
+
+
+def test_a_files_times_have_statistics_as_int96_has_not(kafka, connection, topic, table, spark_of):
+    kafka.create(topic)
+    kafka.produce(topic, [("k", "v")])
+    ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    (file,) = Path(table).glob("*.parquet")
+    group = ParquetFile(file).metadata.row_group(0)
+    columns = {(column := group.column(number)).path_in_schema: column for number in range(group.num_columns)}
+    assert columns["kafka_timestamp"].physical_type == "INT64"
+    assert columns["kafka_timestamp"].is_stats_set
 
 
 def test_few_changes_of_a_key_are_kept_where_they_can_not_be_spilled(spark):

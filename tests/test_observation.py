@@ -12,13 +12,10 @@ from dagster import AssetKey
 from dagster_kafka_flip.assets.metadata import result_metadata, windows_metadata
 from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
 from dagster_kafka_flip.formats.avro import AvroFormat
-from dagster_kafka_flip.formats.csv import CsvFormat
-from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.formats.maxwell import MaxwellFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import (
@@ -101,7 +98,7 @@ def _avro(columns, on_error):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("on_error", "carried"), [("fail", set[str]()), ("null", {"key", "value"})])
-@pytest.mark.parametrize("value_format", [JsonFormat, CsvFormat, _avro, DebeziumFormat, MaxwellFormat])
+@pytest.mark.parametrize("value_format", [JsonFormat, _avro])
 def test_a_record_is_parsed_once_and_counted_without_unneeded_bytes(spark, value_format, on_error, carried):
     text = "CAST(CAST(id AS STRING) AS BINARY)"
     records = spark.range(1).selectExpr(
@@ -258,9 +255,8 @@ def test_stragglers_of_windows_are_unknown_where_a_transform_looks(kafka, connec
         )
         return windows_metadata(list(found))
 
-    whole = rewrite(None)
+    whole = rewrite(lambda records: records)
     assert (whole["kafka/records_read"], whole["kafka/stragglers"]) == (2, 1)
-    assert rewrite(lambda records: records)["kafka/stragglers"] == 1
     unknown = rewrite(_takes_one)
     assert "kafka/stragglers" not in unknown
     assert "kafka/rejected_records" not in unknown

@@ -11,7 +11,6 @@ import pytest
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
-from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from tests.slow_read import ToldOnce, until_told
 
@@ -74,8 +73,3 @@ def test_a_write_that_fails_leaves_no_thread_that_watches(spark):
     with pytest.raises(WriteFailedError), read_watched(spark, "tag", ReadProgress(1), logging.getLogger(), 3600):
         write()
     assert _watchers() == []
-
-
-def test_a_session_without_a_ui_has_no_ui_address(spark):
-    assert spark.conf.get("spark.ui.enabled") == "false"
-    assert ui_address(spark) is None

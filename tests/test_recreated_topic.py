@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import (
-    ConcurrentIngestionError,
-    DeadLetterLostError,
     LogChangedError,
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -23,7 +21,6 @@ from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.table_writer import TableWriter
 from tests import landed as read_back
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -121,7 +118,7 @@ def test_a_topic_that_lacks_planned_topic_partitions_when_it_is_read_is_reported
 ):
     kafka.create(topic, partitions=2)
     for partition in range(2):
-        kafka.produce(topic, [(None, "old")] * 3, partition=partition, timestamp=_DAY.start_ms)
+        kafka.produce(topic, [(None, "old")] * 3, partition=partition)
     calls: list[int] = []
 
     def transform(records):
@@ -167,168 +164,28 @@ def test_a_topic_that_was_recreated_while_a_run_that_died_read_it_is_not_tolerat
     assert values(table) == sorted(["newest", *numbered("new", range(100)), *numbered("other", range(10))])
 
 
-def test_it_is_not_tolerated_either_if_the_other_run_died_after_this_one_planned(
-    kafka, land, topic, table, monkeypatch
-):
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
+def test_a_topic_recreated_while_a_range_is_repaired_is_reported(kafka, connection, spark, spark_of, topic, table):
+    day = Window.between(1_700_000_000_000, 1_700_086_400_000)
+    made_again = []
 
-    def overtake(self, *arguments, **options):
-        monkeypatch.setattr(TableWriter, "commit", commit)
-        with monkeypatch.context() as patch:
-            patch.setattr(BatchWriter, "confirm", die)
-            with pytest.raises(KeyboardInterrupt):
-                land(made_again_before=1)
-        return commit(self, *arguments, **options)
+    def transform(records):
+        if not made_again:
+            made_again.append(True)
+            kafka.delete(topic)
+            kafka.create(topic)
+            kafka.produce(topic, [(None, "new")] * 3, timestamp=day.start_ms)
+        return records
 
-    commit = TableWriter.commit
-    first = land(max_batches=1)
-    reported = first.batches[-1].committed.version
-    monkeypatch.setattr(TableWriter, "commit", overtake)
-    with pytest.raises(TopicRecreatedError, match="RESTORE the table to the version before it, and run again"):
-        land(tolerate=[TopicRecreatedError, ConcurrentIngestionError], reported=reported)
-    landed = numbered("old", range(50)) + numbered("new", range(50, 100)) + numbered("other", range(10))
-    assert values(table) == sorted(landed)
-
-
-_DAY = Window.between(1_700_000_000_000, 1_700_086_400_000)
-
-
-@pytest.fixture
-def make_again(kafka, topic):
-    """Deletes the test's topic and makes it again, with other records of the same day."""
-
-    def make(records=("new",)):
-        kafka.delete(topic)
-        kafka.create(topic)
-        kafka.produce(topic, [(None, value) for value in records], timestamp=_DAY.start_ms)
-
-    return make
-
-
-@pytest.fixture
-def land_day(topic, connection, spark_of, table):
-    """Lands one day of the test's topic; something may happen just before it is read."""
-
-    def run(before=None, **options):
-        calls: list[int] = []
-
-        def transform(records):
-            calls.append(1)
-            # Called once for the table's columns too, where there is no table yet.
-            if before is not None and len(calls) == options.get("call", 1):
-                before()
-            return records
-
-        settings = {name: value for name, value in options.items() if name != "call"}
-        return list(
-            rewrite_windows(
-                KafkaSource(topics=(topic,)),
-                table,
-                [_DAY],
-                spark=spark_of,
-                connection=connection,
-                value_format=StringFormat(),
-                transform=transform,
-                **settings,
-            )
-        )
-
-    return run
-
-
-def landed(table):
-    return read_back.values(table, "kafka_value")
-
-
-def test_a_topic_recreated_while_a_window_is_read_is_reported_and_the_printed_way_out_works(
-    kafka, spark, topic, table, make_again, land_day
-):
+    options: dict[str, Any] = {"spark": spark_of, "connection": connection, "value_format": StringFormat()}
     kafka.create(topic)
-    kafka.produce(topic, [(None, "old")] * 3, timestamp=_DAY.start_ms)
-    land_day()
+    kafka.produce(topic, [(None, "old")] * 3, timestamp=day.start_ms)
+    ingest(KafkaSource(topics=(topic,)), table, **options)
+    repair = rewrite_windows(
+        KafkaSource(topics=(topic,)), table, [day], rules=Windows(repair=True), transform=transform, **options
+    )
     with pytest.raises(LogChangedError) as stopped:
-        land_day(lambda: make_again(["new"] * 3))
-    message = str(stopped.value)
-    assert message.startswith(f"the topic {topic} was deleted and recreated: the position belongs to topic id")
-    restore = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", message)
-    assert restore is not None
-    assert landed(table) == ["new"] * 3, "under the ids of the old topic"
-    spark.sql(restore[0])
-    assert landed(table) == ["old"] * 3
-    with pytest.raises(TopicRecreatedError, match=r"Nothing was written. Write the new topic to another"):
-        land_day()
-    land_day(tolerate=(TopicRecreatedError,))
-    assert landed(table) == ["new"] * 3
-
-
-def test_a_topic_recreated_while_a_range_is_repaired_is_reported(
-    kafka, connection, spark, spark_of, topic, table, make_again, land_day
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "old")] * 3, timestamp=_DAY.start_ms)
-    ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection, value_format=StringFormat())
-    with pytest.raises(LogChangedError) as stopped:
-        land_day(lambda: make_again(["new"] * 3), rules=Windows(repair=True))
+        list(repair)
     restore = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", str(stopped.value))
     assert restore is not None
     spark.sql(restore[0])
-    assert landed(table) == ["old"] * 3
-
-
-def test_a_topic_recreated_while_dead_letters_are_read_is_reported_and_the_printed_way_out_works(
-    kafka, broker, connection, spark, spark_of, topic, table, make_again, monkeypatch
-):
-    dead = f"{table}-dead"
-    kafka.create(topic)
-    kafka.produce(topic, [(None, '{"n": 1}'), (None, "old"), (None, "old")])
-
-    def land(**options):
-        return ingest(
-            KafkaSource(topics=(topic,)),
-            table,
-            spark=spark_of,
-            connection=connection,
-            value_format=JsonFormat(schema="n BIGINT"),
-            dead_letter=dead,
-            **options,
-        )
-
-    original = TableWriter._append
-
-    def append(self, rows, document):
-        if document.stream == "main-dead-letters" and document.splits:
-            make_again(["new"] * 3)
-        original(self, rows, document)
-
-    def letters():
-        return [bytes(row["kafka_value"]) for row in spark.read.format("delta").load(dead).collect()]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TableWriter, "_append", append)
-        with pytest.raises(LogChangedError) as stopped:
-            land()
-    message = str(stopped.value)
-    assert f"while the dead letters of version 1 of {table} ({topic}-0 [0, 3)) were read" in message
-    assert letters() == [b"new"] * 3
-    # Nobody goes on before somebody decides, also where a topic that is made again is tolerated.
-    for tolerate in ((), (TopicRecreatedError,)):
-        with pytest.raises(LogChangedError) as again:
-            land(tolerate=tolerate)
-        assert str(again.value) == message
-
-    restore = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", message)
-    command = re.search(r"dagster-kafka-flip (position set .*) --bootstrap-servers <host:port> (.*) --reason", message)
-    assert restore is not None
-    assert command is not None
-    spark.sql(restore[0])
-    with pytest.raises(DeadLetterLostError):
-        land()
-    for arguments in (f"{command[1]} {command[2]}", f"position set --table {table} --topic {topic} --to earliest"):
-        done = CliRunner().invoke(
-            main, [*arguments.split(), "--bootstrap-servers", broker, "--reason", "a test", "--yes"]
-        )
-        assert done.exit_code == 0, done.output
-    result = land()
-    assert (result.rows, result.dead_letters) == (0, 3)
-    assert letters() == [b"new"] * 3
+    assert read_back.values(table, "kafka_value") == ["old"] * 3

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from dagster_kafka_flip.errors import (
     ClusterAccessError,
     KafkaFlipError,
-    RowTooLargeError,
     TopicNotFoundError,
     WindowBeyondRetentionError,
 )
@@ -181,17 +180,14 @@ def test_settings_of_a_topic_that_are_refused_are_unknown_and_the_log_names_the_
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", ["scram_512", "mutual_tls"])
-def test_a_stream_lands_and_commits_its_group_with_the_least_rights(secured, spark, way, table, tmp_path, monkeypatch):
+def test_a_stream_lands_and_commits_its_group_with_the_least_rights(secured, spark, table, tmp_path, monkeypatch):
     from dagster import DagsterInstance, materialize
 
     from dagster_kafka_flip.cli.app import main
 
-    user = f"least-{way.replace('_', '-')}"
-    fields = getattr(secured, way)(user)
-    group = f"group-of-{user}"
-    principal = f"CN={user}" if way == "mutual_tls" else user
-    secured.grant(principal, (READ, ("READ", "GROUP", group)))
+    user, group = "least", "group-of-least"
+    fields = secured.scram_512(user)
+    secured.grant(user, (READ, ("READ", "GROUP", group)))
     settings = tmp_path / "kafka.json"
     settings.write_text(json.dumps(fields))
     definitions = tmp_path / "definitions.py"
@@ -283,43 +279,6 @@ def test_a_broker_that_refuses_a_transaction_is_named_by_the_next_record(secured
     with pytest.raises(ClusterAccessError, match="Grant WRITE on the topics refused and refused-sink-progress"):
         write_until_refused()
     lane.close()
-
-
-@pytest.mark.spark
-def test_a_sink_that_may_not_know_how_large_a_record_may_be_publishes_and_names_the_right(
-    secured, spark, spark_of, table, caplog
-):
-    kafka = Kafka(secured.bootstrap_servers)
-    kafka.create("small", max_message_bytes="2000")
-    prefix = "small-sink"
-    rights: tuple[Right, ...] = tuple(
-        (operation, kind, name.replace("published", "small").replace(_SINK, prefix))
-        for operation, kind, name in _OF_A_SINK
-    )
-    connection = _connect(secured, "small", rights)
-    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-    spark.sql(f"CREATE TABLE delta.`{table}` USING delta {feed} AS SELECT 1 AS id, 'a' AS v")
-    sink = KafkaSink(
-        topic="small",
-        transactional_id_prefix=prefix,
-        key=JsonSerializer(columns=("id",)),
-        tolerate=(RowTooLargeError,),
-    )
-
-    def run(connection: KafkaConnection) -> PublishResult:
-        return publish(DeltaSource(table=table), sink, spark=spark_of, connection=connection)
-
-    with caplog.at_level("INFO"):
-        assert run(connection).records == 1
-    assert "the topic small: this client may not read its settings (DESCRIBE_CONFIGS)" in caplog.text
-
-    # The broker decides, whatever is tolerated; with the right, the row is left out.
-    spark.sql(f"INSERT INTO delta.`{table}` SELECT 7, repeat('x', 5000)")
-    with pytest.raises(RowTooLargeError, match=r'key .*"id":7.* grant the user small DESCRIBE_CONFIGS on the topic'):
-        run(connection)
-    able = _connect(secured, "small-able", (*rights, ("DESCRIBE_CONFIGS", "TOPIC", "small")))
-    assert run(able).left_out == {"RowTooLargeError": 1}
-    kafka.close()
 
 
 @pytest.mark.spark

@@ -28,21 +28,6 @@ def test_a_process_that_used_a_server_is_told_that_it_can_not_start_its_own_spar
         build_session(master="local[2]")
 
 
-@pytest.mark.spark
-def test_a_session_with_a_master_leaves_the_address_of_a_server_alone():
-    code = (
-        "import os\n"
-        "from dagster_kafka_flip import build_session\n"
-        "for remote, options in (('sc://127.0.0.1:1', {'master': 'local[1]'}), ('', {})):\n"
-        "    os.environ['SPARK_REMOTE'] = remote\n"
-        "    session = build_session(**options)\n"
-        "    print(session.range(3).count(), os.environ['SPARK_REMOTE'] == remote)\n"
-        "    session.stop()\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.stdout.split() == ["3", "True"] * 2, ended.stderr
-
-
 def test_a_server_that_is_not_there_is_told_in_one_line():
     code = (
         "from dagster_kafka_flip.runtime import session\n"

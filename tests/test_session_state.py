@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import pyarrow as pa
 import pytest
 
 import dagster_kafka_flip
-from dagster_kafka_flip.errors import ConfigurationError, ForeignRowsError, WindowsChangedError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
@@ -106,42 +104,6 @@ def test_values_and_rows_that_a_merge_looks_up_are_the_table_s_and_not_cached_on
     assert landed.rows(table, "id", "name", "bio", where="is_current") == [(1, "c", "two")]
 
 
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_dead_letters_are_compared_with_the_table_s_and_not_with_cached_ones(kafka, land, spark, topic, table, cached):
-    dead = f"{table}-dead"
-    kafka.create(topic)
-    kafka.produce(topic, [(None, '{"n": 1}'), (None, "no json")])
-    land(dead_letter=dead)
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
-    cached(dead, 0)
-    land(dead_letter=dead)
-    assert (landed.values(table, "n"), landed.values(dead, "kafka_offset")) == ([1], [1])
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_rows_that_another_machine_wrote_are_seen_whatever_is_cached(
-    kafka, land, rewrite, spark, topic, table, tmp_path, cached
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, '{"n": 1}')])
-    land()
-    foreign = str(tmp_path / "foreign")
-    spark.sql(f"CREATE TABLE delta.`{foreign}` LIKE delta.`{table}`")
-    for into in (foreign, table):
-        more = pa.table({"n": pa.array([7, 8], pa.int32())})
-        deltalake.write_deltalake(into, more, mode="append", schema_mode="merge")
-        cached(into, deltalake.DeltaTable(into).version() - 1)
-    with pytest.raises(ForeignRowsError):
-        land(foreign)
-    with pytest.raises(WindowsChangedError, match="has rows and is not written in windows"):
-        rewrite(foreign)
-    assert landed.values(foreign, "n") == [7, 8]
-    kafka.produce(topic, [(None, '{"n": 2}')])
-    assert land().known.table_rows == landed.count(table) == 4
-
-
 def test_rows_of_tables_are_read_by_one_function_and_by_the_sink():
     """By its name, Spark would answer from what is cached of a table."""
     root = Path(dagster_kafka_flip.__file__).parent
@@ -158,11 +120,10 @@ def test_rows_of_tables_are_read_by_one_function_and_by_the_sink():
     }
 
 
-@pytest.mark.parametrize("when", ["before", "in the transform"])
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_transaction_that_is_set_in_the_session_makes_no_write_be_skipped(
-    kafka, land, rewrite, topic, table, setting, when
+    kafka, land, rewrite, topic, table, setting
 ):
     def transaction(rows):
         setting("spark.databricks.delta.write.txnAppId", "nightly")
@@ -173,8 +134,6 @@ def test_a_transaction_that_is_set_in_the_session_makes_no_write_be_skipped(
     kafka.produce(topic, [(None, '{"n": 1}')], timestamp=_HOUR.start_ms)
     rewrite()
     version = landed.version(table)
-    if when == "before":
-        transaction(None)
     for run in (rewrite, lambda **options: land(f"{table}-stream", **options)):
         with pytest.raises(ConfigurationError, match=r"spark.databricks.delta.write.txnAppId is nightly.* Unset it .*"):
             run(transform=transaction)

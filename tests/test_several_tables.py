@@ -5,15 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dagster_kafka_flip.ingestion.several_tables import TablesInStep
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.split import TopicPartition
 from tests.source.plans import make_plan
 
 
@@ -95,42 +91,6 @@ class Sharing:
         self._from = None
 
 
-_stops = st.dictionaries(st.integers(0, 2), st.integers(0, 30), min_size=1)
-
-
-@st.composite
-def _tables(draw):
-    stops = draw(_stops)
-    starts = [{number: draw(st.integers(0, stop)) for number, stop in stops.items()} for _ in range(3)]
-    return stops, starts
-
-
-@given(_tables(), st.none() | st.integers(1, 9))
-def test_every_table_lands_every_offset_once_and_those_at_the_same_offsets_share(tables, limit):
-    stops, starts = tables
-    reads: list[Any] = []
-    sharing: Any = Sharing(reads)
-    runs = {
-        f"t{index}": TableRun(start, stops, Limits(max_records_per_batch=limit), reads)
-        for index, start in enumerate(starts)
-    }
-    in_step = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
-    in_step.open()
-    in_step.land()
-    in_step.finish()
-    assert in_step.failures == {}
-    for run, start in zip(runs.values(), starts, strict=True):
-        position = dict(start)
-        for split in run.splits:
-            number = split.topic_partition.partition
-            assert split.starting_offset == position[number], "no gap and no overlap"
-            position[number] = split.stopping_offset
-        assert position == stops
-    assert all(len(set(shared)) == 1 for shared in sharing.together), "what is shared is the same for all"
-    if starts[0] == starts[1] == starts[2] and starts[0] != stops:
-        assert len(set(reads)) * 3 == len(reads), "everything is shared"
-
-
 def test_tables_that_are_behind_catch_up_and_continue_with_the_next():
     reads: list[Any] = []
     sharing: Any = Sharing(reads)
@@ -144,22 +104,3 @@ def test_tables_that_are_behind_catch_up_and_continue_with_the_next():
     spans = [[(split.starting_offset, split.stopping_offset) for split in splits] for splits in reads]
     assert spans == [[(0, 40)], [(40, 90)], [(40, 90)], [(90, 100)], [(90, 100)], [(90, 100)]]
     assert [len(shared) for shared in sharing.together] == [2, 3]
-
-
-def test_a_table_for_which_something_fails_is_left_behind_and_the_others_go_on():
-    reads: list[Any] = []
-    sharing: Any = Sharing(reads)
-    runs = {name: TableRun({0: 0}, {0: 10}, Limits(max_records_per_batch=5), reads) for name in ("bad", "good")}
-
-    def fail():
-        raise ValueError("no")
-
-    runs["bad"].land = fail  # type: ignore[method-assign]
-    in_step = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
-    in_step.open()
-    in_step.land()
-    assert list(in_step.failures) == ["bad"]
-    assert [(split.topic_partition, split.stopping_offset) for split in runs["good"].splits] == [
-        (TopicPartition("t", 0), 5),
-        (TopicPartition("t", 0), 10),
-    ]

@@ -80,8 +80,9 @@ def test_other_exceptions_are_left_alone():
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_local_session_prints_no_java_stack_traces_and_no_greetings():
+def test_a_local_session_leaves_a_servers_address_alone_and_prints_no_java_stack_traces():
     script = """
+        import os
         from dagster_kafka_flip import build_session
         from tests.processes import LIGHT_SPARK
 
@@ -106,12 +107,15 @@ def test_a_local_session_prints_no_java_stack_traces_and_no_greetings():
             except Exception as error:
                 print(type(error).__name__)
         spark.stop()
+        print(os.environ["SPARK_REMOTE"])
     """
     # The tests' own way to start a JVM would take the place of the session's.
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
+    environment["SPARK_REMOTE"] = "sc://127.0.0.1:1"
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
-    assert len(done.stdout.split()) == 4
+    assert len(done.stdout.split()) == 5
+    assert done.stdout.endswith("sc://127.0.0.1:1\n")
     assert "QueryContextLogger" not in done.stderr
     output = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
     assert not [line for line in output if "\tat " in line or " ERROR " in line or " WARN " in line], done.stderr

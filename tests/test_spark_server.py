@@ -11,10 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.spark_server import SparkServer
 from tests.connect_server import ConnectServer
@@ -192,24 +190,6 @@ def test_a_run_that_meets_a_server_that_shuts_down_says_so(kafka, broker, topic,
 
 
 @pytest.mark.slow
-def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
-    command = [*COMMAND, "start", "--port", "0", "--json", "--data-dir", str(tmp_path)]
-    # A machine's services may have the address of the server that is to be started.
-    environment = {**os.environ, "SPARK_REMOTE": "sc://127.0.0.1:15002"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stdout is not None
-        shown = json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert errors.endswith("Stopped the Spark server.\n")
-    assert not Path(f"/proc/{shown['pid']}").exists()
-    assert SparkServer(tmp_path).status() is None
-
-
-@pytest.mark.slow
 def test_a_server_starts_whatever_its_user_has_for_spark_and_a_kill_leaves_no_process(tmp_path, monkeypatch):
     missing = "/missing/python"
     configuration = tmp_path / "spark-defaults.conf"
@@ -252,14 +232,6 @@ def test_a_server_that_does_not_start_shows_its_log(tmp_path):
     assert failed.stderr.startswith(f"Error: The Spark server on {tmp_path} ended during its start.")
     assert "much" in failed.stderr
     assert SparkServer(tmp_path).status() is None
-
-
-@pytest.mark.parametrize("text", ["spark.driver.memory", "driver.memory=4g", ""])
-def test_a_setting_that_spark_does_not_have_is_refused_before_anything_starts(tmp_path, text):
-    result = CliRunner().invoke(main, ["spark", "start", "--conf", text, "--data-dir", str(tmp_path / "none")])
-    assert result.exit_code == 2
-    assert "write --conf as spark.NAME=VALUE" in result.output
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_server_that_does_not_answer_yet_is_waited_for(tmp_path):

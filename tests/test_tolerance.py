@@ -21,9 +21,7 @@ from dagster_kafka_flip import (
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
-    ConcurrentIngestionError,
     EndBeforePositionError,
-    ForeignRowsError,
     RetentionOvertookPositionError,
     TableReplacedError,
     TopicNotFoundError,
@@ -31,7 +29,6 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.tolerance import CHECKS
-from dagster_kafka_flip.source.connection import KafkaConnection
 from tests import landed as read
 from tests.kafka_topic import Kafka
 from tests.reports import report
@@ -178,21 +175,20 @@ def test_retention_while_spark_reads(kafka, landed, connection, spark_of, topic,
 
 def test_a_recreated_topic(kafka, landed, topic):
     values = landed.values()
-    # Fewer records than the position counts, as many, and more.
-    for records in (3, 3, 8):
-        kafka.delete(topic)
-        kafka.create(topic)
-        kafka.produce(topic, [(None, f"new{number}") for number in range(records)])
-        assert f"the topic {topic} was deleted and recreated: " in landed.refused(TopicRecreatedError)
+    kafka.delete(topic)
+    kafka.create(topic)
+    # As many as the position counts.
+    new = [f"new{number}" for number in range(len(values))]
+    kafka.produce(topic, [(None, value) for value in new])
+    assert f"the topic {topic} was deleted and recreated: " in landed.refused(TopicRecreatedError)
 
-        metadata, failed = landed.run()
+    metadata, failed = landed.run()
 
-        values = sorted([*values, *(f"new{number}" for number in range(records))])
-        assert landed.values() == values
-        incident = _incident(metadata)
-        assert (incident["error"], incident["lost_offsets"]) == ("TopicRecreatedError", None)
-        assert failed == {_LOST: {"TopicRecreatedError": incident["message"], "lost_offsets": "unknown"}}
-        assert "kafka/lost_offsets" not in metadata, "nobody can tell, and it is not 0"
+    assert landed.values() == [*values, *new]
+    incident = _incident(metadata)
+    assert (incident["error"], incident["lost_offsets"]) == ("TopicRecreatedError", None)
+    assert failed == {_LOST: {"TopicRecreatedError": incident["message"], "lost_offsets": "unknown"}}
+    assert "kafka/lost_offsets" not in metadata, "nobody can tell, and it is not 0"
     kafka.produce(topic, [(None, "more")])
     assert landed.run()[1] == {}
 
@@ -216,86 +212,20 @@ def test_a_missing_topic(kafka, landed, topic, broker, spark):
 
 
 def test_a_wiped_table(kafka, landed, topic, spark):
-    for version, wipe in (
-        (1, "DELETE FROM {table}"),
-        (3, "INSERT OVERWRITE {table} SELECT * FROM {table} LIMIT 0"),
-        (5, "CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table} LIMIT 0"),
-    ):
-        spark.sql(wipe.format(table=f"delta.`{landed.table}`"))
-        kafka.produce(topic, [(None, f"b{version}")])
-        message = landed.refused(TableReplacedError)
-        assert f"was replaced or its rows were deleted: version {version + 1} is a " in message
-        assert f"after version {version}, the last commit of the stream 'main'" in message
+    spark.sql(f"INSERT OVERWRITE delta.`{landed.table}` SELECT * FROM delta.`{landed.table}` LIMIT 0")
+    message = landed.refused(TableReplacedError)
+    assert "was replaced or its rows were deleted: version 2 is a WRITE" in message
+    assert "after version 1, the last commit of the stream 'main'" in message
 
-        metadata, failed = landed.run()
+    # It is settled even if nothing is new.
+    metadata, failed = landed.run()
 
-        assert landed.values() == [f"b{version}"]
-        assert metadata["dagster/row_count"] == 1
-        assert _incident(metadata)["error"] == "TableReplacedError"
-        assert failed == {"table_intact": {"TableReplacedError": _incident(metadata)["message"]}}
+    assert (landed.values(), metadata["dagster/row_count"], metadata["delta/commits"]) == ([], 0, 1)
+    assert _incident(metadata)["error"] == "TableReplacedError"
+    assert failed == {"table_intact": {"TableReplacedError": _incident(metadata)["message"]}}
     kafka.produce(topic, [(None, "more")])
     assert landed.run()[1] == {}
-
-
-def test_a_wiped_table_is_settled_even_if_nothing_is_new(landed, spark):
-    spark.sql(f"DELETE FROM delta.`{landed.table}`")
-    result = ingest(
-        KafkaSource(topics=landed.topics),
-        landed.table,
-        spark=lambda: spark,
-        connection=KafkaConnection(bootstrap_servers=landed.address),
-        value_format=StringFormat(),
-        tolerate=[TableReplacedError],
-    )
-    assert ([batch.committed.rows for batch in result.batches], len(result.incidents)) == ([0], 1)
-    assert landed.run(tolerant=False)[0]["delta/commits"] == 0
-
-
-def test_a_table_that_others_have_filled(kafka, spark, broker, topic, table):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "a")])
-    spark.sql("SELECT 'mine' AS kafka_value").write.format("delta").save(table)
-    made = _Landed(spark, broker, (topic,), table)
-    made_columns = made.refused(ForeignRowsError)
-    assert "has rows that no stream wrote (version 0, " in made_columns
-
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
-    result = ingest(
-        KafkaSource(topics=(topic,)),
-        table,
-        spark=lambda: spark,
-        connection=KafkaConnection(bootstrap_servers=broker),
-        value_format=StringFormat(),
-        transform=lambda records: records.select("kafka_value"),
-        tolerate=[ForeignRowsError],
-    )
-    assert [incident.error for incident in result.incidents] == ["ForeignRowsError"]
-    assert (made.values(), result.known.table_rows) == (["a", "mine"], 2)
-
-
-def test_another_run_in_between(kafka, landed, connection, spark_of, topic, table):
-    kafka.produce(topic, [(None, "b")])
-    source = KafkaSource(topics=(topic,))
-
-    def land(**options):
-        return ingest(
-            source, table, spark=spark_of, connection=connection, value_format=StringFormat(), run_id="it", **options
-        )
-
-    def overtaken(records):
-        land()
-        return records
-
-    history = len(landed.history())
-    with pytest.raises(ConcurrentIngestionError) as error:
-        land(transform=overtaken)
-    assert f"another run (it) committed version 2 to the stream 'main' of {table} first" in str(error.value)
-    assert len(landed.history()) == history + 1
-
-    kafka.produce(topic, [(None, "c")])
-    result = land(transform=overtaken, tolerate=[ConcurrentIngestionError])
-    assert (result.rows, [incident.error for incident in result.incidents]) == (0, ["ConcurrentIngestionError"])
-    assert landed.values()[5:] == ["b", "c"]
+    assert landed.values() == ["more"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
-from dagster import AssetKey, Definitions, EnvVar, materialize
+from dagster import AssetKey, Definitions
 
 from dagster_kafka_flip import (
     DeadLetters,
@@ -25,7 +25,6 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
-from tests import landed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,21 +138,6 @@ def test_a_pattern_without_an_address_says_what_is_missing():
 
 
 @pytest.mark.kafka
-def test_the_topics_of_a_pattern_are_found_with_a_resource_whose_address_is_in_the_environment(
-    kafka, broker, topic, monkeypatch
-):
-    monkeypatch.setenv("TEST_KAFKA", broker)
-    kafka.create(f"{topic}-a")
-    kafka.create(f"{topic}-b")
-    source = KafkaSource(topic_pattern=f"{topic}-.*")
-
-    assert matching_topics(source, KafkaResource(bootstrap_servers=EnvVar("TEST_KAFKA"))) == (
-        f"{topic}-a",
-        f"{topic}-b",
-    )
-
-
-@pytest.mark.kafka
 def test_a_pattern_that_nothing_matches_is_an_error(connection, topic):
     with pytest.raises(TopicNotFoundError, match="correct the pattern"):
         matching_topics(KafkaSource(topic_pattern=f"{topic}-.*"), connection)
@@ -221,21 +205,3 @@ def test_a_topic_that_comes_up_while_runs_go_on_does_not_change_their_definition
 
     after_a_reload, _ = _loaded(code)
     assert after_a_reload - by_the_code_server == {f"{topic}-b", f"kafka/{topic}-b"}
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_each_topic_of_a_pattern_is_landed_in_its_own_table(
-    kafka, connection, spark, instance, resources, topic, tmp_path
-):
-    counts = {f"{topic}-a": 2, f"{topic}-b": 3}
-    for name, count in counts.items():
-        kafka.create(name)
-        kafka.produce(name, [(None, str(number)) for number in range(count)])
-    assets = build_kafka_delta_assets(
-        source=KafkaSource(topic_pattern=f"{topic}-.*"), table=f"{tmp_path}/{{topic}}", connection=connection
-    )
-
-    assert materialize(assets, instance=instance, resources=resources).success
-
-    assert {name: landed.count(tmp_path / name) for name in counts} == counts

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from dagster import AssetKey, AutomationCondition, DagsterInstance, Definitions, define_asset_job
+from dagster import AssetKey, AutomationCondition, DagsterInstance, Definitions
 from dagster._core.definitions.observe import observe
 
-from dagster_kafka_flip import KafkaResource, KafkaSource, TopicPartition, kafka_topic_asset, topic_asset_key
+from dagster_kafka_flip import KafkaResource, KafkaSource, kafka_topic_asset, topic_asset_key
 from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
 from dagster_kafka_flip.source import cluster_client
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -81,37 +81,11 @@ def test_many_topics_of_a_pattern_are_an_asset_each_and_cost_as_many_requests_as
 
 
 @pytest.mark.kafka
-def test_some_topics_of_many_can_be_observed_alone(kafka, instance, kafka_only, topic):
-    names = [f"{topic}-a", f"{topic}-b"]
-    for name in names:
-        kafka.create(name)
-    asset = kafka_topic_asset(KafkaSource(topics=tuple(names)))
-
-    wanted = topic_asset_key(names[1])
-    job = define_asset_job("observe_one", selection=[wanted])
-    defs = Definitions(assets=[asset], jobs=[job], resources=kafka_only)
-    result = defs.resolve_job_def("observe_one").execute_in_process(instance=instance)
-
-    observations = result.get_asset_observation_events()
-    assert [event.asset_key for event in observations] == [wanted]
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("is_partition", [False, True])
-def test_a_missing_topic_does_not_keep_the_others_from_being_observed(kafka, instance, kafka_only, topic, is_partition):
+def test_a_missing_topic_does_not_keep_the_others_from_being_observed(kafka, instance, kafka_only, topic):
     kafka.create(topic)
     kafka.produce(topic, [(None, "record")])
     missing = f"{topic}-gone"
-    source = (
-        KafkaSource(partitions=(TopicPartition(topic, 0), TopicPartition(missing, 0)))
-        if is_partition
-        else KafkaSource(
-            topics=(
-                topic,
-                missing,
-            )
-        )
-    )
+    source = KafkaSource(topics=(topic, missing))
     asset = kafka_topic_asset(source)
     result = observe([asset], instance=instance, resources=kafka_only)
     lines = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == logging.ERROR]

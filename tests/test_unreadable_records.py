@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance, materialize
 
-from dagster_kafka_flip import KafkaResource, SparkResource, build_kafka_delta_asset
 from dagster_kafka_flip.errors import RecordsFromFutureError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -18,7 +16,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
-from tests.windows.conftest import HOUR, START, hours
+from tests.windows.conftest import START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -104,21 +102,3 @@ def test_a_window_with_such_a_record_is_refused(kafka, spark_of, connection, row
             )
         )
     assert rows("kafka_offset") == []
-
-
-def test_a_record_of_the_year_55000_is_landed_and_reported(kafka, broker, rows, spark, table, topic):
-    del spark  # that it is there is enough
-    kafka.create(topic, **_ANY_TIME)
-    put(kafka, topic, START * 1000)
-    asset = build_kafka_delta_asset(name="landed", source=KafkaSource(topics=(topic,)), table=table)
-    with DagsterInstance.ephemeral() as instance:
-        resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
-        for run in range(2):
-            result = materialize([asset], instance=instance, resources=resources)
-            assert result.success
-            [event] = result.get_asset_materialization_events()
-            metadata = {name: value.value for name, value in event.materialization.metadata.items()}
-            assert (metadata["kafka/records_read"], metadata["kafka/lag_after"]) == (1, 0)
-            if run == 0:
-                put(kafka, topic, START * 1000 + HOUR)
-    assert rows("unix_millis(kafka_timestamp)") == [(START * 1000,), (START * 1000 + HOUR,)]

@@ -33,10 +33,8 @@ kafka = KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=1)
 defs = Definitions(assets=[stream, daily, other], resources={"kafka": kafka, "spark": SparkResource()})
 """,
     "none.py": "x = 5\n",
-    "plain.py": "import dagster\n@dagster.asset\ndef other(): ...\ndefs = dagster.Definitions(assets=[other])\n",
     "broken.py": "import nope\n",
     "ending.py": "import sys\nsys.exit(3)\n",
-    "conf.py": "from dagster_kafka_flip import KafkaSource\nKafkaSource(topics='a')\n",
     "typo.py": "from dagster_kafka_flip import build_kafka_delta_asset\nbuild_kafka_delta_asset(sauce=5)\n",
     "data.txt": "x",
 }
@@ -51,7 +49,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     for name, text in _FILES.items():
         (folder / name).write_text(text)
-    (folder / "folder").mkdir()
     return folder
 
 
@@ -65,33 +62,19 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("nope", 2, "No such command 'nope'."),
         ("plan", 2, "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset"),
-        ("plan nope", 2, "Got unexpected extra argument (nope)"),
         ("plan --topic a", 2, "set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS"),
         ("plan --topic a --bootstrap-servers x", 2, "Invalid value for '--bootstrap-servers': invalid KafkaConnection"),
         ('plan --topic "a b" @', 2, "invalid KafkaSource: invalid topic name 'a b': Kafka allows 1 to 249 letters"),
         ("plan --topic a --topic-pattern b @", 2, "select what to read: --topic, --topic-pattern or --partition, or"),
-        ('plan --topic-pattern "" @', 2, "select what to read: --topic, --topic-pattern or --partition, or an asset"),
         ("plan --partition a-x @", 2, "Invalid value for '--partition': invalid topic partition 'a-x'"),
         ("plan --topic a --start never @", 2, "Invalid value for '--start': invalid offsets 'never'"),
         ("plan --topic a --start timestamp:1763800000 @", 2, "Invalid value for '--start': timestamp 1763800000 looks"),
-        ('plan --topic a --start \'offsets:{"b":{"0":5}}\' @', 2, "invalid KafkaSource: the offsets name b-0, but the"),
         ("plan --topic a --start committed @", 2, "--start committed:none needs --group-id, the group with the"),
-        ("plan --topic a --stop earliest @", 2, "invalid KafkaSource: earliest is not a valid stop: nothing would"),
-        ("plan --topic a --isolation-level x @", 2, "Invalid value for '--isolation-level': 'x' is not one"),
-        ("plan --topic a --max-records-per-batch 0 @", 2, "Invalid value for '--max-records-per-batch': 0 is not in"),
-        ("plan --topic a --max-bytes-per-batch 1g @", 2, "Invalid value for '--max-bytes-per-batch': '1g' is not a"),
-        ("plan --topic a --spread x @", 2, "Invalid value for '--spread': 'x' is not one of 'backlog', 'time'."),
-        ("plan --topic a --parallelism 0 @", 2, "Invalid value for '--parallelism': 0 is not in the range x>=1."),
         ("plan --topic a --ask-table @", 2, "--ask-table needs an asset; select one with --asset"),
-        ("plan --topic a --limit-rows -1 @", 2, "Invalid value for '--limit-rows': -1 is not in the range x>=0."),
         ("plan --topic a -f defs.py", 2, "-f sets where an asset is defined; select the asset with --asset"),
-        ("plan --asset stream -f nope.py", 2, "Invalid value for '-f' / '--python-file': File 'nope.py' does not"),
-        ("plan --asset stream -f folder", 2, "Invalid value for '-f' / '--python-file': File 'folder' is a directory."),
         ("plan --asset stream -f data.txt", 1, "the definitions in data.txt can't be loaded: Exception: Can not"),
         ("plan --asset nope -f defs.py", 1, "defs.py has no asset nope; assets of this package: daily, stream"),
-        ('plan --asset "" -f defs.py', 1, "defs.py has no asset ; assets of this package: daily, stream"),
         (
             "plan --asset other -f defs.py",
             1,
@@ -110,16 +93,8 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             1,
             "the definitions in none.py can't be loaded: DagsterInvariantViolationError: No Definitions,",
         ),
-        ("plan --asset stream -f plain.py", 1, "plain.py has no asset stream; assets of this package: none"),
         ("plan --asset stream -f broken.py", 1, "the definitions in broken.py can't be loaded: ModuleNotFoundError"),
-        ("plan --asset stream -f conf.py", 1, 'invalid KafkaSource: topics: expected a list, such as ["..."]'),
         ("plan --asset stream -f typo.py", 1, "build_kafka_delta_asset: unknown option sauce; did you mean source?"),
-        (
-            "plan --asset stream -f defs.py --max-records-per-batch 0",
-            2,
-            "Invalid value for '--max-records-per-batch': 0 is not in the range x>=1.",
-        ),
-        ("plan --topic a --json", 2, "set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS"),
         *(
             (f"{command} --asset daily -f defs.py", 1, "the asset daily has partitions: a run writes the selected wi")
             for command in (
@@ -129,7 +104,6 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "rebuild --staging lake/staging --yes",
             )
         ),
-        ("position nope", 2, "No such command 'nope'."),
         ("position show", 2, "set --table, or select an asset with --asset"),
         ('position show --table ""', 2, "invalid DeltaTarget: table: empty"),
         (
@@ -137,45 +111,19 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             2,
             "invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 letters, digits, '.', '_' and '-",
         ),
-        ("position show --table lake/a --commits -1", 2, "Invalid value for '--commits': -1 is not in the range x>=0."),
         ("position show --table lake/a --asset stream -f defs.py", 2, "--table: already set by the asset; remove it"),
-        (
-            "position show --table lake/a --bootstrap-servers x",
-            2,
-            "invalid KafkaConnection: invalid bootstrap server 'x': expected comma-separated host:port",
-        ),
-        ("position show -f defs.py", 2, "-f sets where an asset is defined; select the asset with --asset"),
         ("position show --table lake/a --spark-remote x", 2, "Invalid value for '--spark-remote': remote is not a"),
         (
             "position show --table lake/a --spark-master local --spark-remote sc://a:1",
             2,
             "--spark-master and --spark-remote can't be combined",
         ),
-        ("position set", 2, "Missing option '--reason'."),
-        ("position set --to earliest", 2, "Missing option '--reason'."),
         ("position set --reason x", 2, "set --to or --give-up"),
-        ("position set --table lake/a --reason x", 2, "set --to or --give-up"),
         ("position set --table lake/a --reason x --to earliest", 2, "set --bootstrap-servers, or select an asset"),
-        ("position set --table lake/a --reason x --to nope @", 2, "Invalid value for '--to': invalid offsets 'nope'"),
-        (
-            "position set --asset stream -f defs.py --topic a --reason x --to earliest",
-            2,
-            "--topic: already set by the asset; remove it, or remove --asset",
-        ),
-        (
-            'position set --asset stream -f defs.py --reason x --to earliest --stream "a b"',
-            2,
-            "Invalid value for '--stream': invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 let",
-        ),
-        ("position reset", 2, "Missing option '--reason'."),
         ("position reset --reason x", 2, "set --table, or select an asset with --asset"),
-        ("position reset --reason x --table lake/a", 2, "set --bootstrap-servers, or select an asset with --asset"),
-        ("position reset --reason x --to earliest", 2, "No such option '--to'. Did you mean '--topic'?"),
-        ("ingest --asset stream -f defs.py --replay 1 --into lake/b", 2, "No such command 'ingest'."),
         # It has no --dry-run, which the message of other commands suggests.
         ("rebuild --asset stream -f defs.py --staging lake/b", 2, "not a terminal: pass --yes to confirm\n"),
         ("plan --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z", 2, "a range of time needs --asset, --from"),
-        ("plan --asset stream --from 2026-01-01T00:00:00Z", 2, "a range of time needs --asset, --from and --to"),
         ("plan --asset stream --time-column t", 2, "a range of time needs --asset, --from and --to"),
         (
             "plan --asset stream -f defs.py --from 2026-01-01T00Z --to 2026-01-02T00Z --parallelism 2 --ask-table",
@@ -188,19 +136,9 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "Invalid value for '--from': the timestamp 2026-01-01T00:00:00 has no UTC offset; write one, s",
         ),
         (
-            "plan --asset stream -f defs.py --from 1969-01-03T00:00:00Z --to 2026-01-02T00:00:00Z",
-            2,
-            "Invalid value for '--from': the timestamp -31363200000 is before 1970, which Kafka can't l",
-        ),
-        (
             "plan --asset daily -f defs.py --from 2025-01-01T00:00:00Z --to 2025-01-02T00:00:00Z",
             1,
             "the range from 2025-01-01T00:00:00Z to 2025-01-02T00:00:00Z contains no complete window of the ass",
-        ),
-        (
-            "plan --asset daily -f defs.py --from 2026-01-01T01:00:00Z --to 2026-01-01T02:00:00Z",
-            1,
-            "the range from 2026-01-01T01:00:00Z to 2026-01-01T02:00:00Z contains no complete window of the ass",
         ),
         (
             "plan --asset daily -f defs.py --time-column x --from 2026-01-01T00Z --to 2026-01-02T00Z",
@@ -212,25 +150,16 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             2,
             "Invalid value for '--from': invalid timestamp 'soon'",
         ),
-        ("broker start --port 99999", 2, "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
-        ("broker start --port x", 2, "Invalid value for '--port': 'x' is not a valid integer range."),
         (
             "broker start --data-dir data.txt",
             2,
             "Invalid value for '--data-dir' (env var: 'DAGSTER_KAFKA_FLIP_BROKER_DIR'): Directory 'data.t",
         ),
-        ("broker nope", 2, "No such command 'nope'."),
         ("spark start --conf fs.s3a.secret.key=hunter2", 2, "write --conf as spark.NAME=VALUE"),
         ("plan --asset stream -f textres.py", 1, "the resource 'kafka': expected KafkaResource, got str"),
         ("position show --table lake/a --spark-master lokal", 2, "Invalid value for '--spark-master': invalid Spark"),
         ("position set --table a/b --reason '' --to earliest @", 2, "--reason is empty"),
         ("position set --table a/b --reason x --to earliest @", 2, "not a terminal: pass"),
-        ("position reset --table a/b --reason x @", 2, "not a terminal"),
-        (
-            "position set --table a/b --reason x --to earliest --topic 'a b' @",
-            2,
-            "Invalid value for '--topic': invalid KafkaSource: invalid topic name 'a b'",
-        ),
         ("plan --asset stream -f ending.py", 1, "the definitions in ending.py can't be loaded: they exit the process"),
     ],
 )

@@ -20,11 +20,8 @@ from dagster import (
 )
 
 from dagster_kafka_flip import (
-    Append,
-    DeadLetters,
     DeltaSource,
     DeltaTarget,
-    JsonFormat,
     KafkaClusterConfig,
     KafkaColumns,
     KafkaConnection,
@@ -32,12 +29,10 @@ from dagster_kafka_flip import (
     KafkaDeltaTable,
     KafkaPartitionSplit,
     KafkaResource,
-    KafkaResourcesComponent,
     KafkaSource,
     Limits,
     LocalBroker,
     OffsetsInitializer,
-    RawFormat,
     SparkResource,
     StringFormat,
     TopicPartition,
@@ -49,10 +44,8 @@ from dagster_kafka_flip import (
     kafka_delta_asset,
     kafka_delta_checks,
     kafka_topic_asset,
-    matching_topics,
-    rewrite_windows,
 )
-from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
+from dagster_kafka_flip.errors import ConfigurationError
 
 _DAILY = DailyPartitionsDefinition("2026-01-01")
 
@@ -91,12 +84,6 @@ def _ingest(**changes: Any) -> object:
     return ingest(options.pop("source"), options.pop("table"), **options)
 
 
-def _rewrite(**changes: Any) -> object:
-    options: dict[str, Any] = {"source": _source(), "table": "lake/orders", "windows": [], "spark": _no_spark}
-    options |= changes
-    return rewrite_windows(options.pop("source"), options.pop("table"), options.pop("windows"), **options)
-
-
 def _checks(**options: Any) -> object:
     asset: Any = _asset()
     return kafka_delta_checks(asset, **options)
@@ -121,83 +108,39 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
+        (_asset, {"source": "orders"}, f"source: {_SOURCE}"),
         (_asset, {"source": 5}, f"source: {_SOURCE}"),
-        (_asset, {"source": None}, "source: expected Sequence, got None"),
         (_asset, {"source": ["orders", 5]}, "source: expected str, got int"),
-        (_asset, {"source": "my orders"}, "my orders"),
-        (_several, {"source": 5}, f"source: {_SOURCE}"),
-        (_ingest, {"source": 5}, f"source: {_SOURCE}"),
-        (_rewrite, {"source": 5}, f"source: {_SOURCE}"),
-        (kafka_topic_asset, {"source": 5}, f"source: {_SOURCE}"),
         (_asset, {"value_format": "json"}, _FORMAT.format("str")),
         (_asset, {"value_format": StringFormat}, _FORMAT.format("the class StringFormat itself")),
-        (_asset, {"key_format": {"id": "INT"}}, "key_format: expected Format, got dict"),
-        (_asset, {"columns": ["kafka_key"]}, "columns: expected KafkaColumns, got list"),
         (_asset, {"table": 5}, "table: expected str or PathLike or DeltaTarget, got int"),
-        (_target, {"cluster_by": "customer"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
         (_target, {"partition_by": "day"}, "invalid DeltaTarget: " + _LIST.format("partition_by")),
         (_target, {"properties": "x"}, "invalid DeltaTarget: properties: expected a mapping of names to values"),
         (_asset, {"verify_after": 3600}, _TIMEDELTA.format("int")),
         (_asset, {"verify_after": timedelta(-1)}, "verify_after: -1 day, 0:00:00 is negative"),
         (Limits, {"max_records_per_batch": 0}, _POSITIVE.format("max_records_per_batch")),
-        (Limits, {"max_bytes_per_batch": -1}, _POSITIVE.format("max_bytes_per_batch")),
-        (Limits, {"max_batches": 0}, _POSITIVE.format("max_batches")),
         (Limits, {"max_batches": True}, "invalid Limits: max_batches: expected a whole number"),
         (Limits, {"spread": "evenly"}, "invalid Limits: spread: must be 'backlog' or 'time'"),
-        (_asset, {"op_tags": "x"}, "op_tags: expected Mapping, got str"),
-        (_asset, {"kinds": 5}, "kinds: expected list, got int"),
-        (_asset, {"on_idle": "sleep"}, "on_idle: 'sleep' is not materialize or skip"),
         (_asset, {"dead_letter": True}, "dead_letter: expected DeadLetters or str or PathLike, got bool"),
-        (_asset, {"dead_letter": ""}, "invalid DeadLetters: table: empty"),
-        (_asset, {"dead_letter": "lake/orders"}, "the dead-letter table is the stream's own table"),
         (_asset, {"tolerate": "RetentionOvertookPositionError"}, "tolerate: expected list, got str; for "),
         (_asset, {"tolerate": [ValueError]}, "tolerate: ValueError can't be tolerated; allowed: "),
         (_asset, {"partitions_def": _DAILY, "windows": "exact"}, "windows: expected Windows, got str"),
         (_asset, {"windows": Windows()}, "windows and topics_of are for an asset with partitions"),
         (_asset, {"name": None}, "build_kafka_delta_asset needs a name or a key"),
         (_several, {"tables": ["lake/orders"]}, "tables: expected KafkaDeltaTable, got str"),
-        (build_kafka_delta_assets, {"source": 5, "table": "lake/{topic}"}, f"source: {_SOURCE}"),
-        (
-            JsonFormat,
-            {"schema": None},
-            "JsonFormat needs a schema, or a registry: JsonFormat(registry=SchemaRegistry(url=...))",
-        ),
-        (JsonFormat, {"schema": {"id": "INT"}}, "the JsonFormat's JSON Schema: its values can't be columns: it is not"),
-        (JsonFormat, {"schema": " "}, "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"),
-        (JsonFormat, {"schema": "id strin"}, "schema: id: 'strin' is not a Spark type; did you mean STRING?"),
-        (JsonFormat, {"schema": "id INT", "on_error": "skip"}, "invalid JsonFormat: on_error: must be 'fail' "),
-        (_source, {"topics": "orders"}, "invalid KafkaSource: " + _LIST.format("topics")),
-        (_source, {"topics": (), "topic_pattern": "("}, "the topic pattern '(' is not a valid regular expression"),
         (_source, {"start": "earliest"}, "invalid KafkaSource: start: unknown field"),
         (_source, {"starting_offsets": "earliest"}, "invalid KafkaSource: starting_offsets: expected"),
         (DeltaTarget, {}, "invalid DeltaTarget: table: missing"),
         (_source, {"max_drift": 5}, "invalid KafkaSource: max_drift: expected a timedelta, such as timedelta(hours=1)"),
-        (Windows, {"max_lateness": 3600}, "invalid Windows: max_lateness: expected a timedelta, such as "),
-        (DeadLetters, {"table": "lake/x", "max_records": True}, "max_records: expected a whole number"),
-        (DeadLetters, {"table": "lake/x", "max_share": True}, "max_share: expected a number"),
         (_asset, {"table": "http://host/orders"}, "the table begins with http:, a web address, which Spark "),
-        (_asset, {"table": "HTTPS://account.blob.core.windows.net/x"}, "such as s3a://bucket/orders or abfss://"),
-        (_ingest, {"table": "delta.`http://host/orders`"}, "the table begins with http:, a web address"),
-        (_asset, {"dead_letter": "https://host/orders"}, "the table begins with https:, a web address"),
-        (_asset, {"table": "s3a://id:a-password@bucket/orders"}, "the table's URI has a password"),
         (_asset, {"table": "jdbc:postgresql://host/db"}, "the table begins with jdbc:, but has no slash; write it"),
         (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),
-        (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),
-        (KafkaClusterConfig, {"bootstrap_servers": "a:1", "read_timeout": True}, "read_timeout: expected a number"),
         (KafkaConnection, {"bootstrap_servers": "localhost:99999"}, "invalid bootstrap server 'localhost:99999'"),
-        (KafkaConnection, {"bootstrap_servers": "a:0"}, "invalid bootstrap server 'a:0'"),
-        (KafkaConnection, {"bootstrap_servers": "http://a:9092"}, "invalid bootstrap server 'http://a:9092'"),
-        (KafkaConnection, {"bootstrap_servers": "a:1;b:2"}, "invalid bootstrap server 'a:1;b:2'"),
-        (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": float("inf")}, "request_timeout: must be"),
-        (KafkaConnection, {"bootstrap_servers": "a:1", "read_timeout": 1e9}, "read_timeout: must be less than or "),
-        (LocalBroker, {"data_dir": None}, "data_dir: expected str or Path, got None; for example data_dir="),
-        (LocalBroker, {"data_dir": "x", "port": "9092"}, "port: expected int, got str; for example port=9092"),
         (LocalBroker, {"data_dir": "x", "timeout": -1}, "timeout: invalid value -1; use a number of seconds"),
-        (KafkaConnection, {"bootstrap_servers": ["a:1"]}, "bootstrap_servers: expected a string"),
-        (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": 0}, "request_timeout: must be greater"),
-        (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "master and remote are both set"),
-        (SparkResource, {"master": "lokal"}, "invalid Spark master 'lokal'; write local[*]"),
-        (SparkResource, {"remote": "x:15002"}, "remote is not a Spark Connect address"),
+        (LocalBroker, {"data_dir": None}, "data_dir: expected str or Path, got None; for example data_dir="),
+        (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "SparkResource: master and remote are both set"),
+        (SparkResource, {"master": "lokal"}, "SparkResource: invalid Spark master 'lokal'; write local[*]"),
+        (SparkResource, {"remote": "x:15002"}, "SparkResource: remote is not a Spark Connect address"),
     ],
 )
 def test_a_wrong_input_is_reported_where_it_is_defined(make, options, message):
@@ -250,33 +193,13 @@ def test_an_address_without_a_secret_is_a_table(table):
     ("make", "message"),
     [
         (lambda: _asset(sauce=_source()), "kafka_delta_asset: unknown option sauce; did you mean source?"),
-        (
-            lambda: kafka_delta_asset(source=_source(), table="lake/x", partitionby=["a"]),
-            "kafka_delta_asset: unknown option partitionby; did you mean table=DeltaTarget(table=",
-        ),
-        (
-            lambda: build_kafka_delta_asset(source=_source(), tabel="x/y", name="a"),
-            "build_kafka_delta_asset: unknown option tabel; did you mean table?",
-        ),
-        (lambda: _target(stream=5), "invalid DeltaTarget: stream: expected a string"),
-        (lambda: _target(partition_by=5), 'invalid DeltaTarget: partition_by: expected a list, such as ["..."]'),
         (lambda: _asset(table=_target(cluster_by=["customer", "customer"])), "cluster_by: duplicate column 'customer'"),
-        (lambda: _asset(table=_target(cluster_by=["nope"])), "cluster_by: the rows of"),
-        (lambda: _asset(table=_target(cluster_by=[""])), "invalid DeltaTarget: cluster_by: empty column name"),
         (lambda: _target(properties={"delta.appendOnly": True}), "invalid DeltaTarget: properties.delta.appendOnly"),
         (lambda: _target(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
-        (lambda: Limits(max_bytes_per_batch="1g"), "invalid Limits: max_bytes_per_batch: expected a whole number"),
-        (lambda: _asset(verify_after=None), "verify_after: expected timedelta, got None"),
-        (lambda: _asset(tolerate=None), "tolerate: expected list, got None"),
         (
             lambda: _asset(tolerate=["RetentionOvertookPositionError"]),
             "tolerate: 'RetentionOvertookPositionError' is a string, but the error's class is expected: ",
         ),
-        (
-            lambda: _asset(tolerate=[RetentionOvertookPositionError("x", log_start_offsets={})]),
-            "tolerate: RetentionOvertookPositionError('x') can't be tolerated; allowed: Clu",
-        ),
-        (lambda: _asset(tolerate=[ConfigurationError]), "tolerate: ConfigurationError can't be tolerated; allowed"),
         (
             lambda: _asset(partitions_def=_DAILY, limits=Limits(max_batches=1)),
             "max_batches: not allowed for an asset with partitions, because the partitions select what is read",
@@ -295,132 +218,52 @@ def test_an_address_without_a_secret_is_a_table(table):
             ),
             "the source reads orders, not x",
         ),
-        (lambda: _asset(partitions_def=_DAILY, topics_of=["orders"]), "topics_of: expected Mapping, got list"),
-        (
-            lambda: _asset(partitions_def=_DAILY, windows=Windows),
-            "windows: expected Windows, got the class Windows itself; for example windows=Windows(max",
-        ),
         (
             lambda: _asset(backfill_policy=BackfillPolicy.single_run()),
             "backfill_policy is for an asset with partitions; set partitions_def",
         ),
-        (lambda: _asset(kafka=5), "kafka: expected str, got int"),
         (lambda: _asset(name="with space"), "name: invalid asset name 'with space'; use letters, digits and '_' only"),
         (lambda: _asset(key="a/b"), "key is the whole asset key; remove name and key_prefix, or key"),
-        (lambda: _asset(deps=[5]), "Dagster can't create the asset orders: Param \"asset\" is not one of ['AssetKey'"),
         (lambda: _asset(group_name="with space"), '"with space" is not a valid asset group'),
-        (lambda: _asset(owners=["nobody"]), "Invalid owner 'nobody' for asset 'AssetKey("),
-        (lambda: _asset(owners=[5]), "Dagster can't create the asset orders: Member of sequence mismatches type"),
-        (
-            lambda: _asset(dead_letter="lake/rejected", value_format=StringFormat(on_error="null")),
-            "on_error='null' of the value format keeps rejected records in the stream's own table",
-        ),
         (lambda: _asset(table="lake..orders"), "invalid DeltaTarget: the table 'lake..orders' is neither a path nor a"),
         (lambda: _asset(table=" lake/orders"), "invalid DeltaTarget: the table ' lake/orders' begins or ends with a"),
         (lambda: _asset(table="s3a:"), "invalid DeltaTarget: the table 's3a:' has a scheme but no path"),
         (lambda: _asset(stream="x"), "kafka_delta_asset: stream is not an option of its own"),
-        (lambda: _asset(max_records_per_batch=5), "kafka_delta_asset: max_records_per_batch is not an option of its"),
-        (lambda: _several(spread="time"), "build_kafka_delta_multi_asset: spread is not an option of its own"),
         (lambda: _asset(limits={"max_batches": 1}), "limits: expected Limits, got dict"),
         (lambda: _ingest(max_batches=5), "ingest: max_batches is not an option of its own"),
-        (lambda: _rewrite(stream="eu"), "rewrite_windows: stream is not an option of its own"),
         (
             lambda: KafkaDeltaTable("a", table="b/c", cluster_by=("d",)),
             "KafkaDeltaTable: cluster_by is not an option of its own; write table=DeltaTarget(table=..., cluster_",
         ),
-        (lambda: _several(group_name="a"), "build_kafka_delta_multi_asset: unknown option group_name"),
         (
             lambda: kafka_topic_asset(_source(), group="a"),
             "kafka_topic_asset: unknown option group; did you mean group_name?",
         ),
         (lambda: _asset(table=_target(stream="{topic}")), "the stream id '{topic}' is for an asset for each topic"),
-        (
-            lambda: _several(tables=KafkaDeltaTable(spec="a", table="b/c")),
-            "tables: expected Iterable, got KafkaDeltaTable; for example tables=[KafkaDeltaTable(spec",
-        ),
-        (
-            lambda: _several(tables=[KafkaDeltaTable(spec="a", table="b/c", value_format="json")]),
-            'value_format: expected Format, got str; for example value_format=JsonFormat("id BIGINT, ',
-        ),
         (lambda: _several(tables=[KafkaDeltaTable(spec=5, table="b/c")]), "spec: expected str or AssetSpec, got int"),
-        (lambda: _several(on_idle="x"), "on_idle: 'x' is not materialize or skip"),
         (
             lambda: _several(tables=[KafkaDeltaTable(spec=AssetSpec("a", partitions_def=_DAILY), table="b/c")]),
             "spec: the asset a has partitions; several tables of one read must be streams",
         ),
-        (lambda: _checks(max_lag="many"), "max_lag: expected a whole number"),
         (lambda: _checks(rejected_within=timedelta(0)), "rejected_within: must be greater than 0"),
-        (
-            lambda: _by_topic(source=_source(topics=("a.b", "a_b"))),
-            "the topics a.b and a_b would have the same asset a_b; put {topic} into name or key",
-        ),
         (
             lambda: _by_topic(source=_source(topics=("a", "b")), table=_target(stream="{topic}"), name="x"),
             "the topics a and b would have the same asset x; put {topic} into name or key, or define",
         ),
         (
-            lambda: _by_topic(source=KafkaSource(topic_pattern="a.*")),
-            "the topics that match 'a.*' are looked up when definitions are loaded: set connecti",
-        ),
-        (
             lambda: _by_topic(source=KafkaSource(topic_pattern="a.*"), connection="localhost:9092"),
             "connection: expected KafkaConnection or KafkaResource, got str; for example connection=K",
         ),
-        (lambda: _by_topic(nonsense=5), "kafka_delta_asset: unknown option nonsense"),
-        (lambda: matching_topics(5, None), "source: expected Sequence, got int"),
-        (lambda: _source(commit_offsets=True), "invalid KafkaSource: committing offsets needs a group id: set "),
-        (lambda: _source(max_drift=timedelta(0)), "invalid KafkaSource: the maximum drift is 0:00:00; the minimum is"),
-        (lambda: _source(properties="x"), "invalid KafkaSource: properties: expected a mapping of names to values"),
         (lambda: KafkaSource("orders"), "KafkaSource takes keyword arguments only: write KafkaSource"),
         (lambda: OffsetsInitializer.specific_offsets(None), "offsets: expected Mapping, got None"),
-        (lambda: OffsetsInitializer.specific_offsets({"a": 5}), "invalid topic partition 'a'"),
-        (
-            lambda: OffsetsInitializer.specific_offsets({("a", 0): "x"}),
-            "a-0: invalid offset 'x'; expected a whole number",
-        ),
-        (lambda: OffsetsInitializer.committed_offsets(5), "invalid reset strategy 5; use none, earliest or latest"),
         (lambda: OffsetsInitializer.timestamp(None), "timestamp: expected datetime, got None"),
-        (lambda: OffsetsInitializer.timestamp(2**70), "the timestamp 1180591620717411303424 is above Kafka's maximum"),
-        (lambda: OffsetsInitializer.parse(None), 'offsets: expected str, got None; for example offsets="earliest"'),
-        (OffsetsInitializer, "invalid OffsetsInitializer: kind: missing"),
-        (lambda: OffsetsInitializer(kind="x"), "invalid OffsetsInitializer: kind: must be 'earliest', 'latest'"),
-        (JsonFormat, "JsonFormat needs a schema, or a registry: JsonFormat(registry=SchemaRegistry(url=...))"),
-        (lambda: JsonFormat("id"), "schema: id has no type; add one, such as id STRING"),
-        (lambda: JsonFormat("id BIGINT,"), "schema: a field is missing before the end; check for an extra comma"),
-        (lambda: JsonFormat("id BIGINT, ID STRING"), "schema: duplicate field ID"),
-        (lambda: JsonFormat("id DECIMAL(50,2)"), "schema: id: invalid DECIMAL(50, 2); precision is 1 to 38"),
-        (lambda: JsonFormat("BIGINT"), "schema: BIGINT is a single type; write fields, such as 'flight INT'"),
-        (lambda: JsonFormat("id ARRAY"), "schema: id: ARRAY: expected <, not the end"),
-        (lambda: JsonFormat("{}"), "the JsonFormat's JSON Schema: its values can't be columns"),
-        (lambda: JsonFormat("id BIGINT", on_error=None), "invalid JsonFormat: on_error: must be 'fail' or 'null'"),
-        (lambda: StringFormat("utf-8"), "StringFormat takes keyword arguments only: write StringFormat"),
-        (lambda: StringFormat(encoding="latin1"), "invalid StringFormat: encoding: unknown field"),
-        (lambda: RawFormat(on_error="x"), "invalid RawFormat: on_error: must be 'fail' or 'null'"),
-        (lambda: KafkaColumns(prefix=5), "invalid KafkaColumns: prefix: expected a string"),
         (lambda: KafkaColumns(fields=("ofset",)), "invalid KafkaColumns: fields.0: must be 'key', 'value', 'topic'"),
-        (lambda: KafkaColumns(fields=("offset", "offset")), "invalid KafkaColumns: duplicate field: offset, offset"),
-        (lambda: KafkaColumns("k_"), "KafkaColumns takes keyword arguments only: write KafkaColumns"),
-        (DeadLetters, "invalid DeadLetters: table: missing"),
-        (lambda: DeadLetters(table="a/b", max_share=2), "invalid DeadLetters: max_share: must be less than or equal"),
-        (lambda: DeadLetters(table="a/b", max_share=-1), "invalid DeadLetters: max_share: must be greater than or"),
-        (lambda: DeadLetters("a/b"), "DeadLetters takes keyword arguments only: write DeadLetters"),
-        (lambda: DeltaTarget("a/b"), "DeltaTarget takes keyword arguments only: write DeltaTarget"),
-        (lambda: Append("a"), "Append takes keyword arguments only: write Append()"),
-        (lambda: Limits(5), "Limits takes keyword arguments only: write Limits"),
-        (lambda: Windows(column=""), "invalid Windows: column: empty"),
-        (lambda: Windows("exact"), "Windows takes keyword arguments only: write Windows"),
         (lambda: TopicPartition.parse(5), "expected a string such as 'flights-0' for a topic partition"),
-        (KafkaConnection, "invalid KafkaConnection: bootstrap_servers: missing"),
-        (lambda: KafkaConnection("a:1"), "KafkaConnection takes keyword arguments only: write KafkaConnection"),
-        (lambda: KafkaConnection(bootstrap_servers=None), "invalid KafkaConnection: bootstrap_servers: expected a"),
-        (lambda: KafkaConnection(bootstrap_servers="a:1", request_timeout="x"), "request_timeout: expected a number"),
         (KafkaResource, "KafkaResource: missing bootstrap_servers; set the cluster's addresses, or `clus"),
-        (lambda: KafkaResource("a:1"), "KafkaResource takes keyword arguments only: write KafkaResource"),
         (
             lambda: KafkaResource(bootstrap_servers="a:1", sasl_pasword="hunter2"),
             "invalid KafkaResource: sasl_pasword: unknown field; did you mean sasl_password ",
         ),
-        (lambda: KafkaResource(bootstrap_servers="a:1", request_timeout="x"), "invalid KafkaResource: request_timeout"),
         (
             lambda: KafkaResource(bootstrap_servers="a:1", properties={"ssl.cipher.suites": "a"}),
             "invalid KafkaConnection: the property ssl.cipher.suites does not translate for librdkaf",
@@ -429,28 +272,14 @@ def test_an_address_without_a_secret_is_a_table(table):
             lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": "b:1"}),
             "invalid KafkaResource: clusters.eu: expected KafkaClusterConfig",
         ),
-        (
-            lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": {"nonsense": 1}}),
-            "invalid KafkaClusterConfig: bootstrap_servers: expected a string; nonsense: unknown field",
-        ),
-        (lambda: KafkaClusterConfig(bootstrap_server="a:1"), "bootstrap_servers: expected a string; bootstrap_server"),
-        (lambda: KafkaClusterConfig(bootstrap_servers="a"), "invalid KafkaConnection: invalid bootstrap server 'a'"),
-        (lambda: SparkResource(nonsense=1), "invalid SparkResource: nonsense: unknown field"),
         (lambda: SparkResource("local"), "SparkResource takes keyword arguments only: write SparkResource"),
-        (lambda: SparkResource(master=""), "invalid Spark master ''"),
         (
             lambda: SparkResource(packages=["hadoop-aws"]),
             "packages: invalid Maven coordinate 'hadoop-aws'; write group:name:ve",
         ),
         (lambda: _ingest(source=_source()), "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers"),
-        (lambda: _ingest(connection="a:1"), "connection: expected KafkaConnection, got str"),
         (lambda: _ingest(spark=5), "spark: expected function, got int; for example spark=lambda: session"),
-        (lambda: _ingest(spark=None), "spark: expected function, got None; for example spark=lambda: session"),
-        (lambda: _ingest(known=5), "known: expected KnownPosition, got int"),
-        (lambda: _rewrite(windows="2026-01-01"), "windows: expected Window, got str"),
         (lambda: KafkaDeltaComponent(table="x/y"), "invalid KafkaDeltaComponent: source: missing"),
-        (lambda: KafkaResourcesComponent(nonsense=5), "invalid KafkaResourcesComponent: nonsense: unknown field"),
-        (lambda: kafka_delta_asset(source=_source(), table="lake/x")(5), "transform: expected function, got int"),
         (
             lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda rows: rows),
             "<lambda>() must take an argument `records`, the DataFrame of the run's records; its",
@@ -460,18 +289,8 @@ def test_an_address_without_a_secret_is_a_table(table):
             "print() must take an argument `records`, the DataFrame of the run's records; its arguments are ",
         ),
         (
-            lambda: kafka_delta_asset(source=_source(), table="lake/x")(int),
-            "int() must take an argument `records`, the DataFrame of the run's records; its arguments are no",
-        ),
-        (lambda: _builder().set_topics(["a", "b"]).build(), "invalid KafkaSource: topics.0: expected a string"),
-        (
             lambda: _builder().set_partitions("a-0").build(),
             "set_partitions: expected list or tuple or set or frozenset, got str; for example set_par",
-        ),
-        (lambda: _builder().set_partitions(("a", 0)).build(), "partitions.0: must be a tuple, list, dictionary or an"),
-        (
-            lambda: _builder().set_topics("a").set_bounded("latest").build(),
-            "invalid KafkaSource: stopping_offsets: expected OffsetsInitializer",
         ),
         (
             lambda: _builder().set_topics("a").set_properties({"bootstrap.servers": "a:1"}).build(),
@@ -485,10 +304,6 @@ def test_an_address_without_a_secret_is_a_table(table):
         (
             lambda: KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="b:1")}).connection(),
             "the KafkaResource has no bootstrap_servers, and the source does not name one of its clusters ('",
-        ),
-        (
-            lambda: KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="b:1")}).connection("us"),
-            "the source reads the cluster 'us', but the clusters of the KafkaResource are 'eu': add it to `clusters",
         ),
     ],
 )
@@ -549,16 +364,3 @@ def test_a_path_is_a_table(tmp_path: Path):
     assert DeltaTarget(table=tmp_path).identity == str(tmp_path)  # pyright: ignore[reportArgumentType]
     assert DeltaTarget.of(tmp_path) == DeltaTarget(table=str(tmp_path))
     _asset(table=tmp_path / "landed", dead_letter=tmp_path / "rejected", value_format=StringFormat())
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: kafka_delta_asset(source=_source()), r"kafka_delta_asset\(\) missing 1 required .*'table'"),
-        (lambda: kafka_delta_asset(lambda records: records), r"takes 0 positional arguments but 1"),
-        (lambda: JsonFormat("id BIGINT", schema="id BIGINT"), r"got multiple values for keyword argument 'schema'"),
-    ],
-)
-def test_python_tells_what_is_missing_twice_or_unnamed(call, message):
-    with pytest.raises(TypeError, match=message):
-        call()

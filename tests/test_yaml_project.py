@@ -115,23 +115,17 @@ def test_dg_knows_the_components_and_finds_the_example_right(dg):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("right", "wrong", "message"),
-    [
-        ("value_format:", "value_formt:", "orders_by_customer/defs.yaml:13 - .*attributes.value_formt"),
-        ("max_share: 0.5", "max_share: half", "orders_by_customer/defs.yaml:16 - .*attributes.dead_letter"),
-    ],
-)
-def test_dg_check_yaml_names_the_file_the_line_and_the_field(dg, project, right, wrong, message):
+def test_dg_check_yaml_names_the_file_the_line_and_the_field(dg, project):
     # dg looks at one file for each type of component.
     shutil.rmtree(project / "yaml_project" / "defs" / "landed")
     broken = project / "yaml_project" / "defs" / "orders_by_customer" / "defs.yaml"
-    broken.write_text(broken.read_text().replace(right, wrong))
+    broken.write_text(broken.read_text().replace("value_format:", "value_formt:"))
 
     checked = dg("check", "yaml")
 
     assert checked.exit_code == 1
-    assert re.search(message, checked.stdout), checked.stdout
+    found = re.search("orders_by_customer/defs.yaml:13 - .*attributes.value_formt", checked.stdout)
+    assert found, checked.stdout
 
 
 @pytest.mark.slow

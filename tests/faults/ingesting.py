@@ -14,23 +14,17 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import os
 import signal
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import KafkaFlipError
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.rebuild import rebuild
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
-from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
@@ -55,12 +49,11 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.ingestion.result import IngestResult
 
-STREAM, RAW, LETTERS, TOGETHER, WINDOWS, KEYED = "stream", "raw", "letters", "together", "windows", "keyed"
+STREAM, RAW, LETTERS, WINDOWS, KEYED = "stream", "raw", "letters", "windows", "keyed"
 SINK = "sink"
 
 # The topic that a sink publishes the keyed table to.
 PUBLISHED = "published"
-REBUILT = "rebuilt"
 KEY_OF_NUMBERED = ("kafka_partition", "slot")
 
 # Of the numbered records, those whose numbers leave the same rest are changes of one key, and one in so many deletes.
@@ -78,8 +71,6 @@ BEFORE_WRITE = "before the write"
 WRITING = "while Spark writes"
 COMMITTED = "after Delta's commit"
 CONFIRMED = "after the read-back"
-REPLACING = "before a rebuilt table is put in place"
-REPLACED = "after a rebuilt table was put in place"
 DONE = "after the run"
 JVM_WRITING = "while Spark writes (JVM)"
 
@@ -157,7 +148,6 @@ class Steps:
         self.wrap(Lane, "open", after=LANES_OWNED)
         self.wrap(Lane, "write", after=RECORD_WRITTEN)
         self.wrap(Lane, "commit", after=LANE_COMMITTED)
-        self.wrap(TableWriter, "replace", before=(REPLACING,), after=REPLACED)
 
 
 def killing(table: Path, pid: int) -> Callable[[DataFrame], DataFrame]:
@@ -238,10 +228,9 @@ def land(
     """One run of one kind.
 
     Args:
-        kind: STREAM, LETTERS (a stream whose rejected records go to `<table>-letters`), TOGETHER (this table and
-            `<table>-second`, from one read), WINDOWS, KEYED (a table that follows its keys), REBUILT (such a table,
-            which is built again by way of `<table>-rebuilt`), RAW (a stream without decoding) or SINK (the changes of
-            this table, to the topic PUBLISHED).
+        kind: STREAM, LETTERS (a stream whose rejected records go to `<table>-letters`), WINDOWS, KEYED (a table that
+            follows its keys), RAW (a stream without decoding) or SINK (the changes of this table, to the topic
+            PUBLISHED).
         source: What to read.
         table: Where to.
         session: To read and write with.
@@ -288,47 +277,6 @@ def land(
         )
         rows = sum(one.committed.rows or 0 for one in done if one.committed is not None)
         return {"rows": rows, "is_idle": not rows, "batches": len(done)}
-    if kind == REBUILT:
-        if transform is not None:
-            _look_at_what_is_put_in_place(transform)
-        built = rebuild(
-            source,
-            DeltaTarget(table=table, mode=Upsert(key=KEY_OF_NUMBERED)),
-            f"{table}-rebuilt",
-            spark=session,
-            connection=connection,
-            decoder=Decoder.of(None, None, None),
-            transform=keyed,
-            limits=limits,
-        )
-        return {"rows": built.rows, "is_idle": False, "batches": 0}
-    if kind == TOGETHER:
-        names = (table, f"{table}-second")
-        log = logging.getLogger(__name__)
-        tables = {
-            name: TableRun(
-                RunSpec(
-                    source=source.connected(connection),
-                    target=DeltaTarget(table=name),
-                    spark=lambda: session,
-                    decoder=Decoder.of(None, None, None),
-                    transform=look,
-                    limits=limits,
-                    run_id=run_id,
-                    log=log,
-                )
-            )
-            for name, look in zip(names, (None, peeking), strict=True)
-        }
-        together = ingest_tables(tables, verify_after=timedelta(hours=1), log=log)
-        for failure in together.failures.values():
-            raise failure
-        results = together.results.values()
-        return {
-            "rows": sum(result.rows or 0 for result in results),
-            "is_idle": all(result.is_idle for result in results),
-            "batches": sum(len(result.batches) for result in results),
-        }
     transforms = {LETTERS: peeking, KEYED: keyed}
     result = ingest(
         source,
@@ -348,17 +296,6 @@ def land(
         run_id=run_id,
     )
     return summary(result)
-
-
-def _look_at_what_is_put_in_place(transform: Callable[[DataFrame], DataFrame]) -> None:
-    """Adds to the rows that replace a table's the same rows once more, behind them, as a transform returns them."""
-    original = DeltaTable.rows
-
-    def twice(self: DeltaTable, version: int | None = None) -> DataFrame:
-        rows = original(self, version)
-        return rows if version is None else rows.unionAll(transform(rows))
-
-    DeltaTable.rows = twice
 
 
 def main(bootstrap_servers: str, note: str, remote: str | None = None) -> None:

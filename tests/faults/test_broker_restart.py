@@ -21,7 +21,7 @@ from dagster_kafka_flip.table import retries
 from tests import landed
 from tests.kafka_topic import Kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 _RECORDS = 400
 # Far more than a consumer fetches at once, so that there is something left to fetch when the broker is gone.
@@ -116,7 +116,6 @@ def test_a_broker_that_is_killed_while_spark_reads_and_comes_back_costs_no_recor
     assert landed.values(table, "kafka_offset") == list(range(_RECORDS))
 
 
-@pytest.mark.nightly
 def test_a_broker_that_stays_away_ends_the_run_with_nothing_written(
     local, source, spark, spark_of, table, tmp_path, caplog, monkeypatch
 ):

@@ -16,8 +16,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read
 from tests.connect_server import ConnectServer
 from tests.faults.connect_ingesting import ConnectIngester
-from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
-from tests.kafka_topic import Kafka
+from tests.faults.network import Network
 from tests.processes import LIGHT_SPARK, descendants, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
@@ -249,30 +248,3 @@ def test_a_network_that_is_cut_between_client_and_server_while_the_server_commit
     assert reported["rows"] == _RECORDS
     assert landed() == _each_once(_RECORDS)
     assert operations() == ["CREATE TABLE", "WRITE"]
-
-
-def test_a_network_that_is_cut_while_the_server_reads_and_heals_costs_no_record(
-    clients, distant, landed, topic, table, files
-):
-    kafka = Kafka(distant.bootstrap_servers)
-    kafka.create(topic)
-    kafka.produce(topic, [(None, bytes(RECORD_BYTES))] * RECORDS)
-    kafka.close()
-    (client,) = clients(1)
-    reading, release = files
-    reported = len(client.log())
-    client.order(
-        distant.distant_servers,
-        topic,
-        table,
-        stop_at_first=[str(reading), str(release)],
-        connection={"request_timeout": 2, "read_timeout": 2},
-        java_properties=IMPATIENT,
-    )
-    wait_until(reading.exists, seconds=120)
-    distant.network.cut()
-    release.touch()
-    wait_until(lambda: "(try 1 of 5); retrying in" in client.log()[reported:], seconds=120)
-    distant.network.heal()
-    assert client.answer()["rows"] == RECORDS
-    assert landed() == _each_once(RECORDS)

@@ -12,7 +12,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed
 from tests.faults.ingester import Ingester
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 # How many processes start at once, in each round. In the first there is no table, and they race to make it too.
 _ROUNDS = (2, 2)

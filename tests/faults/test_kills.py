@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import signal
 from pathlib import Path
 
 import pytest
 
 from dagster_kafka_flip import errors
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.rebuild import rebuild
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.mode import Upsert
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed as read
 from tests.connect_server import ConnectServer
 from tests.faults.ingester import Ingesters
@@ -24,20 +19,13 @@ from tests.faults.ingesting import (
     BEFORE_WRITE,
     COMMITTED,
     CONFIRMED,
-    DELETES,
     JVM_WRITING,
-    KEY_OF_NUMBERED,
     PLANNED,
     POSITION_READ,
-    REBUILT,
-    REPLACED,
-    REPLACING,
-    SLOTS,
     STEPS,
     TABLE_MADE,
     WRITING,
     Steps,
-    keyed,
 )
 from tests.processes import LIGHT_SPARK
 
@@ -47,18 +35,14 @@ _EARLIER, _LATER = 20, 30
 # How many of a killed run's commits are in the table; Delta's own creation of the table is none of them.
 _BEFORE_THE_COMMIT = (POSITION_READ, PLANNED, TABLE_MADE, BEFORE_WRITE, WRITING)
 _BEHIND_THE_COMMIT = (COMMITTED, CONFIRMED)
-# Where most depends on what a killed process leaves: these have a JVM of their own, which dies with them.
-_AROUND_THE_COMMIT = (WRITING, COMMITTED)
 # There the stream has no position yet; at the others it has one.
 _FIRST_RUNS = (PLANNED, TABLE_MADE, COMMITTED)
-# Of a rebuild: amid the building, before and amid the commit that puts the table in place, and after it.
-_REBUILD_STEPS = (COMMITTED, REPLACING, WRITING, REPLACED)
 
 
 @pytest.fixture(scope="module")
 def ingesters(broker, tmp_path_factory):
     """Processes to be killed while their Spark writes, whose JVM dies with them or in their place."""
-    made = Ingesters(tmp_path_factory.mktemp("ingesters"), broker, len(_AROUND_THE_COMMIT) + 1)
+    made = Ingesters(tmp_path_factory.mktemp("ingesters"), broker, 2)
     yield made
     made.end()
 
@@ -67,7 +51,7 @@ def ingesters(broker, tmp_path_factory):
 def clients(broker, tmp_path_factory):
     """Processes to be killed where Spark has nothing to do: their session is a Connect server's, which lives on."""
     with ConnectServer(tmp_path_factory.mktemp("server"), LIGHT_SPARK) as server:
-        made = Ingesters(tmp_path_factory.mktemp("clients"), broker, len(STEPS) + 1, server.remote)
+        made = Ingesters(tmp_path_factory.mktemp("clients"), broker, len(STEPS) - 1, server.remote)
         yield made
         made.end()
 
@@ -131,14 +115,14 @@ def test_every_step_is_killed_at():
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(step, marks=() if step in _AROUND_THE_COMMIT else pytest.mark.nightly) for step in STEPS]
+    "step", [pytest.param(step, marks=() if step == WRITING else pytest.mark.nightly) for step in STEPS]
 )
 def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_record_once(
     step, kafka, request, land, operations, topic, table, check_the_rest
 ):
     kafka.create(topic, partitions=2)
     end = _LATER
-    processes = request.getfixturevalue("ingesters" if step in _AROUND_THE_COMMIT else "clients")
+    processes = request.getfixturevalue("ingesters" if step == WRITING else "clients")
     with processes.take() as killed:
         if step not in _FIRST_RUNS:
             _produce(kafka, topic, 0, _EARLIER)
@@ -164,7 +148,7 @@ def _die():
     raise _Death
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if step not in _AROUND_THE_COMMIT])
+@pytest.mark.parametrize("step", [step for step in STEPS if step != WRITING])
 def test_a_run_that_dies_while_its_spark_lives_on_leaves_all_or_nothing_too(
     step, kafka, land, operations, topic, tmp_path, monkeypatch, check_the_rest
 ):
@@ -210,75 +194,6 @@ def test_a_run_whose_jvm_is_killed_fails_and_the_next_one_lands_each_record_once
     assert (result.rows, result.is_idle) == (2 * _LATER, False)
     assert landed() == _records(end)
     assert result.state.position == {TopicPartition(topic, 0): end, TopicPartition(topic, 1): end}
-
-
-def _wrong(records):
-    from pyspark.sql import functions as f
-
-    return keyed(records).withColumn("kafka_value", f.lit(b"wrong"))
-
-
-@pytest.mark.nightly
-def test_a_rebuild_that_is_killed_leaves_the_old_rows_or_the_new_and_ends_right_when_it_is_repeated(
-    kafka, request, connection, spark, topic, table
-):
-    kafka.create(topic, partitions=2)
-    source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, mode=Upsert(key=KEY_OF_NUMBERED))
-
-    def follow(transform):
-        return ingest(source, target, spark=lambda: spark, connection=connection, transform=transform)
-
-    def rows(version=None):
-        return read.rows(table, *KEY_OF_NUMBERED, "kafka_offset", "kafka_value", version=version)
-
-    def produce(begin, end):
-        for partition in (0, 1):
-            values = [(None, f"{number:012}") for number in range(begin, end)]
-            kafka.produce(topic, values, partition=partition)
-
-    def newest(end, value):
-        """Of each key the last number, unless it deletes."""
-        last = {number % SLOTS: number for number in range(end)}
-        return [
-            (partition, slot, number, value(number))
-            for partition in (0, 1)
-            for slot, number in sorted(last.items())
-            if number % DELETES
-        ]
-
-    produce(0, 3 * SLOTS)
-    follow(_wrong)
-    old = newest(3 * SLOTS, lambda _: b"wrong")
-    for step in _REBUILD_STEPS:
-        before = read.version(table)
-        assert rows() == old
-        processes = request.getfixturevalue("ingesters" if step == WRITING else "clients")
-        with processes.take() as killed:
-            killed.wait_until_ready()
-            killed.order(topic, table, deadly_step=step, kind=REBUILT, max_records=2 * SLOTS)
-            assert killed.answer() is None, f"the rebuild was told of: {step}"
-            assert killed.wait_until_gone() == -signal.SIGKILL
-        assert read.version(table) == before + (step == REPLACED), step
-        if step == COMMITTED:
-            assert read.operations(f"{table}-rebuilt") == ["CREATE TABLE", "MERGE"]
-            # A run between two attempts, which leaves old rows beside its own.
-            produce(3 * SLOTS, 4 * SLOTS)
-            assert follow(_wrong).merged is not None
-            old = newest(4 * SLOTS, lambda _: b"wrong")
-
-    new = newest(4 * SLOTS, lambda number: f"{number:012}".encode())
-    assert rows() == new
-    # No version that anybody could have read has anything else.
-    assert read.operations(table) == ["CREATE TABLE", "MERGE", "MERGE", "WRITE"]
-    assert follow(keyed).is_idle
-    decoder = Decoder.of(None, None, None)
-    again = functools.partial(
-        rebuild, source, target, spark=spark, connection=connection, decoder=decoder, transform=keyed
-    )
-    with pytest.raises(errors.ConfigurationError, match="already replaced the rows of"):
-        again(f"{table}-rebuilt")
-    again(f"{table}-again")
-    assert rows() == new
 
 
 def test_a_table_that_a_killed_run_had_only_begun_to_make_is_made_by_the_next_one(kafka, land, landed, topic, table):

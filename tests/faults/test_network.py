@@ -17,13 +17,12 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.telemetry import repeatedly
 from tests import landed
+from tests.faults.connect_ingesting import stopping
 from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
 from tests.kafka_topic import Kafka
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
-
-_WAYS = pytest.mark.parametrize("way", [Network.cut, Network.silence], ids=["reset", "silent"])
 
 
 @pytest.fixture
@@ -41,29 +40,6 @@ def source(distant, topic):
     kafka.produce(topic, [(None, bytes(RECORD_BYTES))] * RECORDS)
     kafka.close()
     return KafkaSource(topics=(topic,), java_properties=IMPATIENT)
-
-
-def stop_at_first(reading: Path, cut: Path):
-    """A transform that stops Spark at the first record until there is a file."""
-
-    def transform(records):
-        from pyspark.sql import functions as f
-
-        @f.udf("boolean", useArrow=False)
-        def stop(offset: int, _: bytes) -> bool:
-            import time
-            from pathlib import Path
-
-            if offset == 0:
-                Path(reading).touch()
-                while not Path(cut).exists():
-                    time.sleep(0.01)
-            return True
-
-        # Given the values too, so that Spark can't run far ahead of the function: they fill every buffer in between.
-        return records.where(stop("kafka_offset", "kafka_value"))
-
-    return transform
 
 
 class _Healer(logging.Handler):
@@ -103,21 +79,20 @@ def _offsets(table):
     return landed.values(table, "kafka_offset")
 
 
-@_WAYS
 def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
-    way, distant, connection, source, spark, spark_of, topic, table, tmp_path
+    distant, connection, source, spark, spark_of, topic, table, tmp_path
 ):
     reading, cut = tmp_path / "reading", tmp_path / "cut"
     healer = _Healer(distant.network)
     log = logging.getLogger(f"{__name__}.{topic}")
     log.addHandler(healer)
-    with _while_spark_reads(lambda: way(distant.network), reading, cut):
+    with _while_spark_reads(distant.network.cut, reading, cut):
         result = ingest(
             source,
             table,
             spark=spark_of,
             connection=connection,
-            transform=stop_at_first(reading, cut),
+            transform=stopping(str(reading), str(cut)),
             logger=log,
         )
     # More than one only where the machine is so slow that the second one ran into its timeouts too.
@@ -146,9 +121,8 @@ def test_a_reader_that_is_cut_off_while_planning_is_not_is_reported_with_the_bro
     assert ingest(source, table, spark=spark_of, connection=connection).rows == RECORDS
 
 
-@_WAYS
-def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_behind(
-    way, distant, connection, source, spark, spark_of, topic, table, monkeypatch, caplog
+def test_a_network_that_is_silent_between_two_requests_of_the_plan_leaves_nothing_behind(
+    distant, connection, source, spark, spark_of, topic, table, monkeypatch, caplog
 ):
     monkeypatch.setattr(repeatedly, "_SILENCE_SECONDS", 3.0)
     # In time for more than one request.
@@ -159,7 +133,7 @@ def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_b
     def cut_first(cluster, *args, **kwargs):
         if not met:
             met.append(True)
-            way(distant.network)
+            distant.network.silence()
         return asked(cluster, *args, **kwargs)
 
     # The topic and where its log begins are known by then.
@@ -168,11 +142,10 @@ def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_b
         ingest(source, table, spark=spark_of, connection=connection)
     assert met
     assert f" did not return the offsets of {topic}-0 within 4.5 s: " in str(unreachable.value)
-    if way is Network.silence:
-        assert str(unreachable.value).endswith(
-            "timed out. Nothing was written. A broker has answered before: start those that are down, or check whether "
-            "all can be reached"
-        )
+    assert str(unreachable.value).endswith(
+        "timed out. Nothing was written. A broker has answered before: start those that are down, or check whether "
+        "all can be reached"
+    )
     waited = f"waiting for 3 s: Kafka at {distant.distant_servers}: the offsets of {topic}-0: "
     assert waited in caplog.text
     assert not Path(table).exists()

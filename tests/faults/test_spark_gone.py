@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 
 def test_asking_for_a_session_whose_jvm_has_ended_is_an_error():
@@ -51,7 +51,6 @@ except SparkSessionError as error:
 """
 
 
-@pytest.mark.nightly
 @pytest.mark.kafka
 def test_a_jvm_that_ends_between_two_batches_is_an_error(kafka, broker, topic, table):
     kafka.create(topic)

@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed
 from tests.faults.connect_ingesting import stopping
-from tests.faults.following import AFTER_A_KILL, start_of
+from tests.faults.following import start_of
 from tests.faults.network import RECORD_BYTES, RECORDS
 from tests.faults.three_brokers import ThreeBrokers
 from tests.kafka_topic import Kafka
@@ -93,14 +93,6 @@ def test_a_leader_that_is_killed_in_the_middle_of_a_read_costs_no_record(brokers
     assert run(topic, table).rows == 0
     three.produce(topic, [(None, "more")])
     assert run(topic, table).rows == 1
-
-
-def test_a_client_that_loses_the_broker_that_it_asks_most_goes_on_with_another(brokers, three, topic):
-    three.create(topic)
-    with closing(KafkaCluster(KafkaConnection(bootstrap_servers=brokers.bootstrap_servers))) as cluster:
-        cluster.cluster_id()
-        brokers.kill(cluster._client.list_topics(topic, timeout=30).controller_id)
-        assert [*cluster.describe_topics([topic])] == [topic]
 
 
 def test_a_plan_right_after_a_leaders_death_waits_for_the_next_leader_and_not_for_the_dead_one(
@@ -400,46 +392,6 @@ def _elect_uncleanly(brokers, topics):
     brokers.start(2)
     for name in topics:
         brokers.wait_for_leader(name, 2)
-
-
-def test_records_that_an_unclean_election_took_are_reported_whatever_is_at_their_offsets_now(
-    brokers, three, run, topic, table
-):
-    short, rewritten, same, overtaken = (f"{topic}-{name}" for name in ("short", "rewritten", "same", "overtaken"))
-    topics = (short, rewritten, same, overtaken)
-    _replicate(brokers, three, topics)
-    for name in (short, rewritten):
-        three.produce(name, [(None, f"b{number}") for number in range(3)])
-    assert run(topics, table).rows == 4 * 4 + 2 * 3
-    _elect_uncleanly(brokers, topics)
-    # Another producer, since the leader does not know the sequence that the last one is at.
-    other = Kafka(brokers.bootstrap_servers)
-    for name, records in ((short, 1), (rewritten, 6), (same, 1), (overtaken, 3)):
-        other.produce(name, [(None, f"c{number}") for number in range(records)])
-    other.trim(overtaken, 0, 6)
-
-    with pytest.raises(EndBeforePositionError) as refused:
-        run(topics, table)
-    assert str(refused.value) == (
-        f"{overtaken}-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 6: "
-        f"up to 2 unread records are gone. {short}-0: the log ends at offset 5, before the position 7: the log was "
-        "truncated at offset 4. The table has records that the log no longer has, and may lack those that have their "
-        f"offsets now. {rewritten}-0: the log was truncated at offset 4 and written again, beyond the position 7, as "
-        "after an unclean leader election. The table has records that the log no longer has, and lacks those that have "
-        "their offsets now. Nothing was written. To continue with what the logs have now, run once with start set to "
-        f'offsets:{{"{overtaken}": {{"0": 6}}, "{short}": {{"0": 4}}, "{rewritten}": {{"0": 4}}}}{AFTER_A_KILL}'
-    )
-    # What the message advises, and then as ever.
-    assert run(topics, table, starting_offsets=start_of(refused)).rows == 1 + 6 + 1 + 1
-    other.produce(rewritten, [(None, "c6")])
-    other.close()
-    assert run(topics, table).rows == 1
-    a, b, c = ([f"{letter}{number}" for number in range(count)] for letter, count in (("a", 4), ("b", 3), ("c", 7)))
-    landed_of = {short: [*a, *b, *c[:1]], rewritten: [*a, *b, *c], same: [*a, *c[:1]], overtaken: [*a, c[2]]}
-    assert landed.rows(table, "kafka_topic", "CAST(kafka_value AS STRING)") == sorted(
-        (name, value) for name, values in landed_of.items() for value in values
-    )
-    brokers.start(1)
 
 
 def test_an_unclean_election_in_mid_run_tells_no_start_and_the_next_run_the_one_that_doubles_nothing(

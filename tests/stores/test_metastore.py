@@ -62,24 +62,6 @@ def test_a_right_that_is_missing_in_a_schema_is_named_and_the_log_that_delta_lea
     assert landed.values(folder / "flights", "kafka_offset") == [0, 1, 2]
 
 
-def test_a_run_without_the_metastore_ends_and_the_next_one_continues(
-    kafka, metastore, owner_and_guest, schema_of_three, topic
-):
-    owner, _ = owner_and_guest
-    folder = schema_of_three("lost")
-    assert owner.do("land", topic=topic, table="lost.flights")["rows"] == 3
-    _produce(kafka, topic, 2)
-    metastore.end()
-    try:
-        refused = owner.do("land", topic=topic, table="lost.flights")
-    finally:
-        metastore.heal()
-    assert refused["error"] == "TableError", refused
-    assert "lost.flights" in refused["message"]
-    assert owner.do("land", topic=topic, table="lost.flights")["rows"] == 2
-    assert landed.values(folder / "flights", "kafka_offset") == list(range(5))
-
-
 @pytest.mark.parametrize(
     ("step", "error", "advice"),
     [

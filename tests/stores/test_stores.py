@@ -9,17 +9,10 @@ import pytest
 
 from tests import landed
 from tests.faults.ingesting import (
-    BEFORE_WRITE,
-    COMMITTED,
-    CONFIRMED,
     DELETES,
     KEYED,
     LETTERS,
-    PLANNED,
-    POSITION_READ,
     SOAK_START,
-    STEPS,
-    TABLE_MADE,
     WINDOW_MS,
     WINDOWS,
     WRITING,
@@ -103,25 +96,6 @@ def test_an_asset_lands_in_a_bucket_and_its_idle_run_asks_no_store_and_no_secret
     assert SECRET_KEY not in first.command, "which everyone on the machine can read"
 
 
-def test_a_run_that_dies_at_any_step_leaves_all_or_nothing_and_the_next_one_lands_each_record_once(kafka, first, topic):
-    kafka.create(topic, partitions=2)
-    table = f"s3a://lake/{topic}"
-    order = {"topic": topic, "table": table, "single_writer": True}
-    _produce(kafka, topic, 0, 2)
-    for step in (POSITION_READ, PLANNED, TABLE_MADE):
-        assert first.do("land", **order, step=step) == {"error": "died"}
-    assert landed.operations(table) == ["CREATE TABLE"]
-    assert first.do("land", **order)["rows"] == 4
-    steps = (POSITION_READ, BEFORE_WRITE, COMMITTED, CONFIRMED)
-    assert {*steps, PLANNED, TABLE_MADE, WRITING} == set(STEPS)
-    for number, step in enumerate(steps, start=1):
-        _produce(kafka, topic, 2 * number, 2 * (number + 1))
-        assert first.do("land", **order, step=step) == {"error": "died"}
-        reported = first.do("land", **order)
-        assert reported["rows"] == (0 if step in (COMMITTED, CONFIRMED) else 4), reported
-    assert _offsets(table) == _records(10)
-
-
 def _at(step, lander, **order):
     """Orders a run, and waits until it is at a step."""
     lander.order("land", **order)
@@ -164,31 +138,6 @@ def test_a_store_that_dies_during_a_write_ends_the_run_with_what_to_do_and_the_n
     assert "the next run finds it; otherwise it reads the batch again" in reported["message"]
     assert first.do("land", **order)["rows"] in (0, 4)
     assert _offsets(order["table"]) == _records(4)
-
-
-def test_without_a_coordinator_in_the_table_itself_two_writers_are_refused(kafka, first, topic):
-    kafka.create(topic, partitions=2)
-    _produce(kafka, topic, 0, 1)
-    order = {"topic": topic, "table": f"s3a://lake/{topic}"}
-
-    def refused():
-        reported = first.do("land", **order)
-        assert reported["error"] == "UnsafeStoreError", reported
-        return reported["message"]
-
-    assert "does not exist yet" in refused()
-    assert first.do("land", **order, single_writer=True)["rows"] == 2
-    assert "Nothing was written. Set single_writer of its DeltaTarget (or DeadLetters) to true" in refused()
-    # Delta asks what Spark was started with.
-    store = "spark.delta.logStore.s3a.impl"
-    first.do("conf", name=store, value="io.delta.storage.S3DynamoDBLogStore")
-    refused()
-    first.do("conf", name=store, value=None)
-    # A default is for tables that are still to be made.
-    first.do("conf", name=f"{_DEFAULTS}.commitCoordinator-preview", value="dynamodb")
-    refused()
-    first.do("conf", name=f"{_DEFAULTS}.commitCoordinator-preview", value=None)
-    assert _offsets(order["table"]) == _records(1)
 
 
 def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_and_nothing_is_lost(
@@ -307,15 +256,3 @@ def test_a_table_by_name_in_a_bucket_is_not_even_created_by_two_writers(kafka, f
     _produce(kafka, topic, 2, 4)
     assert first.do("land", topic=topic, table="bucket.flights")["error"] == "UnsafeStoreError"
     assert _offsets("s3a://lake/schema/flights") == _records(2)
-
-
-def test_a_table_by_name_that_was_dropped_is_another_one_when_it_is_recreated(kafka, first, topic):
-    kafka.create(topic, partitions=2)
-    _produce(kafka, topic, 0, 2)
-    first.do("sql", statements=["CREATE SCHEMA dropped"])
-    order = {"topic": topic, "table": "dropped.flights", "name": "dropped"}
-    assert first.do("asset", **order)["metadata"]["dagster/row_count"] == 4
-    first.do("sql", statements=["DROP TABLE dropped.flights"])
-    _produce(kafka, topic, 2, 3)
-    reported = first.do("asset", **order)
-    assert reported["metadata"]["dagster/row_count"] == reported["metadata"]["delta/rows_written"] == 6, reported

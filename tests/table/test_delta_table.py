@@ -255,19 +255,6 @@ def test_a_clustered_table_in_the_catalog_is_landed_in_and_none_is_made_in_a_cat
         spark.sql("DROP DATABASE flip_tests CASCADE")
 
 
-def test_the_loser_of_a_race_for_a_path_changes_nothing(spark, table):
-    winner = _stream(spark, table)
-    anchor = winner.anchor()
-    TableWriter(winner).commit(_rows(spark, 1), _document(anchor, "a"))
-    winner.create(_struct(_SCHEMA))
-    assert (_ids(table), landed.version(table)) == ([1], 1)
-
-
-def test_a_table_that_another_process_makes_between_the_look_and_the_check_is_not_in_the_way(spark, table):
-    # The look found no table; by the time of the check it is there.
-    _stream(spark, table).check_place_is_free()
-
-
 def test_a_table_that_can_not_be_created_is_reported(spark, tmp_path):
     target = DeltaTarget(table=str(tmp_path / "a"), properties={"delta.appendOnly": "perhaps"})
     with pytest.raises(TableError) as error:
@@ -337,19 +324,6 @@ def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
             _stream(spark, str(tmp_path / inner)).anchor()
 
 
-def test_rows_that_can_not_be_counted_are_an_error_of_the_table(spark, table):
-    stream = _stream(spark, table)
-    spark.createDataFrame([(1, "a")], _SCHEMA).write.format("delta").mode("append").save(table)
-    # Without statistics, Delta reads the files to count their rows.
-    log = Path(table, "_delta_log", f"{1:020}.json")
-    log.write_text(log.read_text().replace("numRecords", "noRecords"))
-    for file in [*Path(table).glob("*.parquet"), *log.parent.glob("*.crc")]:
-        file.unlink()
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    with pytest.raises(TableError, match=f"^the rows of the table {table} can't be counted: .* does not exist"):
-        stream.count_rows()
-
-
 def test_a_path_that_can_not_be_looked_at_is_named(spark, tmp_path):
     # The system answers as for a folder that this user may not enter: with an error, and not that nothing is there.
     path = tmp_path / ("x" * 300)
@@ -393,48 +367,6 @@ def test_one_of_two_batches_from_one_anchor_wins_and_a_known_attempt_is_found_ag
     assert _ids(table) == [1, 2, 3]
 
 
-def test_an_append_by_another_writer_between_look_and_write_is_fine_and_counted(spark, table):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    anchor = stream.anchor()
-    _rows(spark, 100, 101).write.format("delta").mode("append").save(table)
-    done = TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
-    assert (done.version, done.rows, done.table_rows) == (3, 1, None)
-    after = stream.anchor()
-    assert after is not None
-    assert (after.state, after.version) == (EnumeratorState({_T0: 2}), 3)
-    assert (after.table_rows, stream.count_rows()) == (None, 4), "history alone would count 2 rows too few"
-
-
-def test_a_restore_between_look_and_write_leads_to_a_new_plan_or_else_is_an_error_of_every_run(spark, table, unseen):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    anchor = stream.anchor()
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
-    with pytest.raises(ForeignConflictError, match=r'^version 2 \(RESTORE {"version": "0"}\)$'):
-        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
-    assert landed.version(table) == 2
-    unseen()
-    expected = (
-        f'version 2 of the table {table} is a RESTORE {{"version": "0"}} between the reading of the position '
-        "(version 1) and the commit of the batch (version 3). Rows in between may be missing"
-    )
-    advice = "RESTORE the table to version 2 or earlier, from which the next run continues"
-    with pytest.raises(TableChangedError) as error:
-        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
-    assert str(error.value) == f"{expected}. Version 3 is committed. {advice}"
-    with pytest.raises(TableChangedError) as error:
-        stream.anchor()
-    assert str(error.value) == f"{expected}. {advice}"
-
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 2")
-    restored = stream.anchor()
-    assert restored is not None
-    assert (restored.state, restored.version, restored.table_rows) == (None, 4, None)
-    TableWriter(stream).commit(_rows(spark, 1, 2), _document(replace(restored, table_rows=0), "c", offset=2))
-    assert _ids(table) == [1, 2]
-
-
 def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_without_its_rows(spark, table, unseen):
     stream = _stream(spark, table)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
@@ -457,41 +389,6 @@ def test_a_table_that_is_created_again_between_look_and_write_keeps_no_position_
     again = _stream(spark, table)
     TableWriter(again).commit(_rows(spark, 1, 2), _document(again.anchor(), "c", offset=2))
     assert _ids(table) == [1, 2]
-
-
-@pytest.mark.parametrize("others", [1, 3], ids=["as many commits", "more commits"])
-def test_a_table_that_others_filled_between_look_and_write_is_not_taken_for_the_old_one(spark, table, unseen, others):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    anchor = stream.anchor()
-    shutil.rmtree(table)
-    for number in range(1 + others):
-        _rows(spark, 100 + number).write.format("delta").mode("append").save(table)
-    version = 1 + others
-    if others > 1:
-        with pytest.raises(ForeignConflictError, match="another one was put in its place"):
-            TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
-    unseen()
-    expected = rf"version {version} of the table {table} .* version 1 is another commit \(WRITE\)"
-    with pytest.raises(TableChangedError, match=expected):
-        TableWriter(stream).commit(_rows(spark, 2), _document(anchor, "b", offset=2))
-    with pytest.raises(TableChangedError, match=expected):
-        _stream(spark, table).anchor()
-
-    # The way out that the message names: the position of the earlier table does not come back.
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version - 1}")
-    with pytest.raises(ForeignRowsError):
-        _stream(spark, table).anchor()
-    again = DeltaTable(spark, DeltaTarget(table=table), tolerated={ForeignRowsError}).anchor()
-    assert again is not None
-    assert (again.state, again.undone_start) == (None, None)
-
-
-def test_a_table_that_is_gone_after_the_write_is_named(spark, table):
-    stream = _stream(spark, table)
-    document = _document(stream.anchor(), "a")
-    with pytest.raises(TableError, match=r"disappeared during the run\. Nothing of this batch was written"):
-        TableWriter(stream).written(lambda: shutil.rmtree(table), document, lambda since: None)
 
 
 def _restore_to_the_time_of(spark, path, version):
@@ -520,52 +417,12 @@ def test_a_restore_to_a_time_stops_until_the_table_is_restored_to_a_version(spar
     assert (anchor.state, anchor.version, _ids(table)) == (EnumeratorState({_T0: 1}), 4, [1])
 
 
-def test_an_optimize_right_behind_the_write_does_not_hide_it(spark, table):
-    stream = _stream(spark, table, properties={"delta.autoOptimize.autoCompact": "true"})
-    spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
-    try:
-        for number in (1, 2, 3):
-            done = TableWriter(stream).commit(
-                _rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number)
-            )
-            assert done.rows == 1
-    finally:
-        spark.conf.unset("spark.databricks.delta.autoCompact.minNumFiles")
-    newest = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()
-    assert newest["operation"] == "OPTIMIZE"
-    anchor = stream.anchor()
-    assert anchor is not None
-    assert anchor.state == EnumeratorState({_T0: 3})
-    assert _ids(table) == [1, 2, 3]
-
-
 @pytest.fixture
 def by_partition(spark):
     """A session that overwrites only the partitions for which it has rows."""
     session = spark.newSession()
     session.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     return session
-
-
-def test_a_wipe_is_an_error_until_it_is_undone(spark, table, by_partition):
-    stream = _stream(spark, table)
-    TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    overwrite = "INSERT OVERWRITE {table} VALUES (9, 'x')"
-    for version, session, wipe, shown in (
-        # The table has no partitions.
-        (2, by_partition, overwrite, 'a WRITE {"mode": "Overwrite"'),
-        (3, spark, overwrite, 'a WRITE {"mode": "Overwrite"'),
-        (4, spark, "DELETE FROM {table}", 'a DELETE {"predicate": "[\\"true\\"]"}, after version 1'),
-    ):
-        session.sql(wipe.format(table=f"delta.`{table}`"))
-        with pytest.raises(TableReplacedError) as error:
-            stream.anchor()
-        assert f"was replaced or its rows were deleted: version {version} is {shown}" in str(error.value)
-        assert "RESTORE the table to version 1, or use another table" in str(error.value)
-    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
-    anchor = stream.anchor()
-    assert anchor is not None
-    assert (anchor.state, anchor.version, _ids(table)) == (EnumeratorState({_T0: 1}), 5, [1])
 
 
 def test_all_rows_are_replaced_by_a_session_that_overwrites_partitions(spark, table, by_partition):
@@ -677,17 +534,6 @@ def test_the_second_of_two_new_streams_finds_the_first_before_it_writes(spark, t
     keyed = replace(_document(begin_two, "d", stream="two", topic="u"), mode=Upsert(key=("id",)))
     with pytest.raises(TableChangedError, match=r"the stream 'three', Upsert.* were written at once"):
         TableWriter(_stream(spark, table, stream="three")).commit(_rows(spark, 1), replace(keyed, stream="three"))
-
-
-def test_a_stream_whose_commits_are_gone_from_history_is_not_taken_for_a_new_one(spark, table):
-    one, two = _stream(spark, table), _stream(spark, table, stream="two")
-    TableWriter(one).commit(_rows(spark, 1), _document(one.anchor(), "a"))
-    anchor = two.anchor()
-    assert anchor is not None
-    commits = [commit for commit in one.commits() if commit.version > 0]
-    with pytest.raises(PositionLostError, match=r"the stream 'main' has committed to .* the oldest is version 2"):
-        two._check_forgotten({}, [replace(commits[0], version=1), replace(commits[0], version=2)])
-    two._check_forgotten({"main": EnumeratorState({_T0: 1})}, commits)
 
 
 def test_properties_that_two_runs_set_at_once_where_no_lock_keeps_them_apart_are_told(spark, table):
@@ -817,29 +663,11 @@ def nested(spark, tmp_path_factory):
             ),
         ),
         (
-            "id BIGINT, title STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>",
-            (
-                "the table {table} has no column title (string). Set schema_evolution of its "
-                "DeltaTarget to true to add it, or drop it in the transform. The table (-) and the batch (+):\n"
-                "+ title string\n- name string"
-            ),
-        ),
-        (
             "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
             (
                 "the table {table} has no column s.b (int). Set schema_evolution of its "
                 "DeltaTarget to true to add it, or drop it in the transform. The table (-) and the batch "
                 "(+):\n+ s.b int\n- s.l array<struct<x:string>>"
-            ),
-        ),
-        (
-            "id INT, name STRING",
-            (
-                "the batch does not fit the table {table}: the column id is bigint in the table and int in the batch. "
-                "Change the value format, cast in the transform, or use another table; if no run has written to "
-                "this one yet, you can drop it. The table (-) and "
-                "the batch (+):\n- id bigint\n+ id int\n- s struct<a:int,l:array<struct<x:string>>>\n"
-                "- m map<string,int>"
             ),
         ),
         (
@@ -853,16 +681,6 @@ def nested(spark, tmp_path_factory):
                 "this one yet, you can drop it. The "
                 "table (-) and the batch (+):\n- S.a int\n+ S.a string\n- S.l[].x string\n+ S.l[].x int\n- m{{}} int\n"
                 "+ m{{}} string\n- name string"
-            ),
-        ),
-        (
-            "id BIGINT, s STRING",
-            (
-                "the batch does not fit the table {table}: the column s is struct<a:int,l:array<struct<x:string>>> "
-                "in the table and string in the batch. Change the value format, cast in the "
-                "transform, or use another table; if no run has written to this one yet, you can drop it. The table "
-                "(-) and the batch (+):\n"
-                "- s struct<a:int,l:array<struct<x:string>>>\n+ s string\n- name string\n- m map<string,int>"
             ),
         ),
         (

@@ -23,7 +23,7 @@ from dagster_kafka_flip.table.anchor import Anchor, find_anchor
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import paged
 from dagster_kafka_flip.table.document import WindowsDocument
-from dagster_kafka_flip.table.history import check_between, check_shared, other_streams, with_undone
+from dagster_kafka_flip.table.history import check_between, check_shared, with_undone
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.window_rows import earlier_rows
@@ -85,20 +85,6 @@ def test_the_position_is_valid_after_commits_that_leave_the_streams_rows_alone(c
     assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
 
 
-def test_the_streams_newest_commit_counts_and_each_other_stream_is_known_by_its_newest():
-    anchor = _find(create(), own(1), own(2, stream="x"), own(3, stream="x"), own(4), own(5, stream="y"), append(6))
-    assert (anchor.version, anchor.state, anchor.table_version) == (4, state_at(4), 6)
-    assert _states(anchor.other_streams) == {"y": state_at(5)}
-    fresh = _find(create(), own(1), own(2, stream="x"), own(3, stream="x"), stream="z")
-    assert (fresh.version, fresh.state) == (0, None)
-    assert _states(fresh.other_streams) == {"main": state_at(1), "x": state_at(3)}
-
-
-def test_the_whole_history_shows_streams_that_have_long_been_silent():
-    commits = [own(4, stream="y"), own(3), own(2, stream="x"), append(1), own(1, stream="x"), create()]
-    assert _states(other_streams(commits, "main")) == {"y": state_at(4), "x": state_at(2)}
-
-
 def test_an_optimize_that_carries_the_document_defines_nothing():
     anchor = _find(create(), own(1), own(2, operation="OPTIMIZE"))
     assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
@@ -119,53 +105,6 @@ def test_only_the_needed_history_is_read():
 # --- restore ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("history", "anchor_version", "state"),
-    [
-        ([create(), own(1), own(2), restore(3, 1)], 3, state_at(1)),
-        ([create(), own(1), own(2), restore(3, 2)], 3, state_at(2)),
-        ([create(), own(1), own(2), restore(3, 0)], 3, None),
-        ([create(), own(1), own(2), restore(3, 1), append(4)], 3, state_at(1)),
-        ([create(), own(1), append(2), own(3), restore(4, 2)], 4, state_at(1)),
-        # Twice to the same version: another anchor, so that reading again what the first RESTORE undid is not skipped.
-        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 1)], 5, state_at(1)),
-        # Ingested again after it: an anchor of its own.
-        ([create(), own(1), own(2), restore(3, 1), own(4)], 4, state_at(4)),
-        # To a version that is itself a RESTORE, and to one that a RESTORE had undone.
-        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 3)], 5, state_at(1)),
-        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 2)], 5, state_at(2)),
-        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 2), restore(6, 4)], 6, state_at(4)),
-        # A wipe that was undone.
-        ([create(), own(1), foreign(2, "TRUNCATE"), restore(3, 1)], 3, state_at(1)),
-        # An unknown operation that was undone.
-        ([create(), own(1), foreign(2, "MYSTERY"), restore(3, 1)], 3, state_at(1)),
-        # Rows of somebody else that were undone.
-        ([create(), append(1), restore(2, 0)], 2, None),
-    ],
-)
-def test_after_a_restore_the_position_is_that_of_the_restored_version(history, anchor_version, state):
-    anchor = _find(*history)
-    assert (anchor.version, anchor.state) == (anchor_version, state)
-    assert anchor.table_version == history[-1].version
-    assert anchor.table_rows is None, "what is left after a RESTORE is not in history"
-
-
-def test_a_restore_that_undid_all_commits_of_a_stream_tells_where_the_first_of_them_began():
-    split = KafkaPartitionSplit(TopicPartition("t", 0), 4, 10)
-    document = replace(document_of(1), splits=(split,), state=replace(state_at(1), watermark=7))
-    first = replace(own(1), user_metadata=document.to_text())
-    history = [create(), first, own(2, stream="other"), own(3), restore(4, 0)]
-    anchor = _find(*history)
-    assert (anchor.version, anchor.state) == (4, None)
-    assert anchor.undone_start == EnumeratorState({TopicPartition("t", 0): 4})
-    assert _find(create(), own(1, stream="other"), restore(2, 0)).undone_start is None
-
-
-def test_a_restore_to_a_version_whose_rows_were_wiped_does_not_bring_them_back():
-    with pytest.raises(TableReplacedError, match=r"version 2 is a TRUNCATE, after version 1, the last commit"):
-        _find(create(), own(1), foreign(2, "TRUNCATE"), append(3), restore(4, 2))
-
-
 def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
     with pytest.raises(PositionLostError) as error:
         _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026-01-01 00:00:00"))
@@ -173,11 +112,6 @@ def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
         "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), and history does not record "
         "to which version. Restore the table once more, TO VERSION AS OF the version you want"
     )
-
-
-def test_an_older_restore_to_a_time_is_not_looked_at():
-    anchor = _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026"), own(3))
-    assert anchor.state == state_at(3)
 
 
 # --- wipes --------------------------------------------------------------------------------------------------------
@@ -211,13 +145,6 @@ def test_a_wipe_since_the_streams_last_commit_is_an_error(commit, shown):
         "commit of the stream 'main'. Continuing from the position would not restore the "
         "deleted rows. RESTORE the table to version 1, or use another table to read everything again"
     )
-
-
-def test_the_newest_of_many_wipes_is_named_and_all_must_be_undone():
-    history = [create(), own(1), append(2), foreign(3, "TRUNCATE"), append(4), foreign(5, "TRUNCATE"), append(6)]
-    with pytest.raises(TableReplacedError, match=r"version 5 is a TRUNCATE, .* RESTORE the table to version 2, or"):
-        _find(*history)
-    assert _find(*history, restore(7, 2)).state == state_at(1)
 
 
 @pytest.mark.parametrize(("commit", "shown"), WIPES, ids=[shown for _, shown in WIPES])
@@ -389,23 +316,6 @@ def test_a_batch_that_continues_from_a_commit_of_an_earlier_table_is_an_error(la
     assert _find(create(), append(1), own(2), append(3), batch, *others).state == state_at(4)
 
 
-def test_an_anchor_beyond_the_page_that_was_read_is_not_read():
-    taken: list[int] = []
-
-    def history():
-        for version in range(1000, 0, -1):
-            taken.append(version)
-            yield own(version, base=999, anchor=990, after="attempt-990") if version == 1000 else append(version)
-
-    assert find_anchor(history(), "main", "lake.t").version == 1000
-    assert taken == [1000, 999]
-
-
-def test_commits_before_the_look_or_after_the_commit_are_not_in_between():
-    document = document_of(5, base=3)
-    check_between([foreign(6, "TRUNCATE"), own(5, base=3), append(4), foreign(3, "TRUNCATE")], document, 5, "lake.t")
-
-
 def test_a_fence_that_did_not_hold_is_an_error_and_the_way_out_is_a_restore():
     history = [create(), own(1), own(2, base=1), append(4), own(5, base=1), append(6)]
     with pytest.raises(TableChangedError) as error:
@@ -417,26 +327,6 @@ def test_a_fence_that_did_not_hold_is_an_error_and_the_way_out_is_a_restore():
         "than any run takes, and RESTORE the table to version 4, from which the next run continues"
     )
     assert _find(*history, restore(7, 4)).state == state_at(2)
-
-
-def test_the_way_out_of_a_table_changed_meanwhile_is_a_restore():
-    changed = [create(), own(1), restore(2, 0), own(3, base=1)]
-    assert _find(*changed, restore(4, 2)).state is None
-    assert _find(*changed, restore(4, 1)).state == state_at(1)
-
-
-def test_a_batch_of_an_earlier_table_of_the_same_name_does_not_define_the_position():
-    recreated = [create(), own(1, base=5), append(2)]
-    with pytest.raises(TableChangedError) as error:
-        _find(*recreated)
-    assert str(error.value) == (
-        "version 1 of the table lake.t is a batch of the stream 'main' that was planned at version 5: the table was "
-        "dropped and created again in between, so it lacks what the stream wrote before this batch. Drop it, and the "
-        "next run creates it and begins at starting_offsets; or use another table"
-    )
-    # Nor does that batch tell where to begin: behind what the earlier table had.
-    anchor = _find(*recreated, restore(3, 0))
-    assert (anchor.state, anchor.undone_start) == (None, None)
 
 
 # --- the number of rows -------------------------------------------------------------------------------------------
@@ -490,11 +380,6 @@ def test_uncounted_rows_are_looked_up_in_the_table(commit):
         )
     anchor = _find(*history, has_rows=False)
     assert (anchor.state, anchor.table_rows) == (None, 0)
-
-
-def test_the_rows_of_a_table_are_unknown_after_an_uncounted_commit():
-    assert _find(create(), own(1, rows_before=0), foreign(2, "WRITE", mode="Append")).table_rows is None
-    assert _find(create(), own(1, rows_before=0), append(2, rows=4)).table_rows == 5
 
 
 def test_a_repair_of_one_stream_does_not_refuse_a_second_one():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
@@ -68,44 +65,6 @@ def _land(spark, stream, attempt, *ids, offset, anchor=None):
 
 def _ids(path):
     return landed.values(path, "id")
-
-
-def test_the_position_is_found_past_500_manual_writes(spark, table):
-    stream = _stream(spark, table)
-    _land(spark, stream, "a", 1, offset=1)
-    _rows(spark, 100).write.format("delta").mode("append").save(table)
-    log = Path(table, "_delta_log")
-    actions = [json.loads(line) for line in (log / f"{2:020}.json").read_text(encoding="utf-8").splitlines()]
-    add = next(action["add"] for action in actions if "add" in action)
-    info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    # What Spark wrote in the first of them; it would take minutes for 500.
-    for version in range(3, 502):
-        name = f"copy-{version}.parquet"
-        os.link(Path(table, add["path"]), Path(table, name))
-        copied = [{"commitInfo": {**info, "txnId": f"copy-{version}"}}, {"add": {**add, "path": name}}]
-        (log / f"{version:020}.json").write_text("\n".join(map(json.dumps, copied)), encoding="utf-8")
-    spark.catalog.clearCache()
-    anchor = _anchor(stream)
-    assert (anchor.version, anchor.state, anchor.table_version) == (1, _at(1), 501)
-    assert stream.count_rows() == 501
-    assert _land(spark, stream, "b", 2, offset=2).version == 502
-    assert _anchor(stream).state == _at(2)
-    assert stream.count_rows() == 502
-
-
-def test_a_clone_of_a_landed_table_has_rows_and_no_position(spark, table, tmp_path):
-    stream = _stream(spark, table)
-    _land(spark, stream, "a", 1, offset=1)
-    clone = str(tmp_path / "clone")
-    spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{table}`")
-    with pytest.raises(ForeignRowsError, match=r"has rows that no stream wrote \(version 0, CLONE\)"):
-        _stream(spark, clone)
-    # An operator may set a position in it, and the two go their own ways.
-    cloned = DeltaTable(spark, DeltaTarget(table=clone), tolerated=(ForeignRowsError,))
-    _land(spark, cloned, "set", offset=1)
-    _land(spark, cloned, "b", 2, offset=2)
-    assert (_ids(clone), _ids(table)) == ([1, 2], [1])
-    assert (_anchor(cloned).state, _anchor(stream).state) == (_at(2), _at(1))
 
 
 def test_a_table_that_was_dropped_and_recreated_is_another_table(spark):

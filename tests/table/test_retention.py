@@ -8,7 +8,7 @@ import re
 import shlex
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -104,16 +104,6 @@ def test_the_retention_of_the_table_counts(land, spark, table):
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({kept})")
     _age(table, 3)
     assert len(land().batches) == 1
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_copy_of_the_position_is_not_believed_longer_than_the_table_keeps_it(land):
-    known = land().known
-    assert known.kept_until is not None
-    assert known.kept_until > datetime.now(tz=timezone.utc) + timedelta(hours=23)
-    assert land(known=known).started_spark is False
-    assert land(known=replace(known, kept_until=datetime.now(tz=timezone.utc))).started_spark is True
 
 
 def _alter(spark, table, rounds):

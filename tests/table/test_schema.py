@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -11,7 +10,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    DayTimeIntervalType,
     IntegerType,
     MapType,
     NullType,
@@ -20,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, SchemaMismatchError, TableError
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableError
 from dagster_kafka_flip.table.creation import create_statement
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Upsert
@@ -46,24 +44,6 @@ def test_a_column_that_delta_would_not_keep_is_named(schema, by, message):
     with pytest.raises(ConfigurationError) as error:
         check_can_be_stored(schema, "t", by)
     assert str(error.value).startswith(f"the table t can't be created: {message}")
-
-
-_DELTA_REFUSES: list[tuple[StructType, dict[str, Any], str]] = [
-    (_columns(**{"a b": IntegerType()}), {}, "INVALID_CHARACTERS"),
-    (_columns(a=ArrayType(_columns(**{"b=c": IntegerType()}))), {}, "INVALID_CHARACTERS"),
-    (_columns(s=_columns(a=IntegerType(), A=StringType())), {}, "COLUMN_ALREADY_EXISTS"),
-    (_columns(a=MapType(StringType(), DayTimeIntervalType())), {}, "INTERVAL"),
-    (_columns(a=ArrayType(IntegerType()), b=IntegerType()), {"partition_by": ("a",)}, "partition column"),
-]
-
-
-@pytest.mark.spark
-def test_what_delta_does_not_store_it_refuses_itself_and_there_is_no_table(spark, table):
-    for schema, layout, named in _DELTA_REFUSES:
-        stream = DeltaTable(spark, DeltaTarget(table=table, **layout))
-        with pytest.raises(KafkaFlipError, match=rf"(?i){re.escape(named)}"):
-            stream.create(schema)
-        assert stream.anchor() is None
 
 
 _TABLE = _columns(id=IntegerType(), s=_columns(x=IntegerType()), v=NullType())

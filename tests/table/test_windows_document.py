@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import DocumentVersionError, PositionLostError
@@ -17,8 +17,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import DOCUMENT_VERSION, CommitDocument, WindowsDocument
-from dagster_kafka_flip.table.history import FIRST_PAGE
+from dagster_kafka_flip.table.document import CommitDocument, WindowsDocument
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
 from tests.source.strategies import splits, states, topics
@@ -67,13 +66,6 @@ def test_a_document_survives_its_text(document):
     assert WindowsDocument.from_text(document.to_text()) == document
 
 
-def test_it_keeps_to_itself_what_there_is_nothing_to_say_of():
-    document = json.loads(_DOCUMENT.to_text())
-    assert document[_MARK] == DOCUMENT_VERSION
-    assert document["windows"] == [["a", 0, 10], ["b", 10, 20]]
-    assert not document.keys() & {"topics", "repairs", "incidents", "until"}
-
-
 def test_an_empty_list_of_topics_does_not_mean_all_topics():
     assert WindowsDocument.from_text(replace(_DOCUMENT, topics=()).to_text()) == replace(_DOCUMENT, topics=())
 
@@ -109,25 +101,12 @@ def test_a_newer_version_is_refused_and_not_misread():
         WindowsDocument.from_text(_changed(**{_MARK: 2}))
 
 
-@pytest.mark.parametrize("part", ["state", "splits"])
-def test_a_newer_version_of_a_part_is_refused(part):
-    content = json.loads(_DOCUMENT.to_text())[part] | {"version": 99}
-    with pytest.raises(DocumentVersionError, match="upgrade dagster-kafka-flip"):
-        WindowsDocument.from_text(_changed(**{part: content}))
-
-
 @pytest.mark.parametrize("missing", ["attempt", "run", "base", "mode", "windows", "splits", "state"])
 def test_a_document_with_a_part_missing_was_damaged(missing):
     document = json.loads(_DOCUMENT.to_text())
     del document[missing]
     with pytest.raises(DocumentVersionError, match=rf"can't be read \(KeyError: '{missing}'\): it is damaged"):
         WindowsDocument.from_text(json.dumps(document))
-
-
-@pytest.mark.parametrize("changes", [{"windows": [["a", 0]]}, {"windows": 5}, {"incidents": [{"wrong": 1}]}])
-def test_an_inconsistent_document_is_reported_as_damaged(changes):
-    with pytest.raises(DocumentVersionError, match="it is damaged"):
-        WindowsDocument.from_text(_changed(**changes))
 
 
 # --- what they overlap with ---------------------------------------------------------------------------------------
@@ -151,12 +130,6 @@ def test_documents_overlap_where_a_window_and_a_topic_are_in_both(windows, topic
     other = replace(_DOCUMENT, windows=windows, topics=other_topics)
     assert one.overlaps(other) is expected
     assert other.overlaps(one) is expected
-
-
-@settings(max_examples=30)
-@given(_documents, _documents)
-def test_overlapping_goes_both_ways(one, other):
-    assert one.overlaps(other) == other.overlaps(one)
 
 
 @pytest.mark.parametrize(
@@ -193,20 +166,6 @@ def _walked(monkeypatch, commit):
 def _write(version):
     document = replace(_DOCUMENT, windows=(Window(str(version), version, version + 1),))
     return Commit(version, "WRITE", {"mode": "Overwrite"}, {}, document.to_text())
-
-
-def test_a_look_at_exact_windows_ends_with_the_first_page_of_the_history(monkeypatch):
-    read, walked = _walked(monkeypatch, _write)
-    assert len(read) == FIRST_PAGE
-    assert [window.key for window in walked.last.windows] == ["40"]
-    assert {window.key for window in walked.windows} == set(map(str, read))
-
-
-def test_a_look_at_exact_windows_ends_at_a_restore_before_the_last_ones(monkeypatch):
-    restore = Commit(38, "RESTORE", {"version": None, "timestamp": "2026-01-01"}, {})
-    read, walked = _walked(monkeypatch, lambda version: restore if version == restore.version else _write(version))
-    assert read == [40, 39, 38]
-    assert {window.key for window in walked.windows} == {"40", "39"}
 
 
 def test_a_look_at_exact_windows_stops_at_a_restore_to_a_time_behind_the_last_ones(monkeypatch):

@@ -21,7 +21,7 @@ from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import MergedRows
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.mode import Scd2, Upsert
+from dagster_kafka_flip.table.mode import Scd2
 from tests import landed
 from tests.processes import wait_until
 from tests.upsert.conftest import change
@@ -89,28 +89,6 @@ def test_a_column_that_is_renamed_just_before_the_write_is_named(kafka, follow, 
     assert follow(target=target).records == 1
 
 
-def test_a_column_that_is_dropped_while_a_history_is_read_leads_to_a_new_plan(
-    kafka, follow, spark, topic, table, monkeypatch
-):
-    target = {"mode": Scd2(key=("id",)), "properties": {"delta.columnMapping.mode": "name"}}
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "a")])
-    follow(target=target)
-    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN note STRING")
-    kafka.produce(topic, [change(1, "b")])
-    original = DeltaTable.rows
-
-    def dropping(self, *arguments):
-        monkeypatch.setattr(DeltaTable, "rows", original)
-        rows = original(self, *arguments)
-        spark.sql(f"ALTER TABLE delta.`{table}` DROP COLUMN note")
-        return rows
-
-    monkeypatch.setattr(DeltaTable, "rows", dropping)
-    assert follow(target=target).merged == MergedRows(1, 1, 0, None)
-    assert landed.rows(table, "name", "is_current") == [("a", False), ("b", True)]
-
-
 def _replaces_the_current_row(spark, table):
     """Another writer that corrects a history: it ends the current row, and begins another one."""
     spark.sql(f"UPDATE delta.`{table}` SET is_current = false, valid_to = now() WHERE is_current")
@@ -119,8 +97,8 @@ def _replaces_the_current_row(spark, table):
     last.withColumns(changed).withColumn("valid_to", f.lit(None).cast("timestamp")).writeTo(f"delta.`{table}`").append()
 
 
-def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ended_by_it(
-    kafka, follow, spark, topic, table, around_the_merge, monkeypatch, tmp_path
+def test_a_row_that_others_begin_during_the_merge_of_a_history_is_ended_by_it(
+    kafka, follow, spark, topic, table, monkeypatch, tmp_path
 ):
     target, at_it, done = {"mode": Scd2(key=("id",))}, tmp_path / "at-it", tmp_path / "done"
     kafka.create(topic)
@@ -132,11 +110,6 @@ def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ende
         for (_, _, until, _), (since, *_) in itertools.pairwise(found):
             assert until == since
         return [(name, is_current) for _, is_current, _, name in found]
-
-    kafka.produce(topic, [change(1, "b")])
-    around_the_merge(before=lambda: _replaces_the_current_row(spark, table))
-    follow(target=target)
-    assert history() == [("a", False), ("x", False), ("b", True)]
 
     # The MERGE reads the table by itself, and what others commit while it does is a conflict.
     kafka.produce(topic, [change(1, "c")])
@@ -169,13 +142,17 @@ def test_a_row_that_others_begin_before_or_during_the_merge_of_a_history_is_ende
     thread.start()
     follow(target=target)
     thread.join()
-    assert history() == [("a", False), ("x", False), ("b", False), ("x", False), ("c", True)]
+    assert history() == [("a", False), ("x", False), ("c", True)]
 
 
-def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, around_the_merge, monkeypatch):
+def test_a_run_that_dies_and_two_at_once_apply_a_batch_once(kafka, follow, topic, table, around_the_merge, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b")])
-    follow()
+    for when in ("before", "after"):
+        around_the_merge(**{when: _die})
+        with pytest.raises(_DiedError):
+            follow()
+    assert follow().is_idle
     kafka.produce(topic, [change(1), change(3, "c")])
     outcomes = []
 
@@ -192,36 +169,6 @@ def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, aro
     assert outcomes[0].merged == MergedRows(1, 0, 1, 0)
     assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("mode", [Upsert(key=("id",), soft_delete=True), Scd2(key=("id",))], ids=["soft", "history"])
-def test_kills_double_runs_and_other_writers_leave_the_other_modes_correct(
-    kafka, follow, spark, topic, table, around_the_merge, monkeypatch, mode
-):
-    target = {"mode": mode}
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "a"), change(2, "b")])
-    for when in ("before", "after"):
-        around_the_merge(**{when: _die})
-        with pytest.raises(_DiedError):
-            follow(target=target)
-    assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
-    assert follow(target=target).is_idle
-    spark.sql(f"OPTIMIZE delta.`{table}`")
-    kafka.produce(topic, [change(1, "c"), change(2), change(3, "d")])
-    monkeypatch.setattr("dagster_kafka_flip.table.table_port.store_lock", lambda *_, **__: contextlib.nullcontext())
-    around_the_merge(before=lambda: follow(target=target))
-    with pytest.raises(ConcurrentIngestionError):
-        follow(target=target)
-    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 3")
-    kafka.produce(topic, [change(1)])
-    around_the_merge(before=lambda: spark.sql(f"UPDATE delta.`{table}` SET name = 'x' WHERE id = 2"))
-    follow(target=target)
-    if isinstance(mode, Upsert):
-        assert landed.rows(table, "id", "name", "kafka_deleted") == [(1, "c", True), (2, "x", True)]
-    else:
-        assert landed.rows(table, "id", "name", "is_current") == [(1, "a", False), (1, "c", False), (2, "x", False)]
 
 
 @pytest.mark.nightly

@@ -11,11 +11,10 @@ import pytest
 from dagster import materialize
 
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
-from dagster_kafka_flip.errors import NullKeyError, RecordsRejectedError, TableTruncatedError
+from dagster_kafka_flip.errors import NullKeyError, TableTruncatedError
 from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.ogg import OggFormat
-from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.commit import MergedRows
@@ -95,17 +94,6 @@ def test_offsets_order_changes_and_log_positions_do_not(kafka, follow, topic, ta
         follow(value_format=form, key_format=None)
 
 
-def test_a_tombstone_whose_key_would_be_rounded_deletes_no_other_row(kafka, follow, topic, table):
-    options = {"value_format": DebeziumFormat("id DECIMAL(5, 2), name STRING"), "key_format": None}
-    kafka.create(topic)
-    kafka.produce(topic, [change("c", 1.24, "a")])
-    follow(**options)
-    kafka.produce(topic, [(text({"id": 1.239}), None)])
-    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has no value .* or none that fits"):
-        follow(**options)
-    assert landed.rows(table, "name") == [("a",)]
-
-
 def test_events_without_a_row_are_counted_and_reported(kafka, follow, topic, table, caplog):
     events = [{"ts_ms": 5}, {"ts_ms": 6}, {"before": None, "after": None, "op": "m", "message": {"prefix": "a"}}]
     kafka.create(topic)
@@ -137,17 +125,6 @@ def test_a_truncate_ends_a_run_that_follows_keys_unless_it_is_left_out(kafka, fo
     assert landed.values(f"{table}-changes", "kafka_op") == ["insert", "insert", "truncate"]
     skipped = follow(value_format=DebeziumFormat("id INT, name STRING", on_truncate="skip"), key_format=None)
     assert (skipped.events_without_row, landed.rows(table, "id")) == (1, [(1,), (2,)])
-
-
-def test_a_rejected_event_ends_the_run_or_goes_to_the_dead_letters(kafka, follow, topic, table):
-    kafka.create(topic)
-    kafka.produce(topic, [change("c", 1, "a"), (text({"id": 2}), '{"after": {"id": 2}}')])
-    form = {"value_format": DebeziumFormat("id INT, name STRING"), "key_format": None}
-    with pytest.raises(RecordsRejectedError, match=rf"{topic}-0 offset 1: not an event of Debezium: it has no op"):
-        follow(**form)
-    found = follow(dead_letter=DeadLetters(table=f"{table}-letters"), **form)
-    assert (found.dead_letters, landed.rows(table, "id")) == (1, [(1,)])
-    assert landed.values(f"{table}-letters", "error") == ["not an event of Debezium: it has no op"]
 
 
 def test_rows_of_one_record_follow_their_keys(kafka, follow, topic, table):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,18 +15,15 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableError,
-    TopicRecreatedError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.rebuild import rebuild
-from dagster_kafka_flip.ingestion.stream_run import run_stream
-from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -68,7 +63,7 @@ def _wrong(records):
 
 
 def test_the_table_is_built_again_by_one_command_and_continues_from_there(
-    kafka, broker, follow, spark, topic, table, tmp_path
+    kafka, broker, follow, topic, table, tmp_path
 ):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
@@ -95,25 +90,15 @@ def test_the_table_is_built_again_by_one_command_and_continues_from_there(
     assert f"{staging} already replaced the rows of {table}, in version 2. Nothing was replaced." in run(
         "--yes", code=1
     )
-    # A RESTORE goes back behind it, with the position.
-    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
-    assert follow().records == 3
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param(Upsert(key=("id",)), id="upsert"),
-        pytest.param(Scd2(key=("id",)), id="history", marks=pytest.mark.nightly),
-    ],
-)
 def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
-    kafka, connection, follow, spark, topic, table, monkeypatch, mode
+    kafka, connection, follow, spark, topic, table, monkeypatch
 ):
-    source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, mode=mode)
+    source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, mode=Upsert(key=("id",)))
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b")])
-    follow(target={"mode": mode}, transform=_wrong)
+    follow(transform=_wrong)
     old, new = [(1, "A"), (2, "B")], [(1, "a"), (2, "b")]
 
     def build(number=1):
@@ -135,11 +120,11 @@ def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
     monkeypatch.setattr(TableWriter, "replace", replace)
     with pytest.raises(ConfigurationError, match="already replaced the rows of"):
         build()
-    assert follow(target={"mode": mode}).is_idle
+    assert follow().is_idle
 
     def overtaken(self, *arguments):
         kafka.produce(topic, [change(3, "c")])
-        follow(target={"mode": mode})
+        follow()
         return replace(self, *arguments)
 
     monkeypatch.setattr(TableWriter, "replace", overtaken)
@@ -222,23 +207,6 @@ def test_a_staging_table_is_for_one_table(kafka, follow, build, topic, table, mo
     assert landed.rows(other["of"], "id", "name") == [(2, "b")]
 
 
-def test_records_that_are_deleted_before_the_rebuild_has_read_them_end_it(
-    kafka, follow, build, topic, table, monkeypatch
-):
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "a"), change(2, "b")])
-    follow()
-
-    def late(*arguments, **options):
-        kafka.trim(topic, 0, 1)
-        return run_stream(*arguments, **options)
-
-    monkeypatch.setattr("dagster_kafka_flip.ingestion.rebuild.run_stream", late)
-    with pytest.raises(RetentionOvertookPositionError, match=rf"{topic}-0 begins at offset 1: retention has deleted"):
-        build(f"{table}-staging")
-    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
-
-
 def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     kafka, follow, build, spark, topic, table, monkeypatch
 ):
@@ -265,43 +233,6 @@ def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
 
 
-def test_a_recreated_topic_is_named_before_it_is_read(kafka, follow, build, topic, table):
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "a")])
-    follow()
-    kafka.delete(topic)
-    kafka.create(topic)
-    kafka.produce(topic, [change(1, "b"), change(2, "c")])
-    staging = f"{table}-staging"
-    with pytest.raises(TopicRecreatedError, match=r"key \(Upsert\), and their offsets decide .* into a new table"):
-        build(staging)
-    assert not Path(staging).exists()
-    assert landed.rows(table, "id", "name") == [(1, "a")]
-
-
-def test_the_consumer_group_shows_the_tables_position_and_never_that_of_the_staging_table(
-    kafka, connection, follow, build, topic, table
-):
-    source = KafkaSource(topics=(topic,), group_id=topic, commit_offsets=True)
-    seen = []
-
-    def committed():
-        with contextlib.closing(KafkaCluster(connection)) as cluster:
-            return cluster.committed_offsets([TopicPartition(topic, 0)], topic)
-
-    def transform(records):
-        seen.append(*committed().values())
-        return records
-
-    kafka.create(topic)
-    kafka.produce(topic, [change(number, "a") for number in range(1, 4)])
-    follow(source=source)
-    kafka.produce(topic, [change(4, "b")])
-    build(f"{table}-staging", source=source, transform=transform, limits=Limits(max_records_per_batch=2))
-    assert set(seen) == {3}
-    assert list(committed().values()) == [4]
-
-
 @pytest.mark.nightly
 def test_topic_partitions_that_runs_align_by_time_are_read_to_the_end(kafka, follow, build, topic, table):
     source = KafkaSource(topics=(topic,), max_drift=timedelta(hours=1))
@@ -321,6 +252,7 @@ def test_topic_partitions_that_runs_align_by_time_are_read_to_the_end(kafka, fol
     assert follow(source=source).known.state.watermark >= first.known.state.watermark
 
 
+@pytest.mark.nightly
 def test_each_rebuild_lands_its_rejected_records_once(kafka, follow, build, topic, table, monkeypatch):
     letters = DeadLetters(table=f"{table}-dead", stream="rejected")
     kafka.create(topic)

@@ -87,32 +87,6 @@ def test_each_change_ends_a_row_and_begins_another(kafka, follow, topic, table):
             follow(target={"mode": mode})
 
 
-def test_a_change_ends_the_row_before_however_the_transform_spells_the_columns_of_the_record(
-    kafka, follow, topic, table
-):
-    def shouted(records):
-        return records.withColumnsRenamed({"kafka_offset": "KAFKA_OFFSET"})
-
-    kafka.create(topic)
-    produce(kafka, topic, [at(10, change(1, "a"))])
-    follow(target=HISTORY, transform=shouted)
-    produce(kafka, topic, [at(20, change(1, "b"))])
-    follow(target=HISTORY, transform=shouted)
-    rows = landed.rows(table, "name", "is_current", "KAFKA_OFFSET")
-    assert rows == [("a", False, 0), ("b", True, 1)]
-
-
-@pytest.mark.nightly
-def test_a_delete_of_a_missing_row_leaves_no_time_in_any_batches(kafka, follow, topic, table):
-    kafka.create(topic)
-    records = [at(9, change(1)), at(1, change(1, "a")), at(5, change(1)), at(9, change(1)), at(7, change(1, "b"))]
-    produce(kafka, topic, records)
-    for cut in (None, 1, 2):
-        target = {**HISTORY, "table": f"{table}-{cut}"}
-        follow(target=target, limits=Limits(max_records_per_batch=cut))
-        assert history(target["table"]) == [(1, "a", 1, 5, False), (1, "b", 7, None, True)], cut
-
-
 @pytest.mark.nightly
 def test_rows_of_others_and_keys_in_two_topic_partitions(kafka, follow, spark, topic, table):
     kafka.create(topic, partitions=2)
@@ -182,8 +156,8 @@ def test_the_requirements_of_a_history_are_checked(kafka, follow, topic, table):
         )
 
 
-@pytest.mark.parametrize("mode", [Scd2(key=("id",)), Upsert(key=("id",), order_by="kafka_timestamp", soft_delete=True)])
-def test_a_record_without_a_timestamp_ends_the_run(kafka, follow, topic, mode):
+def test_a_record_without_a_timestamp_ends_the_run(kafka, follow, topic):
+    mode = Upsert(key=("id",), order_by="kafka_timestamp", soft_delete=True)
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a")])
     follow(target={"mode": mode})

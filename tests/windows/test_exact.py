@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
-from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, WriteFailedError
-from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.errors import ConfigurationError, WriteFailedError
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import HOUR, START, hours
@@ -67,30 +67,6 @@ def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, re
     assert sum(result.seen.late.values()) == late > 0
 
 
-def test_repeated_and_overlapping_backfills_leave_equal_content(kafka, write, rewrite, rows, spark, table, topic):
-    kafka.create(topic)
-    log = write([START + minute * 60_000 for minute in range(0, 360, 30)])
-    rewrite(hours(0, 6))
-    before = rows()
-    rewrite(hours(2, 4))
-    rewrite(hours(0, 6))
-    assert rows() == before == expected(log, hours(0, 6))
-    # A window's rewrite touches its own files alone.
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
-    metrics = {row["version"]: row["operationMetrics"] for row in history}
-    assert (metrics[2]["numRemovedFiles"], metrics[2]["numCopiedRows"], metrics[2]["numOutputRows"]) == ("2", "0", "4")
-
-
-def test_windows_without_a_record_are_landed_empty(kafka, write, rewrite, rows, topic):
-    kafka.create(topic, partitions=2)
-    [result] = rewrite(hours(0, 3))
-    assert (rows(), result.committed, result.rows) == ([], None, {})
-    log = write([START + 5 * HOUR])
-    [result] = rewrite(hours(0, 8))
-    assert rows() == expected(log, hours(0, 8))
-    assert result.rows == {"h005": 1}
-
-
 def test_selections_with_gaps_are_a_commit_for_each_stretch(kafka, write, rewrite, rows, topic):
     kafka.create(topic)
     log = write([START + minute * 60_000 for minute in range(0, 480, 20)])
@@ -110,45 +86,33 @@ def test_records_without_a_time_are_counted_where_they_are_in_no_window(kafka, w
     assert (result.seen.timeless, result.stragglers) == (3, 3)
 
 
-def test_rows_are_found_again_whatever_the_key(kafka, write, rewrite, rows, topic):
+def test_rows_are_found_again_whatever_the_key_and_the_words_that_the_session_reserves(
+    kafka, write, rewrite, rows, spark, topic
+):
     kafka.create(topic)
     keys = ["o'clock", "\\", "a=b/c%20", " "]
     windows = [Window(key, START + hour * HOUR, START + (hour + 1) * HOUR) for hour, key in enumerate(keys)]
     log = write([START + hour * HOUR + each for hour in range(4) for each in (0, 1)])
-    for _ in range(2):
-        rewrite(windows)
+    for reserved in ("false", "true"):
+        spark.conf.set("spark.sql.ansi.enforceReservedKeywords", reserved)
+        try:
+            rewrite(windows)
+        finally:
+            spark.conf.unset("spark.sql.ansi.enforceReservedKeywords")
         assert rows() == expected(log, windows)
 
 
-@pytest.mark.parametrize("key", ["", "__HIVE_DEFAULT_PARTITION__"])
-def test_a_key_that_delta_stores_as_null_is_refused(rewrite, key):
-    with pytest.raises(ConfigurationError, match=f"the key '{key}', which Delta stores as null in a partition column"):
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("", "which Delta stores as null in a partition column"),
+        ("__HIVE_DEFAULT_PARTITION__", "which Delta stores as null in a partition column"),
+        ("${x}", r"in which Spark would take \$\{ for the start of a variable"),
+    ],
+)
+def test_a_key_that_delta_or_spark_would_change_is_refused(rewrite, key, why):
+    with pytest.raises(ConfigurationError, match=rf"the key '{re.escape(key)}', {why}"):
         rewrite([Window(key, START, START + HOUR)])
-
-
-def test_a_key_that_spark_would_change_is_refused(rewrite):
-    output = r"the key '\$\{x\}', in which Spark would take \$\{ for the start of a variable"
-    with pytest.raises(ConfigurationError, match=output):
-        rewrite([Window("${x}", START, START + HOUR)])
-
-
-def test_a_rejected_record_is_not_advised_to_be_a_dead_letter(kafka, write, rewrite, topic):
-    kafka.create(topic)
-    write([START])
-    with pytest.raises(RecordsRejectedError, match=r"Correct .* schema; or keep such records with .* on_error='null'$"):
-        rewrite(hours(0, 1), value_format=JsonFormat("id INT"))
-
-
-def test_names_that_the_session_reserves(kafka, write, rewrite, rows, spark, topic):
-    kafka.create(topic)
-    log = write([START, START + 1])
-    spark.conf.set("spark.sql.ansi.enforceReservedKeywords", "true")
-    try:
-        rewrite(hours(0, 1))
-        rewrite(hours(0, 1))
-    finally:
-        spark.conf.unset("spark.sql.ansi.enforceReservedKeywords")
-    assert rows() == expected(log, hours(0, 1))
 
 
 def test_a_table_that_only_takes_appends_says_what_to_set(kafka, write, rewrite, table, topic):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from dagster_kafka_flip.errors import WindowBeyondRetentionError
@@ -68,28 +66,3 @@ def test_what_compaction_took_stays_in_the_table_also_when_the_topic_is_no_longe
         # The table has what the log has now.
         [result] = rewrite(hours(0, 1), **options)
         assert result.plan.incidents == ()
-
-
-def test_records_that_a_run_would_leave_out_stay_and_rows_that_it_would_not_make_any_more_go(
-    kafka, rewrite, refused, rows, spark, table, topic
-):
-    kafka.create(topic)
-    for hour in (0.5, 2.5, 0.6):
-        kafka.produce(topic, [(None, str(hour))], timestamp=int(START + hour * HOUR))
-    late = Windows(max_lateness=timedelta(hours=3))
-    rewrite(hours(0, 1), rules=late)
-    assert f"would lose 1 record (first {topic}-0 offset 2) of the windows" in refused(hours(0, 1))
-    assert refused(hours(0, 1)).endswith("tolerate WindowBeyondRetentionError")
-    # Also where other windows' ranges reach as far.
-    assert "would lose 1 record" in refused(hours(0, 3))
-    # The record is there, and a transform decides about its rows.
-    [result] = rewrite(hours(0, 1), rules=late, transform=lambda records: records.where("kafka_value = '0.5'"))
-    assert (result.plan.incidents, [row[3] for row in rows()]) == ((), ["0.5"])
-    rewrite(hours(0, 1), rules=late)
-    # What others wrote or deleted is no record of the log: a window has what the log has.
-    spark.sql(f"DELETE FROM delta.`{table}` WHERE kafka_value = '0.6'")
-    spark.sql(
-        f"INSERT INTO delta.`{table}` (kafka_window, kafka_topic, kafka_value) VALUES ('h000', '{topic}', 'mine')"
-    )
-    rewrite(hours(0, 1), rules=late)
-    assert [row[3] for row in rows()] == ["0.5", "0.6"]

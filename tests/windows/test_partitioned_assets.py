@@ -18,15 +18,13 @@ from dagster import (
 )
 
 from dagster_kafka_flip import (
-    DeltaTarget,
     JsonFormat,
     KafkaSource,
     Limits,
     StringFormat,
-    Windows,
     build_kafka_delta_asset,
 )
-from dagster_kafka_flip.errors import RecordsRejectedError, WindowBeyondRetentionError, WindowNotCompleteError
+from dagster_kafka_flip.errors import WindowBeyondRetentionError, WindowNotCompleteError
 from tests import landed
 from tests.windows.conftest import DAY, HOUR, START
 
@@ -125,72 +123,25 @@ def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka,
         (names[1], "1"),
         (names[1], "2"),
     ], "the late one is more than an hour late"
-    assert sorted(events(instance, "multi")) == ["2013-03-01|a", "2013-03-01|b"]
+    # Both in one run, and each is reported by itself.
+    assert run(asset, "2013-03-01|a", "2013-03-02|b").success
+    found = {key: values["dagster/partition_row_count"] for key, values in events(instance, "multi").items()}
+    assert found == {"2013-03-01|a": 2, "2013-03-01|b": 2, "2013-03-02|a": 1, "2013-03-02|b": 1}
 
 
-def test_landed_windows_stay_and_are_reported_when_the_run_fails_later(kafka, run, instance, spark, topic, table):
-    produce(kafka, topic, range(0, 72, 6))
-    kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
-    asset = daily(topic, table, limits=Limits(max_records_per_batch=4))
-    with pytest.raises(RecordsRejectedError, match=r"-0 offset 12: "):
-        run(asset, "2013-03-01", "2013-03-03")
-    reported = events(instance, "daily")
-    assert {key: values["dagster/partition_row_count"] for key, values in reported.items()} == {
-        "2013-03-01": 4,
-        "2013-03-02": 4,
-    }
-    assert {key for (key,) in landed.rows(table, "kafka_window")} == set(reported)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        # Names that have to be quoted, and other names in the log than in the table.
-        {
-            "target": {"properties": {"delta.columnMapping.mode": "name"}},
-            "windows": Windows(column="the window's key"),
-        },
-        # No file tells its rows.
-        {"target": {"partition_by": ("kafka_topic",), "properties": {"delta.dataSkippingNumIndexedCols": "0"}}},
-    ],
-    ids=["column mapping", "no statistics"],
-)
-def test_rows_of_each_partition_are_reported_however_the_table_is_laid_out(
-    kafka, run, instance, spark, topic, table, options
-):
-    produce(kafka, topic, [*range(0, 24, 6), 30, 31])
-    asset = daily(topic, DeltaTarget(table=table, **options.pop("target")), **options)
-    for _ in range(2):
-        assert run(asset, "2013-03-01", "2013-03-03").success
-        reported = events(instance, "daily")
-        assert {key: values["dagster/partition_row_count"] for key, values in reported.items()} == {
-            "2013-03-01": 4,
-            "2013-03-02": 2,
-            "2013-03-03": 0,
-        }
-    assert len(landed.rows(table, "kafka_value")) == 6
-
-
-def test_topics_that_are_landed_together_are_reported_separately(kafka, run, instance, topic, table):
-    names = (f"{topic}-a", f"{topic}-b")
-    produce(kafka, names[0], [1, 2, 25])
-    produce(kafka, names[1], [1, 26])
-    assert run(by_letter(names, table), "2013-03-01|a", "2013-03-01|b").success
-    reported = events(instance, "multi")
-    found = {
-        key: (values["dagster/partition_row_count"], values["kafka/offsets"], len(values["kafka/splits"].records))
-        for key, values in reported.items()
-    }
-    assert found == {"2013-03-01|a": (2, 2, 1), "2013-03-01|b": (1, 1, 1)}
-
-
-def test_a_tolerated_error_fails_its_check_even_if_the_run_fails_later(kafka, run, instance, topic, table):
+def test_landed_windows_stay_and_are_reported_when_the_run_fails_later(kafka, run, instance, topic, table):
     produce(kafka, topic, range(0, 72, 6))
     kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
     kafka.trim(topic, 0, 1)
     asset = daily(topic, table, limits=Limits(max_records_per_batch=4), tolerate=(WindowBeyondRetentionError,))
     result = run(asset, "2013-03-01", "2013-03-03", raise_on_error=False)
     assert not result.success
+    reported = events(instance, "daily")
+    assert {key: values["dagster/partition_row_count"] for key, values in reported.items()} == {
+        "2013-03-01": 3,
+        "2013-03-02": 4,
+    }
+    assert {key for (key,) in landed.rows(table, "kafka_window")} == set(reported)
     # That nothing else was wrong, a run that failed can't say.
     checks = {each.check_name: each.passed for each in result.get_asset_check_evaluations()}
     assert checks == {"no_records_lost": False}
@@ -247,19 +198,3 @@ def test_a_window_beyond_retention_is_refused_unless_that_run_may_go_on(kafka, r
     run(asset, "2013-03-01", "2013-03-02", run_config=config)
     assert len(landed.rows(table, "kafka_value")) == 6
     assert events(instance, "daily")["2013-03-02"]["kafka/incidents"][0]["error"] == "WindowBeyondRetentionError"
-
-
-def test_partitions_repair_the_table_of_a_stream(kafka, run, instance, spark, topic, table):
-    produce(kafka, topic, [*range(0, 48, 6)])
-    source = KafkaSource(topics=(topic,))
-    stream = build_kafka_delta_asset(name="stream", source=source, table=table, value_format=StringFormat())
-    assert run(stream, None).success
-    spark.sql(f"DELETE FROM delta.`{table}` WHERE kafka_offset IN (1, 6)")
-    kafka.produce(topic, [(None, "not landed yet")], timestamp=START + 13 * HOUR)
-    asset = daily(topic, table, windows=Windows(repair=True, max_lateness=None))
-    assert run(asset, "2013-03-01").success
-    assert landed.rows(table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,)]
-    assert "dagster/partition_row_count" not in events(instance, "daily")["2013-03-01"]
-    # The stream goes on from where it stood.
-    assert run(stream, None).success
-    assert landed.rows(table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (8,)]

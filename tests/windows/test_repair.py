@@ -136,27 +136,22 @@ def test_rows_that_others_changed_are_rewritten_and_nothing_else_is_touched(
     assert offsets() == [each for each in all_offsets(11) if each[1] != 7]
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
+def test_a_repair_that_can_not_find_its_rows_is_refused(kafka, write, append, rewrite, offsets, topic):
+    write(1)
+    with pytest.raises(ConfigurationError, match=r"the stream 'main' has no position in .* \(there is no table\)"):
+        rewrite([DAY], rules=REPAIR)
+    append()
+    for column, message in (
         ("nope", "has no column nope, .*Set time_column to the table's column with the record's timestamp"),
         ("kafka_offset", "the column kafka_offset of the table .* has the type long, .*Set time_column"),
-        ("kafka_topic", "the column kafka_topic of the table .* has the type string, .*Set time_column"),
-    ],
-)
-def test_a_time_column_that_the_table_has_not_is_refused(write, append, rewrite, offsets, column, message):
-    write(1)
-    append()
-    with pytest.raises(ConfigurationError, match=message):
-        rewrite([DAY], rules=Windows(repair=True, time_column=column))
-    assert offsets() == all_offsets(1)
-
-
-def test_a_transform_of_a_repair_keeps_the_columns_that_find_its_rows(write, append, rewrite, offsets):
-    write(1)
-    append()
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            rewrite([DAY], rules=Windows(repair=True, time_column=column))
     with pytest.raises(ConfigurationError, match="the transform dropped the column kafka_timestamp"):
         rewrite([DAY], rules=REPAIR, transform=lambda records: records.drop("kafka_timestamp"))
+    kafka.create(f"{topic}-other")
+    with pytest.raises(ConfigurationError, match=r"has not read the topic \S+-other "):
+        rewrite([DAY], rules=REPAIR, source=KafkaSource(topics=(topic, f"{topic}-other")))
     assert offsets() == all_offsets(1)
 
 
@@ -192,22 +187,11 @@ def test_a_corrected_time_moves_no_row_into_or_out_of_the_range_unless_the_range
     assert hours() == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
-def test_records_that_the_stream_has_not_landed_are_left_to_it(write, append, rewrite, offsets):
-    write(5)
-    append()
-    write(5)
-    [result] = rewrite([DAY], rules=REPAIR)
-    assert result.committed.rows == 10
-    assert offsets() == all_offsets(5)
-    append()
-    assert offsets() == all_offsets(10)
+# The stream's plan (S) and append (A), the repair's plan (p) and rewrite (r), where they cross.
+ORDERS = ["SprA", "pSAr"]
 
 
-# The stream's plan and append, the repair's plan and rewrite, in every order.
-ORDERS = ["SApr", "SpAr", "SprA", "pSAr", "pSrA", "prSA"]
-
-
-def test_in_every_order_of_plan_append_and_rewrite_each_record_is_landed_once(
+def test_in_each_order_of_plan_append_and_rewrite_each_record_is_landed_once(
     write, append, rewrite, offsets, monkeypatch
 ):
     write(3)
@@ -259,7 +243,7 @@ def test_a_restore_or_a_moved_position_between_plan_and_rewrite_leads_to_a_new_p
 
 
 def test_a_restore_while_a_repair_is_written_is_reported_by_this_run_and_every_later_one(
-    write, append, rewrite, offsets, spark, table, monkeypatch, set_back
+    write, append, rewrite, offsets, spark, table, monkeypatch
 ):
     # As on a store without locks: others come between the last look and the write.
     monkeypatch.setattr(table_port, "store_lock", lambda *_, **__: contextlib.nullcontext())
@@ -267,53 +251,19 @@ def test_a_restore_while_a_repair_is_written_is_reported_by_this_run_and_every_l
     append()
     write(2)
     append()
-    for number, (is_move, does_append) in enumerate(((False, True), (True, False))):
-        with monkeypatch.context() as patch:
-            # The last thing between the look and the write.
-            repair = Actor(patch, table_port, "write_tag", lambda: rewrite([DAY], rules=REPAIR))
-            repair.plan()
-            set_back() if is_move else spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
-            restored, what = landed.version(table), "WRITE" if is_move else "RESTORE"
-            if does_append:
-                append(limits=Limits(max_records_per_batch=2, max_batches=1))
-            with pytest.raises(TableChangedError, match=rf"version {restored} of the table .* is a {what} between"):
-                repair.write()
-        last = landed.version(table) - 1
-        for _ in range(2):
-            with pytest.raises(TableChangedError, match=rf"RESTORE the table to version {last}, from which the next"):
-                append()
-        spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF {last}")
-        append()
-        assert offsets() == all_offsets(5), number
-
-
-def test_a_repair_after_a_truncate_that_it_did_not_see_names_the_version_before_the_truncate(
-    write, append, rewrite, offsets, spark, table, monkeypatch
-):
-    monkeypatch.setattr(table_port, "store_lock", lambda *_, **__: contextlib.nullcontext())
-    write(3)
+    with monkeypatch.context() as patch:
+        # The last thing between the look and the write.
+        repair = Actor(patch, table_port, "write_tag", lambda: rewrite([DAY], rules=REPAIR))
+        repair.plan()
+        spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+        restored = landed.version(table)
+        append(limits=Limits(max_records_per_batch=2, max_batches=1))
+        with pytest.raises(TableChangedError, match=rf"version {restored} of the table .* is a RESTORE between"):
+            repair.write()
+    last = landed.version(table) - 1
+    for _ in range(2):
+        with pytest.raises(TableChangedError, match=rf"RESTORE the table to version {last}, from which the next"):
+            append()
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF {last}")
     append()
-    repair = Actor(monkeypatch, table_port, "write_tag", lambda: rewrite([DAY], rules=REPAIR))
-    repair.plan()
-    spark.sql(f"TRUNCATE TABLE delta.`{table}`")
-    with pytest.raises(TableChangedError, match=r"is a TRUNCATE between .* RESTORE the table to version 1, and repair"):
-        repair.write()
-    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
-    monkeypatch.undo()
-    rewrite([DAY], rules=REPAIR)
-    append()
-    assert offsets() == all_offsets(3)
-
-
-def test_without_a_stream_there_is_nothing_to_repair(write, rewrite):
-    write(1)
-    with pytest.raises(ConfigurationError, match=r"the stream 'main' has no position in .* \(there is no table\)"):
-        rewrite([DAY], rules=REPAIR)
-
-
-def test_a_topic_that_the_stream_never_read_is_refused(kafka, write, append, rewrite, topic):
-    write(1)
-    append()
-    kafka.create(f"{topic}-other")
-    with pytest.raises(ConfigurationError, match=r"has not read the topic \S+-other "):
-        rewrite([DAY], rules=REPAIR, source=KafkaSource(topics=(topic, f"{topic}-other")))
+    assert offsets() == all_offsets(5)
