@@ -94,12 +94,6 @@ def test_wrong_options_are_named(options, reported):
         _asset(**options)
 
 
-def test_tombstones_without_a_key_are_refused_before_a_run():
-    sink = KafkaSink(topic="orders", transactional_id_prefix="orders")
-    with pytest.raises(ConfigurationError, match='deletes="tombstone" needs a key'):
-        build_delta_kafka_asset(source=DeltaSource(table="lake/orders"), sink=sink)
-
-
 @pytest.mark.parametrize(
     ("config", "reported"),
     [

@@ -24,7 +24,6 @@ from dagster_kafka_flip.errors import (
     RowMisplacedError,
     RowNotSerializableError,
     RowTooLargeError,
-    RowWithoutKeyError,
     SinkProgressError,
     TableError,
     TopicNotFoundError,
@@ -33,7 +32,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer
 from dagster_kafka_flip.sink.table_versions import TableVersions
 from tests.kafka_topic import QUIET
 from tests.sink.conftest import FEED
@@ -364,21 +363,6 @@ def test_a_column_with_a_name_of_the_change_data_feed_is_named(published):
     published.create("id int, _Commit_Version int", {})
     published.sql("INSERT INTO {t} VALUES (1, 77)")
     _fails(published, ConfigurationError, r"has a column _Commit_Version, .* Rename the column")
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_tombstone_without_a_key_is_an_error(published):
-    published.create()
-    published.sql("INSERT INTO {t} VALUES (1, null)")
-    published.sql("DELETE FROM {t}")
-    _fails(
-        published,
-        RowWithoutKeyError,
-        "version 2 .*, key null: key and value are null, because the row was deleted",
-        key=StringSerializer(column="v"),
-        start=0,
-    )
 
 
 @pytest.mark.kafka

@@ -296,14 +296,8 @@ def test_an_id_that_the_cluster_does_not_report_is_unknown_and_not_different():
     cluster = ClusterModel({T0: _log(3)}, id=None, topic_id=None)
     plan = _plan(cluster, EnumeratorState({T0: 1}, "cluster", {"t": "topic-id"}))
     assert [str(split) for split in plan.splits] == ["t-0 [1, 3)"]
-    assert plan.state.topic_ids == {"t": "topic-id"}
+    assert (plan.state.topic_ids, plan.state.cluster_id) == ({"t": "topic-id"}, "cluster"), "and is not forgotten"
     assert _plan(ClusterModel({T0: _log(3)}), EnumeratorState({T0: 1})).state.cluster_id == "cluster"
-
-
-def test_a_cluster_that_does_not_tell_its_id_once_does_not_make_the_stream_forget_it():
-    silent = ClusterModel({T0: _log(3)}, id=None)
-    after = _plan(silent, EnumeratorState({T0: 1}, "cluster", {"t": "topic-id"})).state
-    assert after.cluster_id == "cluster"
 
 
 _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})

@@ -60,15 +60,6 @@ def test_a_batch_is_spread_in_proportion_to_what_is_left():
     assert batch.discovered == (TopicPartition("t", 0),)
 
 
-def test_a_limit_smaller_than_the_number_of_topic_partitions_still_makes_progress():
-    plan = make_plan(dict.fromkeys(range(5), (0, 1)))
-    batch = plan.take(2)
-    rest = plan.continued_at(batch.state.position)
-    assert batch.offset_span == 2
-    assert rest is not None
-    assert rest.offset_span == 3
-
-
 def test_without_a_limit_the_plan_is_one_batch():
     plan = make_plan({0: (0, 10)})
     assert plan.take(None) == plan.take(10) == plan

@@ -68,12 +68,6 @@ def test_version_1_is_written_and_read_as_it_always_was(write, read, name, value
     assert read(golden) == value
 
 
-def test_a_state_without_a_watermark_is_read_as_one_that_knows_none():
-    golden = json.loads((GOLDEN / "state-v1.json").read_text(encoding="utf-8"))
-    del golden["watermark"]
-    assert EnumeratorState.from_json(golden).watermark is None
-
-
 def test_the_position_keeps_gaps():
     position = {TopicPartition("b", 0): 5, TopicPartition("a", 3): 7, TopicPartition("a", 1): 0}
     assert position_to_json(position) == {"a": [None, 0, None, 7], "b": [5]}
