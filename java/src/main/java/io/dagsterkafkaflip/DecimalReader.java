@@ -95,7 +95,7 @@ final class DecimalReader extends ValueReader {
       throw misfit(scan);
     }
     if (places > scale) {
-      throw wrong(scan, "has more digits than " + shownType() + " holds");
+      throw wrong(scan, "has more digits than " + Types.shown(type) + " holds");
     }
     return Decimal.apply(number.setScale(scale), precision, scale);
   }

@@ -105,7 +105,7 @@ final class Scalars {
         throw misfit(scan);
       }
       if (Double.isInfinite(number) || number == 0 && !isZero(text)) {
-        throw wrong(scan, "is beyond the range of " + shownType());
+        throw wrong(scan, "is beyond the range of " + Types.shown(type));
       }
       return boxed(number);
     }

@@ -138,16 +138,21 @@ final class Scan {
   /** Scans an object from its brace to the end of the bytes, once. */
   Object run(byte[] bytes, int from, Body body) throws Misfit {
     data = bytes;
-    start = objectStart(bytes, from);
+    start = from;
+    checkUtf8(bytes, from);
     if (parsers.isFull()) {
       // A parser that meets a new name copies all others.
       parsers = new Parsers();
     }
     try (JsonParser opened = parsers.createParser(bytes, start, bytes.length - start)) {
       parser = opened;
-      opened.nextToken();
+      if (!isNext(JsonToken.START_OBJECT)) {
+        throw new Misfit("not a JSON object");
+      }
       Object value = body.read();
-      checkEnd();
+      if (!isNext(null)) {
+        throw new Misfit(NOT_JSON + ": text follows the object");
+      }
       return value;
     } catch (StreamConstraintsException error) {
       String why = "nested more than %d levels deep, or with a number of more than %d characters";
@@ -163,31 +168,12 @@ final class Scan {
     }
   }
 
-  private static int objectStart(byte[] bytes, int from) throws Misfit {
-    checkUtf8(bytes, from);
-    int at = from;
-    while (at < bytes.length && isSpace(bytes[at])) {
-      at++;
-    }
-    if (at == bytes.length || bytes[at] != '{') {
-      throw new Misfit("not a JSON object");
-    }
-    return at;
-  }
-
-  private static boolean isSpace(byte each) {
-    return each == ' ' || each == '\n' || each == '\r' || each == '\t';
-  }
-
-  private void checkEnd() throws Misfit {
-    boolean isEnd;
+  /** Whether a token comes next, and nothing that is no JSON; null for the end. */
+  private boolean isNext(JsonToken token) {
     try {
-      isEnd = parser.nextToken() == null;
+      return parser.nextToken() == token;
     } catch (IOException error) {
-      isEnd = false;
-    }
-    if (!isEnd) {
-      throw new Misfit(NOT_JSON + ": text follows the object");
+      return false;
     }
   }
 

@@ -36,15 +36,11 @@ abstract class ValueReader {
   }
 
   final Misfit misfit(Scan scan) throws IOException {
-    return wrong(scan, "does not fit " + shownType());
+    return wrong(scan, "does not fit " + Types.shown(type));
   }
 
   /** The misfit of the current value. */
   final Misfit wrong(Scan scan, String what) throws IOException {
-    return wrong(scan, path, what);
-  }
-
-  static Misfit wrong(Scan scan, String path, String what) throws IOException {
     return new Misfit("the value of " + path + " " + what + scan.quoted());
   }
 
@@ -66,9 +62,5 @@ abstract class ValueReader {
       }
     }
     return text;
-  }
-
-  final String shownType() {
-    return Types.shown(type);
   }
 }
