@@ -26,6 +26,7 @@ flight = JsonFormat(
 flights_topic = kafka_topic_asset(
     flights_source,
     description="Flights out of New York, as JSON, keyed by carrier.",
+    group_name="flights",
     owners=["team:flights"],
     automation_condition=AutomationCondition.on_cron("*/5 * * * *"),
 )

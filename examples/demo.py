@@ -7,7 +7,6 @@ and a final comparison of the topic with the tables, record by record.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -201,7 +200,7 @@ def _step_table(result: ExecuteInProcessResult) -> Table:
             f"{values['kafka/lag_after']:,}",
             f"{seconds[name]:.1f} s",
             f"{values['seconds/spark_start']:.1f} s" if values["spark/started"] else "none",
-            _offsets(json.loads(values["kafka/checkpoint"])["state"]["position"]),
+            _offsets(values["kafka/checkpoint"]["state"]["position"]),
         )
     return table
 

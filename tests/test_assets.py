@@ -104,7 +104,7 @@ def test_metadata_of_the_first_the_second_and_the_idle_run(
     assert first["kafka/idle"] is False
     assert first["dagster/uri"] == f"file://{table}" or first["dagster/uri"].endswith(table)
     assert first["kafka/watermark"] == pytest.approx(1_700_000_000.0), "the lowest of the highest timestamps"
-    assert json.loads(first["kafka/checkpoint"])["state"]["position"] == {topic: [2, 1]}
+    assert first["kafka/checkpoint"]["state"]["position"] == {topic: [2, 1]}
     assert list(first)[:5] == [
         "kafka/records_read",
         "delta/rows_written",

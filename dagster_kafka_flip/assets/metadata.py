@@ -66,6 +66,9 @@ _FIRST = (
     POSITION,
 )
 
+# Dagster's pages show shorter JSON in full, a line for each number.
+_BEHIND_A_LINK = 1000
+
 # Each is a row in Dagster's database for each run.
 _SHOWN_PARTITIONS = 100
 
@@ -144,8 +147,7 @@ def _typed(name: str, value: Any) -> Any:
     if isinstance(value, datetime):
         return MetadataValue.timestamp(value)
     if name == CHECKPOINT:
-        # Pages show a small JSON value in a line for each number.
-        return json.dumps(value)
+        return {**value, "padding": " " * max(0, _BEHIND_A_LINK - len(json.dumps(value)))}
     return MetadataValue.url(value) if name == SPARK_UI else value
 
 
@@ -168,11 +170,7 @@ def known_position(event: AssetMaterialization | AssetObservation | None) -> Kno
 
 def position_in(metadata: Mapping[str, Any]) -> KnownPosition | None:
     """Reads the position from an event's values, also as earlier versions wrote it; None if there is none."""
-    value = metadata.get(CHECKPOINT, metadata.get(POSITION))
-    try:
-        return KnownPosition.from_json(json.loads(value) if isinstance(value, str) else value)
-    except ValueError:
-        return None
+    return KnownPosition.from_json(metadata.get(CHECKPOINT, metadata.get(POSITION)))
 
 
 def uri(location: str) -> str:
