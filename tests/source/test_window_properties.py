@@ -91,7 +91,7 @@ def test_each_record_is_in_the_window_of_its_time(data, lateness, windows):
         assert alone.windows == (planned,)
         # Where all windows are read at once, the records of this one are among them.
         for tp in logs:
-            assert together.starts[tp] <= planned.starts[tp] <= planned.stops[tp] <= together.stops[tp]
+            assert together.starting_position[tp] <= planned.starts[tp] <= planned.stops[tp] <= together.stops[tp]
 
 
 @settings(max_examples=100)
