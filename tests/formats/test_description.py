@@ -132,7 +132,9 @@ def test_a_users_own_avro_is_no_other_avro():
     assert decoder_of(_described(plain), own) == plain
 
 
-@pytest.mark.parametrize("lookup", [lambda value: value, _Own().parse, [print], object()], ids=repr)
+@pytest.mark.parametrize(
+    "lookup", [lambda value: value, _Own().parse, [print], object()], ids=["lambda", "method", "list", "object"]
+)
 def test_a_setting_that_can_not_be_described_is_refused(lookup):
     with pytest.raises(ConfigurationError, match="which JSON can't hold"):
         describe_decoder(_decoder(_Own(lookup=lookup)))
