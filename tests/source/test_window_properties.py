@@ -80,23 +80,6 @@ def _by_time(logs, windows):
 _latenesses = st.integers(0, _MAX_LATENESS)
 
 
-<<<<<<< HEAD
-=======
-@settings(max_examples=150)
-@given(st.data(), _latenesses, _contiguous())
-def test_each_record_is_in_the_window_of_its_time(data, lateness, windows):
-    logs = {T0: data.draw(_logs(lateness)), T1: data.draw(_logs(lateness))}
-    together = _enumerator(logs, lateness).plan(windows)
-    assert _selected(logs, together) == _by_time(logs, windows)
-    for planned in together.windows:
-        alone = _enumerator(logs, lateness).plan([planned.window])
-        assert alone.windows == (planned,)
-        # Where all windows are read at once, the records of this one are among them.
-        for tp in logs:
-            assert together.starting_position[tp] <= planned.starts[tp] <= planned.stops[tp] <= together.stops[tp]
-
-
->>>>>>> h-core
 @settings(max_examples=100)
 @given(st.data(), _latenesses, _contiguous())
 def test_records_that_are_later_than_allowed_are_in_no_wrong_window_and_are_counted_as_stragglers(
