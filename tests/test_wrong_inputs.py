@@ -108,7 +108,6 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (_asset, {"source": "orders"}, f"source: {_SOURCE}"),
         (_asset, {"source": 5}, f"source: {_SOURCE}"),
         (_asset, {"source": ["orders", 5]}, "source: expected str, got int"),
         (_asset, {"value_format": "json"}, _FORMAT.format("str")),
@@ -138,9 +137,9 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (KafkaConnection, {"bootstrap_servers": "localhost:99999"}, "invalid bootstrap server 'localhost:99999'"),
         (LocalBroker, {"data_dir": "x", "timeout": -1}, "timeout: invalid value -1; use a number of seconds"),
         (LocalBroker, {"data_dir": None}, "data_dir: expected str or Path, got None; for example data_dir="),
-        (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "SparkResource: master and remote are both set"),
-        (SparkResource, {"master": "lokal"}, "SparkResource: invalid Spark master 'lokal'; write local[*]"),
-        (SparkResource, {"remote": "x:15002"}, "SparkResource: remote is not a Spark Connect address"),
+        (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "master and remote are both set"),
+        (SparkResource, {"master": "lokal"}, "invalid Spark master 'lokal'; write local[*]"),
+        (SparkResource, {"remote": "x:15002"}, "remote is not a Spark Connect address"),
     ],
 )
 def test_a_wrong_input_is_reported_where_it_is_defined(make, options, message):

@@ -67,12 +67,12 @@ def test_an_option_of_topics_is_refused_where_it_is_written_whoever_observes_the
             "limits: {max_records_per_batch: many}",
             "attributes.limits.max_records_per_batch: invalid Limits: max_records_per_batch: expected a whole",
         ),
-        ("on_idle: sleep", "attributes.on_idle: on_idle: 'sleep' is not materialize or skip"),
+        ("on_idle: sleep", "attributes.on_idle: 'sleep' is not materialize or skip"),
         ("verify_after: soon", "attributes.verify_after: invalid duration 'soon'"),
         # pydantic would take `true` for 1: a second, and a batch of one record.
         ("verify_after: true", "attributes.verify_after: invalid duration True"),
-        ("verify_after: -5", "attributes.verify_after: verify_after: -1 day, 23:59:55 is negative"),
-        ("tolerate: [KafkaFlipError]", "attributes.tolerate: tolerate: KafkaFlipError can't be tolerated; allowed"),
+        ("verify_after: -5", "attributes.verify_after: -1 day, 23:59:55 is negative"),
+        ("tolerate: [KafkaFlipError]", "attributes.tolerate: KafkaFlipError can't be tolerated; allowed"),
         ("partitions_def: daily", "attributes.partitions_def: invalid PartitionsDefinition 'daily'"),
         (
             "partitions_def: {type: daily, start_date: '2026-01-01', strt: x}",
