@@ -146,13 +146,6 @@ _APPEND = Append()
 _MARK = "dagster-kafka-flip"
 
 
-def _three_parts(doubt: Any) -> tuple[str, str, str]:
-    if isinstance(doubt, str):
-        return doubt, "", ""
-    finding, outcome, advice = doubt
-    return finding, outcome, advice
-
-
 @dataclass(frozen=True)
 class CommitDocument:
     """Content of a commit's `userMetadata`. Fixed before the write starts.
@@ -261,7 +254,7 @@ class CommitDocument:
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
             settles=None if (settles := document.get("settles")) is None else TableVersion.from_json(settles),
             schemas=document.get("schemas", {}),
-            doubt=None if (doubt := document.get("doubt")) is None else _three_parts(doubt),
+            doubt=None if (doubt := document.get("doubt")) is None else (doubt[0], doubt[1], doubt[2]),
             mode=mode_of(tuple(document.get("key", ())), document.get("mode", {})),
             after=document.get("after"),
         )
