@@ -15,14 +15,6 @@ _SKIPS = ((), "Delta would skip writes in silence")
 _LEAVES_OUT = (("false",), "Spark would leave out rows in silence")
 _TAKES_OTHERWISE = (("false",), "Spark would understand conditions differently")
 _OLD_DATES = (("CORRECTED", "EXCEPTION"), "dates before 1582-10-15 would change")
-# Each also has a former name, which Spark still takes.
-_REBASING = (
-    "avro.datetimeRebaseModeInWrite",
-    "parquet.datetimeRebaseModeInRead",
-    "parquet.datetimeRebaseModeInWrite",
-    "parquet.int96RebaseModeInRead",
-    "parquet.int96RebaseModeInWrite",
-)
 
 RELIED_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "spark.databricks.delta.write.txnAppId": _SKIPS,
@@ -37,7 +29,13 @@ RELIED_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "spark.sql.storeAssignmentPolicy": (("ANSI", "STRICT"), "values that don't fit a column would change"),
     "spark.sql.legacy.timeParserPolicy": (("CORRECTED", "EXCEPTION"), "2026-02-31 would become March 3"),
     "spark.sql.legacy.json.allowEmptyString.enabled": (("false",), "empty texts would become nulls"),
-    **{f"spark.sql.{former}{name}": _OLD_DATES for name in _REBASING for former in ("", "legacy.")},
+    "spark.sql.avro.datetimeRebaseModeInWrite": _OLD_DATES,
+    "spark.sql.parquet.datetimeRebaseModeInRead": _OLD_DATES,
+    # Its former name, which Spark still takes, unlike those of the others.
+    "spark.sql.legacy.parquet.datetimeRebaseModeInRead": _OLD_DATES,
+    "spark.sql.parquet.datetimeRebaseModeInWrite": _OLD_DATES,
+    "spark.sql.parquet.int96RebaseModeInRead": _OLD_DATES,
+    "spark.sql.parquet.int96RebaseModeInWrite": _OLD_DATES,
     "spark.sql.parquet.outputTimestampType": (("INT96", "TIMESTAMP_MICROS"), "times would lose their microseconds"),
 }
 """The values that each may have, none if it must not be set, and what happens with another one."""
