@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.split import LoggedRecord
+    from dagster_kafka_flip.source.split import TopicPartition as Log
 
 _transactions = itertools.count()
 
@@ -211,7 +211,18 @@ class Transaction:
         end()
 
 
-def committed_records(connection: KafkaConnection, topic: str, *, settled: bool = True) -> list[LoggedRecord]:
+class SeenRecord(NamedTuple):
+    """A record of a log, with all that a consumer gets of it."""
+
+    topic_partition: Log
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+    headers: tuple[Any, ...]
+
+
+def committed_records(connection: KafkaConnection, topic: str, *, settled: bool = True) -> list[SeenRecord]:
     """What a reader of committed records sees of a topic, in the order of each topic partition.
 
     Waits until no transaction is open, unless one is meant to be.
@@ -228,7 +239,17 @@ def committed_records(connection: KafkaConnection, topic: str, *, settled: bool 
             )
         begins, ends = cluster.beginning_offsets(partitions), cluster.end_offsets(partitions, READ_COMMITTED)
         splits = [KafkaPartitionSplit(tp, begins[tp], ends[tp]) for tp in partitions if begins[tp] < ends[tp]]
-        found = list(cluster.records(splits, READ_COMMITTED))
+        found = [
+            SeenRecord(
+                partitions[message.partition() or 0],
+                message.offset() or 0,
+                message.timestamp()[1],
+                message.key(),
+                message.value(),
+                tuple(message.headers() or ()),
+            )
+            for message in cluster.records(splits, READ_COMMITTED)
+        ]
     return sorted(found, key=lambda record: (record.topic_partition, record.offset))
 
 

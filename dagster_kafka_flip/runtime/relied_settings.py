@@ -31,6 +31,8 @@ RELIED_ON: dict[str, tuple[tuple[str, ...], str]] = {
     "spark.sql.legacy.json.allowEmptyString.enabled": (("false",), "empty texts would become nulls"),
     "spark.sql.avro.datetimeRebaseModeInWrite": _OLD_DATES,
     "spark.sql.parquet.datetimeRebaseModeInRead": _OLD_DATES,
+    # Its former name, which Spark still takes, unlike those of the others.
+    "spark.sql.legacy.parquet.datetimeRebaseModeInRead": _OLD_DATES,
     "spark.sql.parquet.datetimeRebaseModeInWrite": _OLD_DATES,
     "spark.sql.parquet.int96RebaseModeInRead": _OLD_DATES,
     "spark.sql.parquet.int96RebaseModeInWrite": _OLD_DATES,

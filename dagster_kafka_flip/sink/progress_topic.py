@@ -107,16 +107,16 @@ class ProgressTopic:
         if not ranges:
             return found
         for record in self._cluster.records(list(ranges), READ_COMMITTED):
-            lane = record.topic_partition.partition
-            where = f"{record.topic_partition} offset {record.offset}"
-            if record.key != self._sink.transactional_id(lane).encode() or record.value is None:
+            lane, value = record.partition() or 0, record.value()
+            where = f"{self.name}-{lane} offset {record.offset()}"
+            if record.key() != self._sink.transactional_id(lane).encode() or not isinstance(value, bytes):
                 raise SinkProgressError(
                     f"{where}: the progress topic has a record that does not belong to the sink "
                     f"{self._sink.transactional_id_prefix}",
                     "Each sink needs its own progress topic: set another progress_topic, or correct "
                     "transactional_id_prefix",
                 )
-            found[lane] = Progress.from_bytes(record.value, where)
+            found[lane] = Progress.from_bytes(value, where)
         return found
 
     def _settled_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnd]:

@@ -40,13 +40,9 @@ class BrokenLogs(NamedTuple):
 
 
 def broken_logs(
-    position: Position,
-    cut_off: CutOff,
-    same_topics: Collection[str],
-    log: Log,
-    furthest: Mapping[TopicPartition, int] = {},
+    position: Position, cut_off: CutOff, same_topics: Collection[str], log: Log, furthest: Position | None = None
 ) -> list[BrokenLogs]:
-    """Finds all logs that don't continue at a position, or were cut off before the furthest one.
+    """Finds all logs that don't continue at a position, or don't reach the furthest one as they did.
 
     Of other than the same topics, the ids may have changed.
     """
@@ -58,16 +54,17 @@ def broken_logs(
     unknown = [tp for tp in beyond if tp not in known]
     cut = {tp: at or 0 for tp, at in sorted(cut_off.items()) if tp in position and tp not in beyond}
     rewritten = [tp for tp, at in cut.items() if at < position[tp]]
+    reached = furthest or {}
     reread = [
         tp
-        for tp, at in sorted(furthest.items())
+        for tp, at in sorted(reached.items())
         if at > position.get(tp, at) and tp not in (*beyond, *rewritten) and (tp in cut or at > ends[tp])
     ]
     return [
         *([_overtaken(overtaken, position, beginning)] if overtaken else ()),
         *(_short(each, position, cut_off, same_topics, log) for each in (known, unknown) if each),
         *([_rewritten(rewritten, position, cut_off, beginning)] if rewritten else ()),
-        *([_reread(reread, position, furthest)] if reread else ()),
+        *([_reread(reread, position, reached)] if reread else ()),
     ]
 
 
@@ -131,7 +128,7 @@ def _reread(affected: Sequence[TopicPartition], position: Position, furthest: Po
         f"{position[tp]}{others_affected(affected)}. {_BOTH.format('may lack')}",
         here,
         here,
-        "The run continued at the position.",
+        "",
     )
 
 

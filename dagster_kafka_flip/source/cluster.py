@@ -21,7 +21,6 @@ from dagster_kafka_flip.source.split import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     LogEnd,
-    LoggedRecord,
     TimestampedOffset,
     TopicMetadata,
     TopicPartition,
@@ -233,24 +232,8 @@ class KafkaCluster(ClusterClient):
         with self._reading(isolation_level, "single records", partitions) as config:
             return search_records(config, searches, self.request_timeout)
 
-    def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[LoggedRecord]:
-        """Returns the records in the ranges, with any timestamp."""
-        for message in self._messages(ranges, isolation_level):
-            timestamp_type, timestamp_ms = message.timestamp()
-            yield LoggedRecord(
-                topic_partition=TopicPartition(message.topic() or "", message.partition() or 0),
-                offset=message.offset() or 0,
-                timestamp_ms=timestamp_ms,
-                # librdkafka's timestamp types are Kafka's (and Spark's) plus one.
-                timestamp_type=timestamp_type - 1,
-                key=_bytes(message.key()),
-                value=_bytes(message.value()),
-                headers=tuple((name, _bytes(value)) for name, value in message.headers() or ()),
-            )
-
-    def _messages(
-        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
-    ) -> Iterator[confluent_kafka.Message]:
+    def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[confluent_kafka.Message]:
+        """Returns the records in the ranges."""
         from dagster_kafka_flip.source.record_search import read_messages
 
         partitions = {each.topic_partition for each in ranges}
@@ -362,10 +345,6 @@ def _distance(settings: Mapping[str, Any], side: str) -> int | None:
     """How far timestamps may be from the brokers' clock; before Kafka 3.6, one setting applies to both sides."""
     names = (f"message.timestamp.{side}.max.ms", "message.timestamp.difference.max.ms")
     return min((int(settings[name].value) for name in names if name in settings), default=None)
-
-
-def _bytes(content: str | bytes | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
 
 
 def _to_client(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:

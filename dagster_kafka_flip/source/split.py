@@ -168,20 +168,6 @@ class LogEnd(NamedTuple):
     leader_epoch: int | None = None
 
 
-class LoggedRecord(NamedTuple):
-    """A record of the log."""
-
-    topic_partition: TopicPartition
-    offset: int
-    # Of the producer or the broker: any 64-bit number.
-    timestamp_ms: int
-    # 0 (the producer's), 1 (the broker's), -1 (none).
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
 class RecordSearch(NamedTuple):
     """A search for the first record in a range with a timestamp at or after a given one."""
 

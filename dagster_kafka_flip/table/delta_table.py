@@ -265,7 +265,7 @@ class DeltaTable:
 
     def _log_retention(self) -> timedelta:
         if self._retention is None:
-            self._retention = log_retention(self.properties().get(LOG_RETENTION), self.target)
+            self._retention = log_retention(self.properties().get(LOG_RETENTION))
         return self._retention
 
     def properties(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ TOO_YOUNG_TO_ASK = timedelta(hours=24)
 _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s*(second|minute|hour|day|week)s?")
 
 
-def log_retention(text: str | None, target: DeltaTarget) -> timedelta:
+def log_retention(text: str | None) -> timedelta:
     """A table's log retention, such as `interval 30 days`; the shortest reasonable one if it is written otherwise.
 
     So the position is committed again earlier than needed, never too late.
@@ -40,14 +40,6 @@ def log_retention(text: str | None, target: DeltaTarget) -> timedelta:
             return timedelta(**{f"{found[2]}s": int(found[1])})
         except OverflowError:
             return timedelta.max
-    _logger.warning(
-        "%s of %s is %r, which is not a number of seconds, minutes, hours, days or weeks; assuming the shortest "
-        "reasonable value, %s",
-        LOG_RETENTION,
-        target,
-        text,
-        2 * TOO_YOUNG_TO_ASK,
-    )
     return 2 * TOO_YOUNG_TO_ASK
 
 

@@ -17,7 +17,6 @@ from dagster_kafka_flip.source.split import (
     READ_COMMITTED,
     KafkaPartitionSplit,
     LogEnd,
-    LoggedRecord,
     TopicMetadata,
     TopicPartition,
     TopicSettings,
@@ -282,6 +281,25 @@ class SimClients:
         return SimProducer(self._world, self._broker, config)
 
 
+class SimRecord:
+    """A record as the client has it."""
+
+    def __init__(self, partition: int, offset: int, entry: Entry) -> None:
+        self._partition, self._offset, self._entry = partition, offset, entry
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._entry.key
+
+    def value(self) -> bytes | None:
+        return self._entry.value
+
+
 class SimSinkCluster:
     """What a sink asks of the cluster."""
 
@@ -328,14 +346,14 @@ class SimSinkCluster:
     def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
         return {tp: LogEnd(offset) for tp, offset in self.end_offsets(partitions, isolation_level).items()}
 
-    def records(self, splits: Collection[KafkaPartitionSplit], isolation_level: str) -> Iterator[LoggedRecord]:
+    def records(self, splits: Collection[KafkaPartitionSplit], isolation_level: str) -> Iterator[SimRecord]:
         assert isolation_level == READ_COMMITTED
         for split in splits:
             tp = split.topic_partition
             log = self._scheduler.call(f"reads {tp}", lambda tp=tp: list(self._broker.logs[tp]))
             for offset in range(split.starting_offset, split.stopping_offset):
                 if (entry := log[offset]).kind == COMMITTED:
-                    yield LoggedRecord(tp, offset, 0, 0, entry.key, entry.value, ())
+                    yield SimRecord(tp.partition, offset, entry)
 
     def close(self) -> None:
         """Nothing to close."""

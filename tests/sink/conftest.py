@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.sink.result import PublishResult
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.split import LoggedRecord
-    from tests.kafka_topic import Kafka
+    from tests.kafka_topic import Kafka, SeenRecord
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -51,7 +50,7 @@ class Published:
         given: dict[str, Any] = {"spark": lambda: self.spark, "connection": self.connection, **options}
         return publish(self.source, self.sink, **given)
 
-    def records(self, topic: str | None = None) -> list[LoggedRecord]:
+    def records(self, topic: str | None = None) -> list[SeenRecord]:
         """What a reader of committed records sees, in the order of each topic partition."""
         return committed_records(self.connection, topic or self.topic)
 

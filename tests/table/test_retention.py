@@ -48,7 +48,7 @@ _SHORTEST = 2 * TOO_YOUNG_TO_ASK
     ],
 )
 def test_a_retention_is_read_as_delta_prints_it_or_taken_for_short(text, retention):
-    assert log_retention(text, DeltaTarget(table="lake/orders")) == retention
+    assert log_retention(text) == retention
 
 
 def _age(table, days):
