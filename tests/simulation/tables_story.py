@@ -86,13 +86,16 @@ class TablesStory(Story):
     def _end(self) -> None:
         self.streams = [_unlimited(stream) for stream in self.streams]
         for turn in (self._all_in_turn, self._all_in_turn, self._in_step, self._all_in_turn):
+            if all(stream.has_given_up for stream in self.streams):
+                return
             self.world.scheduler.run([Actor("the last turn", turn)])
 
     def _all_in_turn(self) -> None:
         """All tables run together, and each that fails runs alone as its message says."""
         self.world.now += timedelta(hours=25)
         for _ in range(MOST_TURNS):
-            streams = [stream for stream in self.streams if not stream.has_given_up]
+            if not (streams := [stream for stream in self.streams if not stream.has_given_up]):
+                return
             ended = dict(zip(map(id, streams), self._run(streams), strict=True))
             for stream in streams:
                 self._follow_all(stream, ended[id(stream)])
