@@ -267,15 +267,16 @@ class BatchWriter:
         committed: Committed | None,
     ) -> LogChangedError:
         """The error about rows that may come from two logs."""
-        begin = f"{error.finding}. This happened during the read of {what} for {self._target}"
+        begin = f"{error.finding}. This happened during the read of {what}"
         if committed is None:
-            finding = f"{begin}. No records were found, possibly because they were in the other log"
+            finding = f"{begin} for {self._target}. No records were found, possibly because they were in the other log"
             return LogChangedError(finding, then, outcome="Nothing was written")
         topics = error.topics if isinstance(error, TopicRecreatedError) else ()
         some = first_few(split for split in splits if not topics or split.topic_partition.topic in topics)
         stops = "" if self._table is None else ", and all runs of the stream stop until you decide"
         return LogChangedError(
-            f"{begin}, which version {committed.version} has. Its rows of {some} may come from either log",
+            f"{begin}, which version {committed.version} of {self._target} has. Its rows of {some} may come from "
+            "either log",
             f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of "
             f"that commit. {then}",
             outcome=f"The commit stays; nothing more was read{stops}",
