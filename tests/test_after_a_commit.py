@@ -80,6 +80,21 @@ def test_dead_letters_that_a_log_lost_behind_a_commit_are_recorded_in_the_next_o
     assert recorded(spark, table) == [[], ["RetentionOvertookPositionError"]]
 
 
+@pytest.mark.parametrize("readable_looks", [0, 1])
+def test_dead_letters_that_a_log_lost_behind_a_commit_end_the_run(spark_of, table, readable_looks):
+    with pytest.raises(
+        DeadLetterLostError,
+        match=r"^dead letters can no longer be read: numbers-0: retention has overtaken the position",
+    ):
+        ingest(
+            numbers(4, Trimmed, readable_looks=readable_looks),
+            table,
+            spark=spark_of,
+            dead_letter=f"{table}-dead",
+            **REJECTED,
+        )
+
+
 def test_what_is_tolerated_of_the_dead_letter_table_is_recorded_in_the_first_commit(spark, spark_of, table):
     dead = f"{table}-dead"
     spark.createDataFrame([("t",)], "kafka_topic STRING").write.format("delta").save(dead)

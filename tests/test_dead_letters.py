@@ -23,6 +23,7 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     TooManyDeadLettersError,
     TopicNotFoundError,
+    WriteFailedError,
 )
 from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.json import JsonFormat
@@ -253,10 +254,10 @@ def test_retention_that_deletes_missing_dead_letters_is_an_error_until_it_is_tol
         land()
     assert versions(table) == 1, "nothing is added to the stream"
     assert str(error.value) == (
-        f"{topic}-0: retention has overtaken dead letters. The rejected records in [0, 5) were not written yet, but "
-        f"the log begins at 2: up to 2 records in total. They were excluded from version 1 of {table} and "
-        f"are pending for {dead}. They were not written, and the stream does not continue. To continue without them: "
-        "dagster-kafka-flip "
+        f"dead letters can no longer be read: {topic}-0: retention has overtaken the position. The next offset to read "
+        f"is 0, but the log begins at 2: up to 2 unread records are gone. They were excluded from version 1 of "
+        f"{table} and are pending for {dead}. They were not written, and the stream does not continue. To continue "
+        "without them: dagster-kafka-flip "
         f"position set --table {dead} --stream main-dead-letters --bootstrap-servers <host:port> --topic {topic} --to "
         "earliest --reason <why>"
     )
@@ -522,7 +523,9 @@ def test_dead_letters_of_a_topic_that_is_gone_stop_the_stream_until_that_is_tole
         land(source=source)
     result = land(source=source, tolerate=[TopicNotFoundError])
     assert result.dead_letters == 1
-    assert [incident.message.rpartition(": ")[2] for incident in result.incidents] == ["its dead letters are skipped."]
+    assert [incident.message.rpartition(": ")[2] for incident in result.incidents] == [
+        "the dead letters from offset 0 on are skipped."
+    ]
     assert offsets(dead) == [(0, 0)]
     assert land(source=source).is_idle
 
@@ -606,6 +609,51 @@ def test_a_dead_letter_table_that_was_set_back_is_noticed(kafka, land, whole, to
     assert [incident.error for incident in result.incidents] == ["TableReplacedError"]
     assert offsets(dead) == [(0, 0), (0, 6)], "the last batch is settled anew, and the others are written off"
     assert land().incidents == ()
+
+
+def test_a_run_whose_table_is_made_again_under_it_ends_before_its_dead_letters_count_as_the_former_table_s(
+    kafka, land, spark, topic, table, dead, offsets
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+    land()
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+
+    def dropping(records):
+        if read_back.version(table):
+            shutil.rmtree(table)
+            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            with pytest.raises(ConfigurationError, match="give this one its own stream"):
+                land()
+        return records
+
+    with pytest.raises(WriteFailedError, match=rf"the table {table} was dropped and created again during the run.*Run"):
+        land(transform=dropping)
+    for options in ({}, {"dead_letter": None}):
+        with pytest.raises(ConfigurationError, match="give this one its own stream"):
+            land(**options)
+    own = DeadLetters(table=dead, stream="own")
+    assert land(dead_letter=own).dead_letters == 2
+    assert (offsets(table), offsets(dead)) == ([(0, 1), (0, 3)], [(0, 0), (0, 0), (0, 2)])
+    assert land(dead_letter=own).is_idle
+
+
+def test_dead_letters_whose_stream_another_table_has_taken_land_in_the_own_one_that_the_message_asks_for(
+    kafka, land, crash, topic, table, dead, tmp_path
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+    crash("dead", "before")
+    with pytest.raises(Crash):
+        land()
+    assert land(into=str(tmp_path / "other"), dead_letter=str(tmp_path / "dead")).dead_letters == 1
+    for options in ({}, {"dead_letter": None}):
+        with pytest.raises(ConfigurationError, match="give this one its own stream"):
+            land(**options)
+    own = DeadLetters(table=f"{dead}-own", stream="own")
+    assert land(dead_letter=own).dead_letters == 1
+    assert land(dead_letter=own).is_idle
+    assert read_back.rows(f"{dead}-own", "kafka_offset", "target_table") == [(0, table)]
 
 
 def test_an_older_copy_of_the_table_loses_no_dead_letter(kafka, land, spark, topic, whole, table, dead, tmp_path):

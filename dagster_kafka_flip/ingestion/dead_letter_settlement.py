@@ -15,13 +15,13 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     DeadLetterLostError,
     DeadLetterTableMissingError,
+    EndBeforePositionError,
     KafkaFlipError,
     RetentionOvertookPositionError,
     TableReplacedError,
     TopicNotFoundError,
 )
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import Incident, tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
@@ -53,8 +53,13 @@ def check_nothing_pending(
     main: DeltaTable,
     main_target: DeltaTarget,
     tolerated: Collection[type[KafkaFlipError]],
-) -> tuple[Incident, ...]:
-    """Checks that a stream without a dead-letter table has none pending in its former one; returns tolerated errors."""
+    *,
+    has_other: bool = False,
+) -> tuple[Incident, ...] | None:
+    """Checks that a stream without a dead-letter table has none pending in its former one; returns tolerated errors.
+
+    None if the former one is another table's by now, so that it has none of the batch's, and the stream `has_other`.
+    """
     if not batch.splits:
         return ()
     # Only reads the table, so other writers do not matter.
@@ -65,11 +70,13 @@ def check_nothing_pending(
     if anchor is None or there != batch.route.table_id:
         continuation = "The run continued; the pending dead letters are not written."
         return (tolerate(missing(batch, target, main_target, there), tolerated, continuation),)
-    check_belongs_to(anchor, target, main.table_id(), main_target)
+    main_id, settles = main.table_id(), settlement(anchor)
+    if has_other and settles is not None and settles.table_id != main_id:
+        return None
+    check_belongs_to(anchor, target, main_id, main_target)
     incidents = list(anchor.incidents)
     if is_set_back(anchor, batch):
         incidents.append(tolerate(set_back(table, anchor, batch, target, main_target), tolerated, NOT_AGAIN))
-    settles = settlement(anchor)
     if (settles is not None and settles.version >= batch.version) or not pending_splits(anchor, batch):
         return tuple(incidents)
     raise ConfigurationError(
@@ -244,26 +251,31 @@ class PendingDeadLetters:
             self._spec.log.info("some pending dead letters of %s can't be read; checking which", self._target)
         else:
             return splits
-        there: list[KafkaPartitionSplit] = []
-        for split in splits:
+        left = [self._left(split, batch, moved=moved) for split in splits]
+        return tuple(split for split in left if not split.is_empty)
+
+    def _left(self, split: KafkaPartitionSplit, batch: RoutedBatch, *, moved: bool) -> KafkaPartitionSplit:
+        """What the log still has of a split."""
+        while not split.is_empty:
+            start, stop = split.starting_offset, split.stopping_offset
             try:
                 self.replay(batch, (split,))
             except RetentionOvertookPositionError as error:
                 begins = error.log_start_offsets[split.topic_partition]
                 self._give_up(split, batch, error, f"{split}: the dead letters before offset {begins} are skipped.")
-                if begins < split.stopping_offset:
-                    there.append(replace(split, starting_offset=begins))
-                continue
+                split = replace(split, starting_offset=min(begins, stop))
             except _GONE as error:
+                cuts = error.cut_offsets if isinstance(error, EndBeforePositionError) else {}
+                end = max(start, cuts.get(split.topic_partition, start))
+                skipped = f"{split}: the dead letters from offset {end} on are skipped."
                 if moved:
-                    self._spec.log.warning(
-                        "%s: the log no longer holds its dead letters; continuing without them", split
-                    )
+                    self._spec.log.warning("%s", skipped)
                 else:
-                    self._give_up(split, batch, error, f"{split}: its dead letters are skipped.")
-                continue
-            there.append(split)
-        return tuple(there)
+                    self._give_up(split, batch, error, skipped)
+                split = replace(split, stopping_offset=end)
+            else:
+                break
+        return split
 
     def replay(self, batch: RoutedBatch, splits: tuple[KafkaPartitionSplit, ...]) -> SplitAssignment:
         """Assigns splits of a batch as they were planned."""
@@ -290,21 +302,6 @@ class PendingDeadLetters:
     ) -> DeadLetterLostError:
         # The readable ones of these topics are still written.
         ways_on = write_off(self._target, splits, "earliest")
-        if isinstance(error, RetentionOvertookPositionError):
-            begins = error.log_start_offsets
-            lost = [split for split in splits if split.topic_partition in begins]
-            gone = sum(
-                min(split.stopping_offset, begins[split.topic_partition]) - split.starting_offset for split in lost
-            )
-            first = lost[0]
-            others = "" if len(lost) == 1 else f" (also affects {counted(len(lost) - 1, 'more topic partition')})"
-            what = (
-                f"{first.topic_partition}: retention has overtaken dead letters. The rejected records in "
-                f"[{first.starting_offset}, {first.stopping_offset}) were not written yet, but the log begins at "
-                f"{begins[first.topic_partition]}{others}: up to {counted(gone, 'record')} in total"
-            )
-        else:
-            what = f"dead letters can no longer be read: {error.finding}"
         if isinstance(error, TopicNotFoundError):
             ways_on = (
                 "If this client may not describe the topic, grant DESCRIBE. If the topic was deleted, its dead "
@@ -313,7 +310,8 @@ class PendingDeadLetters:
         elif isinstance(error, ClusterChangedError):
             ways_on = f"If this is the wrong cluster, correct bootstrap_servers. {ways_on}"
         return DeadLetterLostError(
-            f"{what}. They were excluded from version {batch.version} of {self._spec.target} and are pending for "
+            f"dead letters can no longer be read: {error.finding}. They were excluded from version {batch.version} of "
+            f"{self._spec.target} and are pending for "
             f"{self._target}",
             ways_on,
             outcome="They were not written, and the stream does not continue",

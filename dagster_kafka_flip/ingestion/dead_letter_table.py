@@ -122,13 +122,15 @@ class DeadLetterTable:
 
     def settle_pending(self, batch: RoutedBatch) -> None:
         """Writes the pending dead letters of the stream's last commit, if any."""
-        if not self._is_of(batch.route):
+        if self._is_of(batch.route):
+            self._table_id = self._table_id or batch.route.table_id
+        else:
             incidents = check_nothing_pending(
-                self._session, batch, self._main, self._spec.target, self._context.tolerated
+                self._session, batch, self._main, self._spec.target, self._context.tolerated, has_other=True
             )
-            self._tolerance.incidents.extend(incidents)
-            return
-        self._table_id = self._table_id or batch.route.table_id
+            if incidents is not None:
+                self._tolerance.incidents.extend(incidents)
+                return
         known_to_owe_nothing = self._unmarked is not None and self._unmarked.version == batch.version
         self._settle(batch, reads=bool(batch.splits) and not known_to_owe_nothing, notes=bool(batch.splits))
 
@@ -153,22 +155,11 @@ class DeadLetterTable:
         if not batch.splits or rejected == 0:
             self._unmarked = batch
             return 0
-        before = self.landed
         self._counted = None
         self._settle(batch, reads=True)
         self._unmarked = None
         if rejected is None:
             return None if self._counted is None else observed_metrics(self._counted, 10.0).get("rejected")
-        landed = None if self.landed is None or before is None else self.landed - before
-        if landed is not None and landed < rejected:
-            self._spec.log.warning(
-                "%d records of version %d of %s were rejected, and this run wrote %d of the dead letters: the others "
-                "were written earlier or by another run, or compaction removed them",
-                rejected,
-                batch.version,
-                self._spec.target,
-                landed,
-            )
         return rejected
 
     def confirm(self) -> None:
@@ -288,14 +279,20 @@ class DeadLetterTable:
         if anchor is None:
             self._tolerate_missing(batch, None)
             anchor = self._table.made(self._rows.schema())
-        if not self._is_open:
-            self._main_id = self._main.table_id()
+        main_id = self._main.table_id()
+        if main_id != (self._main_id or main_id):
+            # What is settled would count for the other table.
+            raise WriteFailedError(
+                f"the table {self._spec.target} was dropped and created again during the run", "Run again"
+            )
+        self._main_id = main_id
         # With a commit of the stream, it is certainly the same table as before.
         if not self._is_open or anchor.document is None:
             self._check_is_known_table(batch)
         check_belongs_to(anchor, self.target, self._main_id, self._spec.target)
         self._tolerance.incidents.extend(anchor.incidents)
-        if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
+        own = self._table_id, self.target.stream
+        if batch is not None and (batch.route.table_id, batch.route.stream) == own and is_set_back(anchor, batch):
             error = set_back(self._table, anchor, batch, self.target, self._spec.target)
             incident = self._tolerance.meet(error, NOT_AGAIN)
             anchor = replace(anchor, incidents=(*anchor.incidents, incident))

@@ -161,7 +161,8 @@ def test_a_log_that_is_truncated_and_written_again_between_plan_and_read_lands_o
         f"{begin} offset 7. This happened during the read of a batch, which version 2 of "
     )
     assert str(refused.value).endswith(
-        f" has. Its rows of {topic}-0 [4, 7) may come from either log. The commit stays; nothing more was read, and all "
+        f" has. Its rows of {topic}-0 [4, 7) may come from either log. The commit stays; nothing more was read, and "
+        "all "
         f"runs of the stream stop until you decide. 1. RESTORE TABLE delta.`{table}` TO VERSION AS OF 1 removes "
         "the rows of that commit. Copy them first if you need what the log has lost. 2. Run again: it continues "
         "from there"

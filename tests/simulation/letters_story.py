@@ -87,8 +87,4 @@ class LettersStory(Story):
             msg = f"{wrong} are on the wrong side of {stream}"
             raise WrongError(msg)
         table.deleted |= set() if there is None else there.deleted
-        if "DeadLetterLostError" in stream.reports:
-            # Who goes on without them loses what is left of a range that was cut off.
-            homes, logs = self.world.log.homes, self.world.log.partitions
-            table.deleted |= {each for each in homes if self.world.is_rejected(each) and logs[homes[each]].was_cut}
         super()._check_complete(stream, table, rows + letters)
