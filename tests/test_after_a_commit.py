@@ -9,6 +9,7 @@ import pytest
 from pydantic import Field
 
 from dagster_kafka_flip.errors import (
+    DeadLetterLostError,
     ForeignRowsError,
     KafkaFlipError,
     RetentionOvertookPositionError,

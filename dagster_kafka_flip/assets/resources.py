@@ -75,8 +75,8 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
 class SparkResource(ConfigurableResource, config_of(SparkSettings)):  # pyright: ignore[reportMissingTypeArgument]
     """A Spark session that starts when an asset first needs it; the assets of a run in one process share it.
 
-    It starts when an asset first needs it. Default: a local session with all cores. If the process already has an
-    active session, the resource uses it and does not stop it.
+    Default: a local session with all cores. If the process already has an active session, the resource uses it and does
+    not stop it.
     """
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:

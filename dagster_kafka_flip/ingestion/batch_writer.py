@@ -273,10 +273,10 @@ class BatchWriter:
             return LogChangedError(finding, then, outcome="Nothing was written")
         topics = error.topics if isinstance(error, TopicRecreatedError) else ()
         some = first_few(split for split in splits if not topics or split.topic_partition.topic in topics)
+        rows = f"Its rows of {some}" if some else "Its rows"
         stops = "" if self._table is None else ", and all runs of the stream stop until you decide"
         return LogChangedError(
-            f"{begin}, which version {committed.version} of {self._target} has. Its rows of {some} may come from "
-            "either log",
+            f"{begin}, which version {committed.version} of {self._target} has. {rows} may come from either log",
             f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {committed.version - 1} removes the rows of "
             f"that commit. {then}",
             outcome=f"The commit stays; nothing more was read{stops}",

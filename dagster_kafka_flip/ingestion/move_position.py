@@ -145,6 +145,10 @@ def plan_move(
     topics = {tp.topic for tp in position}
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
+    if before is None and last is not None:
+        # Rows that a RESTORE has left may be from up to there.
+        check_same_offsets(target, key_of(mode), last[1].state, plan)
+        after = replace(after, reached=last[1].state.furthest if key_of(mode) else {})
     check_same_offsets(target, key_of(mode), before, plan)
     check_shared(table.target, other_streams(history, target.stream), taken_up(before, after), after)
     unread: Position | None = None

@@ -175,7 +175,7 @@ class RowsToReplace:
     def lost(
         self, plan: WindowPlan, scoped: ReplacedRows, missing: Callable[[DataFrame, Mapping[str, str]], tuple[int, Any]]
     ) -> tuple[Incident, ...]:
-        """The loss, if it is tolerated, of records that the table has rows of; see `WindowRows.missing`."""
+        """The loss, if it is tolerated, of records that the table has rows of; see `RunRows.missing`."""
         named = {field: self._names.name(field) for field in LOG_FIELDS if field in self._names.fields}
         # Tolerated: these rows are of another log, or their records are known to be gone.
         if (

@@ -212,8 +212,9 @@ class _Run:
         version = lanes[0].version
         if not wanted <= version <= newest:
             return None
-        there = commits_between(self._source.target.location, version, version) or ()
-        if not {progress.commit for progress in lanes} <= {None, *map(mark_of, there)}:
+        there = commits_between(self._source.target.location, version, version)
+        mark = mark_of(there[0]) if there else None
+        if mark is not None and any(progress.commit not in {None, mark} for progress in lanes):
             return None
         self._log.info("nothing new in %s: version %d is published", self._source, version)
         return PublishResult(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,7 @@ class TableVersions:
     def look_again(self) -> None:
         """Sets `newest` and `fed_by` to those of now."""
         self._read: list[Commit] = []
+        self._marks: dict[int, str | None] = {}
         self._unread = self._log.commits()
         with _there(self._source):
             commit = next(self._commits())
@@ -82,13 +84,16 @@ class TableVersions:
         yield from self._read
         with _there(self._source):
             for commit in self._unread:
-                self._read.append(commit)
+                self._marks[commit.version] = mark_of(commit)
+                # A document may have 100 KB.
+                self._read.append(replace(commit, user_metadata=None))
                 yield commit
 
     def mark_of(self, version: int) -> str | None:
         """What tells the commit of a version from another one of this number; None if it is unknown."""
-        commit = next((commit for commit in self._commits() if commit.version <= version), None)
-        return mark_of(commit) if commit is not None and commit.version == version else None
+        if version not in self._marks:
+            next((commit for commit in self._commits() if commit.version <= version), None)
+        return self._marks.get(version)
 
     def table_id_now(self) -> str:
         """Delta's id of the table that is there now."""

@@ -76,7 +76,7 @@ class ReadPlan:
         starting_watermark: The watermark of the state before the read.
         incidents: Tolerated errors.
         beginning_offsets: Log start offset of each existing topic partition, if the source provides it.
-        cut_off: Where logs were cut off before the position; None if unknown.
+        cut_off: Where logs were cut off before the furthest position; None if unknown.
     """
 
     state: EnumeratorState

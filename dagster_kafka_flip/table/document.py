@@ -143,7 +143,9 @@ class Document:
             "incidents": [incident.to_json() for incident in self.incidents] or None,
             "schemas": {side: list(frames) for side, frames in self.schemas.items()} or None,
         }
-        return json.dumps({key: value for key, value in document.items() if value is not None}, separators=(",", ":"))
+        # Earlier readers want the number of rows, also where it is unknown.
+        kept = {key: value for key, value in document.items() if value is not None or key == "rows_before"}
+        return json.dumps(kept, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str | None) -> Self | None:
@@ -267,8 +269,7 @@ class CommitDocument(Document):
             "dead_letter": None if route is None else DeadLetterRoute.from_json(route),
             "carried": None if route is None else RoutedBatch.from_json(route),
             "settles": None if settles is None else TableVersion(**settles),
-            # Of an earlier version it is one text.
-            "doubt": None if doubt is None else (doubt, "", "") if isinstance(doubt, str) else tuple(doubt),
+            "doubt": None if doubt is None else (doubt[0], doubt[1], doubt[2]),
             "mode": mode_of(tuple(document.get("key", ())), document.get("mode", {})),
             "after": document.get("after"),
         }

@@ -155,11 +155,16 @@ def recorded_anchor(
     has = "there is none"
     if record is not None:
         pending = ", and dead letters that may be pending" if record.dead_letters_pending else ""
-        has = f"it has {record.transaction_version} and version {record.table_version}{pending}"
+        own = "no transaction version" if record.transaction_version is None else record.transaction_version
+        has = f"it has {own} and version {record.table_version}{pending}"
+    replaces = "Delta's log has no transaction version of the stream either, so no record can replace it"
+    if found is not None:
+        replaces = (
+            f"A record of the last run could replace it with the transaction version {found}, version {oldest - 1} or "
+            f"later, and no dead letters pending: {has}"
+        )
     raise PositionLostError(
         f"the table {target} no longer has the history that holds the position of the stream {target.stream!r}: its "
         f"oldest commit is version {oldest}, and it holds no commit of the stream",
-        f"Delta removes commits after {LOG_RETENTION}. A record of the last run could replace it with the transaction "
-        f"version {found}, version {oldest - 1} or later, and no dead letters pending: {has}. Check the table's last "
-        f"offsets, and set the position: {set_position(str(target), target.stream, topics=TOPIC)}",
+        f"Delta removes commits after {LOG_RETENTION}. {replaces}. Check the table's last offsets, and set the position: {set_position(str(target), target.stream, topics=TOPIC)}",
     )
