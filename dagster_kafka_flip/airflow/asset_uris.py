@@ -36,6 +36,8 @@ def topic_asset(topic: str, kafka_conn_id: str = "kafka_default", *, server: str
     check_conn_id(kafka_conn_id)
     if server is not None:
         expect("server", server, str, '"broker-1:9092"')
+        if not server or "/" in server:
+            raise ConfigurationError(f"server: {server!r} is not a host and port, such as broker-1:9092")
         return Asset(uri=f"kafka://{server}/{quote(topic)}")
     return Asset(name=f"{kafka_conn_id}/{topic}", uri=f"kafka://{quote(kafka_conn_id)}/{quote(topic)}")
 
@@ -44,7 +46,9 @@ def topic_asset_in(given: Iterable[Asset], topic: str, kafka_conn_id: str) -> As
     """The user's own asset of a topic, by whatever server; else ours."""
     own = topic_asset(topic, kafka_conn_id)
     named = [asset for asset in given if is_topic_asset(asset) and asset.uri.endswith(f"/{quote(topic)}")]
-    return own if own in named or not named else named[0]
+    # One by another connection's id is another cluster's.
+    others = [asset for asset in named if "://" in asset.name or not asset.name.endswith(f"/{topic}")]
+    return own if own in named or not others else others[0]
 
 
 def table_asset(table: DeltaTarget | str) -> Asset:

@@ -49,7 +49,8 @@ class DeltaToKafkaOperator(SparkTask):
             `transaction_timeout`.
         on_idle: Result of a task that finds nothing new: `succeed` (default), which adds an event of the topic, or
             `skip`.
-        **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the table and the topic.
+        **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the table and the topic;
+            one that names the topic by a server takes the place of ours.
 
     Raises:
         ConfigurationError: An option is invalid: the DAG can't be imported.

@@ -34,6 +34,13 @@ def check_conn_id(kafka_conn_id: str) -> None:
         raise ConfigurationError(msg)
 
 
+def check_min_lag(min_lag: int) -> None:
+    """Checks how many offsets are worth a run."""
+    expect("min_lag", min_lag, int, "1000")
+    if min_lag < 1:
+        raise ConfigurationError(f"min_lag: {min_lag} is always reached; the minimum is 1")
+
+
 def source_to_json(source: KafkaSource) -> dict[str, Any]:
     """Serializes what a look at the end of a source's log needs."""
     kept = {name: getattr(source, name) for name in _KEPT}

@@ -82,7 +82,8 @@ class KafkaToDeltaOperator(SparkTask):
             `skip`.
         verify_after: How long a task trusts the position in the table's newest event, to find out without Spark that
             there is nothing new. Default: 24 hours.
-        **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the topics and the table.
+        **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the topics and the table;
+            one that names the topic by a server takes the place of ours.
 
     Raises:
         ConfigurationError: An option is invalid: the DAG can't be imported.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from dagster_kafka_flip.airflow.given import source_from_json, source_to_json
+from dagster_kafka_flip.airflow.given import check_conn_id, check_min_lag, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_flip_hook import kafka_connection
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -75,8 +75,9 @@ class LagWatch:
 class NewOffsetsTrigger(BaseEventTrigger):
     """Waits until a log has new offsets: for a task, or again and again as the trigger of an `AssetWatcher`.
 
-    A watcher has an event when it starts, if the log is not empty, and then one for each `min_lag` new offsets. While
-    no broker answers, it logs that, and has none. It holds no secret: only the id of the connection.
+    A watcher has an event when it starts, if there are at least `min_lag` offsets, and then one for each `min_lag` new
+    ones; fewer wait. While no broker answers, it logs that, and has none. It holds no secret: only the id of the
+    connection.
 
     Args:
         source: A KafkaSource, or topics.
@@ -98,6 +99,8 @@ class NewOffsetsTrigger(BaseEventTrigger):
         poll_interval: float = 60.0,
     ) -> None:
         super().__init__()
+        check_conn_id(kafka_conn_id)
+        check_min_lag(min_lag)
         self.source = dict(source) if isinstance(source, Mapping) else source_to_json(KafkaSource.of(source))
         self.state = None if state is None else dict(state)
         self.kafka_conn_id = kafka_conn_id

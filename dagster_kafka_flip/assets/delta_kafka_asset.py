@@ -100,7 +100,7 @@ def delta_kafka_asset(
     `_commit_version`. It may also take `context`, and any resource by its key, as in Dagster's `@asset`.
 
     The asset is the topic: its key is `topic_asset_key(sink.topic, cluster, kafka)`, which is upstream of the assets
-    that read the topic. So it replaces `kafka_topic_asset` for this topic, and is in the same group by default.
+    that read the topic. So it replaces `kafka_topic_asset` for this topic.
 
     Each run continues with the sink's progress in Kafka, up to the table's newest version. A run that finds nothing new
     records an observation, so that no downstream asset runs. If the table is on a local file system, it starts no
@@ -135,7 +135,6 @@ def delta_kafka_asset(
     sink.check_content(source.content)
     key = topic_asset_key(sink.topic, cluster, kafka)
     publishing = Publishing(key, source, sink, limits or Limits(), cluster, kafka, spark)
-    options.setdefault("group_name", kafka)
     options.setdefault("pool", f"kafka-sink:{sink.transactional_id_prefix}")
     deps = _upstream(upstream, source)
 

@@ -79,8 +79,6 @@ def kafka_topic_asset(
     records. The number of requests does not depend on the number of topics. A run can also observe a subset of the
     topics.
 
-    Their group is by default the key of the KafkaResource.
-
     If a topic is missing, its observation says so, and its data version changes, so that the assets downstream run and
     fail. If there is no other topic, the run fails.
 
@@ -159,8 +157,6 @@ def _observe(
 def _spec(key: AssetKey, description: str | None, asset_options: Mapping[str, Any]) -> AssetSpec:
     given: dict[str, Any] = {**asset_options}
     given["description"] = given.get("description") or description or f"The Kafka topic {key.path[-1]}."
-    # A topic and its table often share a name: in a group of its own, a page shows which is which.
-    given["group_name"] = given.get("group_name") or key.path[0]
     given["metadata"] = {COLUMN_SCHEMA: record_schema(), **(given.get("metadata") or {})}
     return AssetSpec(key=key, kinds={"kafka"}, **given)
 
@@ -170,7 +166,7 @@ def op_name(verb: str, keys: Sequence[AssetKey]) -> str:
 
     A name from which one topic can be told again needs no hash.
     """
-    names = [key.to_user_string().removeprefix("kafka/") for key in keys]
+    names = ["/".join(key.path[1:] if key.path[:-1] == ["kafka"] else key.path) for key in keys]
     name = names[0].replace("-", "___").replace(".", "__")
     is_told = name.replace("___", "-").replace("__", ".") == names[0] and _PLAIN.fullmatch(name)
     if len(names) == 1 and is_told:

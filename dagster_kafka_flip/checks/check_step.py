@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetCheckSpec, multi_asset_check
 
-from dagster_kafka_flip.assets.asset_options import given_options
+from dagster_kafka_flip.assets.asset_options import dagsters_errors, given_options
 from dagster_kafka_flip.assets.run_checks import WITH_ITS_ASSET
 from dagster_kafka_flip.assets.step_events import step_events
 
@@ -32,19 +32,21 @@ def check_step(
     condition = None if has_partitions else WITH_ITS_ASSET
     options = given_options(op_tags=op_tags, pool=pool)
 
-    @multi_asset_check(
-        name=key.to_python_identifier(kind),
-        specs=[
-            AssetCheckSpec(name, asset=key, description=text, blocking=blocking, automation_condition=condition)
-            for name, text in questions.items()
-        ],
-        can_subset=True,
-        required_resource_keys=set(resources),
-        **options,
-    )
-    # Without annotations: Dagster inspects them, and in this module they are only strings.
-    def check(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from step_events(context, answers(context))
+    with dagsters_errors(key.to_user_string()):
+
+        @multi_asset_check(
+            name=key.to_python_identifier(kind),
+            specs=[
+                AssetCheckSpec(name, asset=key, description=text, blocking=blocking, automation_condition=condition)
+                for name, text in questions.items()
+            ],
+            can_subset=True,
+            required_resource_keys=set(resources),
+            **options,
+        )
+        # Without annotations: Dagster inspects them, and in this module they are only strings.
+        def check(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+            yield from step_events(context, answers(context))
 
     return check
 

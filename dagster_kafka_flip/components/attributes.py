@@ -336,7 +336,7 @@ class TopicsAttributes(Model):
         "component's assets have a condition; at its ticks, if that is on_cron.",
     )
     schedule: Any = Field(default=None, description="Cron schedule on which to observe them. Default: none.")
-    group_name: Any = Field(default=None, description="Asset group. Default: the key of the KafkaResource.")
+    group_name: Any = Field(default=None, description="Asset group. Default: the component's.")
     owners: Any = Field(default=None, description="Owners.")
     tags: Any = Field(default=None, description="Tags.")
 

@@ -268,7 +268,7 @@ def _landing(transform: Callable[..., Any], **options: Any) -> AssetsDefinition:
 
 def _topic_options(key: AssetKey, readers: Sequence[KafkaDeltaComponent]) -> Any:
     """A topic's options, of each the one of the first component that has it."""
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"group_name": readers[0].group_name}
     for each in reversed(readers):
         given |= each.observe_topics if isinstance(each.observe_topics, Mapping) else {}
     conditions = [each.automation_condition for each in readers if each.automation_condition is not None]

@@ -38,7 +38,7 @@ def _describe(described: Format) -> dict[str, Any]:
     kind = type(described)
     # Stored in commits, so a built-in one has an id of its own instead of the class path.
     own_id = next((name for name, each in BUILT_IN.items() if each is kind), f"{kind.__module__}.{kind.__qualname__}")
-    settings = to_jsonable_python(described.description(), fallback=_plain_object)
+    settings = to_jsonable_python(described.description(), fallback=_plain_object, bytes_mode="base64")
     return {"format": own_id, **settings}
 
 

@@ -184,7 +184,7 @@ class FramedFormat(Format):
     def described(cls, description: Mapping[str, Any]) -> Self | None:
         """The format of a `description`, which needs no registry; None if that was made before a run."""
         frame = description.get("frame")
-        if description["declared"] is None or (frame is not None and frame.get("writers", ()) is None):
+        if description.get("declared") is None or (frame is not None and frame.get("writers", ()) is None):
             return None
         made = super().described(description)
         return made if made is None or frame is None else made.as_framed(**frame)

@@ -134,7 +134,7 @@ class ProtobufFormat(FramedFormat, FunctionFormat):
     @classmethod
     def described(cls, description: Mapping[str, Any]) -> Self | None:
         """The format of a `description`, which needs no registry; None if that was made before a run."""
-        text = description["declared"]
+        text = description.get("declared")
         return super().described({**description, "declared": None if text is None else base64.b64decode(text)})
 
     def framed(self, data: Column, headers: Column) -> Column:

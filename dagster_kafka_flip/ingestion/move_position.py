@@ -145,11 +145,11 @@ def plan_move(
     topics = {tp.topic for tp in position}
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
-    if before is None and last is not None:
-        # Rows that a RESTORE has left may be from up to there.
-        check_same_offsets(target, key_of(mode), last[1].state, plan)
-        after = replace(after, reached=last[1].state.furthest if key_of(mode) else {})
-    check_same_offsets(target, key_of(mode), before, plan)
+    # Rows that a RESTORE has left may be from up to where the stream was.
+    rests_on = before or reaching(None if last is None else last[1].state, key_of(mode))
+    if rests_on is not None:
+        after = replace(after, reached=rests_on.reached)
+    check_same_offsets(target, key_of(mode), rests_on, plan)
     check_shared(table.target, other_streams(history, target.stream), taken_up(before, after), after)
     unread: Position | None = None
     if before is not None and is_same_cluster:

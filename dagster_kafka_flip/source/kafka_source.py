@@ -47,7 +47,7 @@ def given_topics(source: KafkaSource | str | Sequence[str]) -> list[str]:
     if isinstance(source, KafkaSource):
         return []
     topics, example = [source] if isinstance(source, str) else source, '"orders", or KafkaSource(topics=("orders",))'
-    expect("source", topics, Sequence, example)
+    expect("source", topics, (KafkaSource, str, Sequence), example)
     for topic in topics:
         expect("source", topic, str, example)
     return list(topics)

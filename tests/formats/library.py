@@ -25,7 +25,8 @@ def decoded(jvm: Any, form: FunctionFormat, values: Iterable[bytes]) -> list[dic
     given = sql.types.StructType()
     for name, kind in (("data", "binary"), ("typed", None), ("options", "string")):
         given = given.add(name, declared if kind is None else kind)
-    name = sql.connector.catalog.Identifier.of(catalog.defaultNamespace(), form.function)
+    nowhere = jvm.java.lang.reflect.Array.newInstance(jvm.java.lang.Class.forName("java.lang.String"), 0)
+    name = sql.connector.catalog.Identifier.of(nowhere, form.function)
     function = catalog.loadFunction(name).bind(given)
     options = jvm.org.apache.spark.unsafe.types.UTF8String.fromString(json.dumps(form.function_options))
     found: list[dict[str, Any]] = []

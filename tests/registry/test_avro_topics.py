@@ -33,7 +33,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats import learning, schema_book
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion import run_spec
+from dagster_kafka_flip.ingestion import batch_writer
 from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
@@ -90,7 +90,7 @@ def read_again(monkeypatch):
     again = []
     real = learning.learn_schemas
     monkeypatch.setattr(learning, "learn_schemas", lambda *asked: again.append(1) or real(*asked))
-    monkeypatch.setattr(run_spec, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + HOUR * len(again)))
+    monkeypatch.setattr(batch_writer, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + HOUR * len(again)))
     return again
 
 

@@ -54,7 +54,7 @@ def test_lineage_joins_table_topic_and_the_readers_of_the_topic():
     assert (published.op.pool, published.op.retry_policy) == ("kafka-sink:orders", None)
     again = _asset(deps=["given"], kinds=["json"], code_version="2", upstream=_landing()).get_asset_spec()
     assert [each.asset_key.to_user_string() for each in again.deps] == ["orders", "given"]
-    assert (again.kinds, again.code_version, again.group_name) == ({"kafka", "spark", "json"}, "2", "kafka")
+    assert (again.kinds, again.code_version, again.group_name) == ({"kafka", "spark", "json"}, "2", "default")
     reader = build_kafka_delta_asset(name="copy", source=KafkaSource(topics=("orders.v1-a",)), table="lake/copy")
     graph = Definitions(assets=[published, reader, _landing()], resources=_NOWHERE).resolve_asset_graph()
     assert graph.get(AssetKey("copy")).parent_keys == {published.key}
