@@ -166,6 +166,6 @@ def recorded_anchor(
     raise PositionLostError(
         f"the table {target} no longer has the history that holds the position of the stream {target.stream!r}: its "
         f"oldest commit is version {oldest}, and it holds no commit of the stream",
-        f"Delta removes commits after {LOG_RETENTION}. {replaces}. Check the table's last offsets, and set the position: "
-        f"{set_position(str(target), target.stream, topics=TOPIC)}",
+        f"Delta removes commits after {LOG_RETENTION}. {replaces}. Check the table's last offsets, and set the "
+        f"position: {set_position(str(target), target.stream, topics=TOPIC)}",
     )
