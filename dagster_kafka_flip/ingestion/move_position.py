@@ -146,8 +146,13 @@ def plan_move(
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     # Rows that a RESTORE has left may be from up to where the stream was.
     rests_on = before or reaching(None if last is None else last[1].state, key_of(mode))
-    reached = {} if rests_on is None else rests_on.reached
-    after = replace(plan.state, position=position, topic_ids=ids, watermark=None, reached=reached)
+    after = replace(
+        plan.state,
+        position=position,
+        topic_ids=ids,
+        watermark=None,
+        reached={} if rests_on is None else rests_on.reached,
+    )
     check_same_offsets(target, key_of(mode), rests_on, plan)
     check_shared(table.target, other_streams(history, target.stream), taken_up(before, after), after)
     unread: Position | None = None
