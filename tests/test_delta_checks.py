@@ -346,8 +346,8 @@ def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spar
     found = values(failed)
     assert (found["lag"], found["max_lag"], found["largest_lag"], found["largest_lag_at"]) == (4, 3, 3, f"{topic}-0")
     assert [tuple(record.data.values()) for record in found["by_topic_partition"].records] == [
-        (topic, 0, 4, 3),
-        (topic, 1, 1, 1),
+        (f"{topic}-0", 4, 3),
+        (f"{topic}-1", 1, 1),
     ]
 
     kafka.trim(topic, 0, 6)
