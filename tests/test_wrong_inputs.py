@@ -98,7 +98,9 @@ def _builder() -> Any:
     return KafkaSource.builder()
 
 
-_SOURCE = 'expected Sequence, got int; for example source="orders", or KafkaSource(topics=("orders",))'
+_SOURCE = (
+    'expected KafkaSource or str or Sequence, got int; for example source="orders", or KafkaSource(topics=("orders",))'
+)
 _FORMAT = 'value_format: expected Format, got {}; for example value_format=JsonFormat("id BIGINT, name STRING")'
 _TIMEDELTA = "verify_after: expected timedelta, got {}; for example verify_after=timedelta(hours=1)"
 _LIST = '{}: expected a list, such as ["..."]'
