@@ -171,7 +171,7 @@ def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table
     for record, has in (
         (None, "there is none"),
         (replace(seen, stream="another"), "there is none"),
-        (replace(seen, table_version=9, transaction_version=None), "it has None and version 9"),
+        (replace(seen, table_version=9, transaction_version=None), "it has no transaction version and version 9"),
         (replace(seen, table_version=9, transaction_version=5), "it has 5 and version 9"),
         (seen, "it has 0 and version 2"),
         (
