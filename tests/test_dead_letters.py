@@ -319,7 +319,8 @@ def test_a_debt_is_not_forgotten_when_the_option_changes(
         assert str(error.value).startswith(
             f"rejected records of version 1 of {table} are still pending for the dead-letter table {dead} (stream "
             "'main-dead-letters'), but dead_letter no longer names it. Nothing was written. Run once with "
-            f"dead_letter=DeadLetters(table='{dead}', stream='main-dead-letters'). To continue without them: "
+            f"dead_letter=DeadLetters(table='{dead}', stream='main-dead-letters'). To continue without them "
+            "(if the stream reads records again, as after a RESTORE, their dead letters may then be there twice): "
             f"dagster-kafka-flip position set --table {dead} --stream main-dead-letters --bootstrap-servers "
             f"<host:port> --topic {topic} --to latest --reason <why>"
         )

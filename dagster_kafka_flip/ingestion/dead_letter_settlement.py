@@ -134,7 +134,10 @@ def set_back(
 def write_off(target: DeltaTarget, splits: Iterable[KafkaPartitionSplit], to: str) -> str:
     """Advice to continue without pending dead letters, as a sentence."""
     topics = sorted({split.topic_partition.topic for split in splits}) or TOPIC
-    return f"To continue without them: {set_position(str(target), target.stream, topics=topics, to=to)}"
+    return (
+        "To continue without them (if the stream reads records again, as after a RESTORE, their dead letters may then be "
+        f"there twice): {set_position(str(target), target.stream, topics=topics, to=to)}"
+    )
 
 
 def settlement(anchor: Anchor) -> TableVersion | None:

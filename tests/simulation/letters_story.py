@@ -62,6 +62,7 @@ class LettersStory(Story):
             return None
         if target.table not in str(error) and target.identifier not in str(error):
             return super()._follow(stream, error)
+        stream.may_double = stream.may_double or "may then be there twice" in str(error)
         letters = Stream(stream.source, target, stream.limits, is_in_doubt=stream.is_in_doubt)
         if isinstance(error, TableReplacedError | ForeignRowsError):
             # What else there is to do is to go on without them.
