@@ -135,8 +135,8 @@ def write_off(target: DeltaTarget, splits: Iterable[KafkaPartitionSplit], to: st
     """Advice to continue without pending dead letters, as a sentence."""
     topics = sorted({split.topic_partition.topic for split in splits}) or TOPIC
     return (
-        "To continue without them (if the stream reads records again, as after a RESTORE, their dead letters may then be "
-        f"there twice): {set_position(str(target), target.stream, topics=topics, to=to)}"
+        "To continue without them (if the stream reads records again, as after a RESTORE, their dead letters may then "
+        f"be there twice): {set_position(str(target), target.stream, topics=topics, to=to)}"
     )
 
 
