@@ -119,9 +119,10 @@ def plan_move(
         problem = error
         if last is not None and any(effect_of(each) is Effect.RESTORES for each in back_to(last[0].version, history)):
             _check_names_all(last[1], target, to)
-            before = None
+            # What it settled is pending again.
+            before = own = None
     else:
-        # Not of a commit that a RESTORE has undone: what that one settled is pending again.
+        # Not of a commit that a RESTORE has undone.
         fence, before, own = anchor.version, anchor.state, anchor.document
     moved = source if to is None else source.with_overrides(starting_offsets=to)
     before = reaching(before, key_of(mode))
