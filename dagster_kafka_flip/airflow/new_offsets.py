@@ -62,7 +62,7 @@ class LagWatch:
         if status.total_lag < min_lag and (not problems or problems == told):
             return None
         # Whoever looks on waits for what comes after this.
-        self._state = EnumeratorState(status.end, status.cluster_id)
+        self._state = EnumeratorState(status.end, status.cluster_id, status.topic_ids)
         return {"lag": status.total_lag, "problems": problems}
 
     def close(self) -> None:

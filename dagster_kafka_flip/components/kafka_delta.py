@@ -54,6 +54,7 @@ _Options = attributes.options_of(
     kafka_delta_asset,
     AssetOptions,
     attributes.OPTIONS,
+    source="What to read, as the fields of a KafkaSource.",
     table="A path or a catalog name, or the fields of a DeltaTarget. `{topic}` is replaced by the topic, `{name}` by "
     "the topic as a valid name.",
     name="The asset's name. Default: the folder's name; with an asset for each topic, `{name}`.",

@@ -39,8 +39,9 @@ class LogStatus:
     # Topic partitions of the position that no longer exist; they are not in the lag.
     gone: tuple[TopicPartition, ...] = ()
 
-    # The end offset of each of these topic partitions.
+    # The end offset of each of these topic partitions, and the ids of the topics.
     end: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+    topic_ids: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def total_lag(self) -> int:
@@ -91,4 +92,5 @@ def log_status(source: KafkaSource, cluster: KafkaCluster, state: EnumeratorStat
         held_back={tp: held for tp, position in at.items() if (held := highest[tp] - max(end[tp], position)) > 0},
         gone=gone,
         end=end,
+        topic_ids={each.name: each.topic_id for each in topics.values() if each.topic_id},
     )
