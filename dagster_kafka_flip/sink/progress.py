@@ -81,6 +81,11 @@ class Progress:
     left_out: int = 0
     commit: str | None = None
 
+    @property
+    def reached(self) -> int:
+        """The last version of which rows are published, perhaps only some."""
+        return self.version + (self.rows > 0)
+
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""
         return json.dumps({_MARK: _VERSION, **asdict(self)}, ensure_ascii=False).encode()
@@ -158,15 +163,14 @@ def check_same_history(
 ) -> None:
     """Checks that the versions that a sink has published are still those of the table."""
     for progress in sorted(found.values(), key=lambda progress: progress.version):
-        reached = progress.version + (progress.rows > 0)
-        if reached > newest:
+        if progress.reached > newest:
             now = f"its newest version is {newest}"
         elif progress.commit is None or mark_of(progress.version) in {None, progress.commit}:
             continue
         else:
             now = f"version {progress.version} is another commit now"
         raise SinkProgressError(
-            f"the sink {prefix} has published {progress.table} up to version {reached}, but {now}: the table "
+            f"the sink {prefix} has published {progress.table} up to version {progress.reached}, but {now}: the table "
             "was replaced with an older copy",
             "Publish it under another transactional_id_prefix, to an empty topic",
         )
@@ -278,7 +282,7 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
     if origin.snapshot and start <= origin.version <= last:
         segments.append(Segment(origin.version, origin.version, is_snapshot=True, **as_before))
         start = origin.version + 1
-    reached = min(last, furthest.version + (1 if furthest.rows else 0))
+    reached = min(last, furthest.reached)
     if as_before and start <= reached:
         segments.append(Segment(start, reached, **as_before))
         start = reached + 1

@@ -182,7 +182,7 @@ class Publication:
         if sink.delivery_guarantee != "none":
             check_all_there(found, sink.transactional_id_prefix, sink.lanes, self._topic.name)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
-        if any(progress.version + (progress.rows > 0) > versions.newest for progress in found.values()):
+        if any(progress.reached > versions.newest for progress in found.values()):
             # Another run may have published what was committed since this one planned.
             versions.look_again()
         check_same_history(found, sink.transactional_id_prefix, versions.newest, versions.mark_of)
