@@ -257,7 +257,8 @@ def test_retention_that_deletes_missing_dead_letters_is_an_error_until_it_is_tol
         f"dead letters can no longer be read: {topic}-0: retention has overtaken the position. The next offset to read "
         f"is 0, but the log begins at 2: up to 2 unread records are gone. They were excluded from version 1 of "
         f"{table} and are pending for {dead}. They were not written, and the stream does not continue. To continue "
-        "without them: dagster-kafka-flip "
+        "without them (if the stream reads records again, as after a RESTORE, their dead letters may then be there "
+        "twice): dagster-kafka-flip "
         f"position set --table {dead} --stream main-dead-letters --bootstrap-servers <host:port> --topic {topic} --to "
         "earliest --reason <why>"
     )
