@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ConfigurationError,
-    EndBeforePositionError,
     OffsetOutOfRangeError,
     TopicNotFoundError,
     TopicRecreatedError,
@@ -100,9 +99,8 @@ class Enumerator:
     def check_same_logs(self, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
         """Checks that what was read up to a state's position came from the state's logs."""
         there = check_same_logs(self._cluster, state, read)
-        if EndBeforePositionError not in self._context.tolerated:
-            stops = {tp: state.position[tp] for tp in read if tp in there}
-            check_not_cut(self._cluster, self._source.isolation_level, state, stops)
+        stops = {tp: state.position[tp] for tp in read if tp in there}
+        check_not_cut(self._cluster, self._source.isolation_level, state, stops)
 
     def close(self) -> None:
         """Closes the client's threads and connections."""
