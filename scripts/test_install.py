@@ -20,11 +20,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from tests.document_tests import ROOT, blocks, commands
 
 _PAGE = ROOT / "docs" / "getting-started.md"
-_FILE = "getting started, "
+_FILE = "getting started, produce.py"
 _PIP = "pip install dagster-kafka-flip "
-_WEB_SERVER = "dagster dev "
+_WEB_SERVER = "dg dev"
+_INTO_THE_PROJECT = "cd shop"
 _PATIENCE_SECONDS = 120
-_SAID = ("99 rows",)
+_SAID = ("only showing top 5 rows",)
 
 
 @click.command()
@@ -36,11 +37,9 @@ def main(python: str) -> None:
         _run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT)], folder)
         (wheel,) = folder.glob("*.whl")
         _run([python, "-m", "venv", "venv"], folder)
-        project = folder / "project"
-        project.mkdir()
-        for block in blocks(_PAGE):
-            if block.marker.startswith(_FILE):
-                (project / block.marker.removeprefix(_FILE)).write_text(block.code, encoding="utf-8")
+        project = folder / "shop"
+        (written,) = (block.code for block in blocks(_PAGE) if block.marker == _FILE)
+        (folder / "produce.py").write_text(written, encoding="utf-8")
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             "PATH": f"{folder / 'venv' / 'bin'}:{os.environ['PATH']}",
@@ -48,15 +47,15 @@ def main(python: str) -> None:
             "DAGSTER_KAFKA_FLIP_CACHE": str(folder / "cache"),
         }
         steps = [line.replace(_PIP, f"pip install {wheel} ") for line in commands(_PAGE)]
-        web_server = next(line for line in steps if line.startswith(_WEB_SERVER))
-        shell = "\n".join(["set -eux", *(line for line in steps if line != web_server), "pip list"])
+        steps.insert(steps.index(_INTO_THE_PROJECT) + 1, "mv ../produce.py .")
+        shell = "\n".join(["set -eux", *(line for line in steps if line != _WEB_SERVER), "pip list"])
         try:
             started = time.monotonic()
-            output = _run(["bash", "-c", shell], project, environment)
+            output = _run(["bash", "-c", shell], folder, environment)
             missing = [words for words in _SAID if words not in output]
             if missing:
                 raise click.ClickException(f"the steps did not print {', '.join(missing)}")
-            _look_at_web_server(web_server, project, environment)
+            _look_at_web_server(project, environment)
             click.echo(f"the page's steps took {time.monotonic() - started:.0f} s, packages and jars included")
         finally:
             stop = folder / "venv" / "bin" / "dagster-kafka-flip"
@@ -78,8 +77,8 @@ def _run(command: list[str], folder: Path, environment: dict[str, str] | None = 
     return "".join(output)
 
 
-def _look_at_web_server(command: str, folder: Path, environment: dict[str, str]) -> None:
-    running = subprocess.Popen(command.split(), cwd=folder, env=environment)
+def _look_at_web_server(folder: Path, environment: dict[str, str]) -> None:
+    running = subprocess.Popen(_WEB_SERVER.split(), cwd=folder, env=environment)
     try:
         for attempt in Retrying(
             retry=retry_if_exception_type(OSError), wait=wait_fixed(1), stop=stop_after_delay(_PATIENCE_SECONDS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import json
+from typing import Any
 
 from dagster import Scaffolder, ScaffoldRequest
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,10 +20,11 @@ attributes:
     starting_offsets: earliest
   # With {{topic}} in it, each topic gets its own asset and table.
   table: "{table}"
-  # How values are read: raw (bytes), string, or json with a schema such as "carrier STRING NOT NULL, flight INT".
   value_format:
-    type: raw
+    type: {value_format}
 """
+
+_RAW = 'raw # bytes; or string, or json with a schema such as "carrier STRING NOT NULL, flight INT"'
 
 _PUBLISHED = """\
 type: {type_name}
@@ -57,7 +59,7 @@ requirements:
 """
 
 
-class KafkaDeltaScaffoldParams(BaseModel):
+class TopicScaffoldParams(BaseModel):
     """Options of `dg scaffold defs`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -66,34 +68,41 @@ class KafkaDeltaScaffoldParams(BaseModel):
     table: str | None = Field(default=None, description="The table. Default: warehouse/<topic>.")
 
 
-class _TopicScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
-    """Writes a defs.yaml for one topic and one table."""
+class KafkaDeltaScaffoldParams(TopicScaffoldParams):
+    """Options of `dg scaffold defs` for a topic's table."""
 
-    text: ClassVar[str]
-    """The file, with places for `type_name`, `topic` and `table`."""
+    columns: str | None = Field(
+        default=None,
+        description='The columns of JSON records, such as "carrier STRING NOT NULL, flight INT". Default: raw bytes.',
+    )
+
+
+class KafkaDeltaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
+    """Writes a defs.yaml for one topic."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[KafkaDeltaScaffoldParams]:
-        """The command line options `--topic` and `--table`."""
+        """The command line options `--topic`, `--table` and `--columns`."""
         return KafkaDeltaScaffoldParams
 
     def scaffold(self, request: ScaffoldRequest[KafkaDeltaScaffoldParams]) -> None:
         """Writes the file."""
-        topic = request.params.topic or request.target_path.name
-        table = request.params.table or f"warehouse/{topic}"
-        _write(request, self.text.format(type_name=request.type_name, topic=topic, table=table))
+        columns = request.params.columns
+        value_format = _RAW if columns is None else f"json\n    schema: {json.dumps(columns)}"
+        _write(request, _DELTA, value_format=value_format)
 
 
-class KafkaDeltaScaffolder(_TopicScaffolder):
-    """Writes a defs.yaml for one topic."""
-
-    text = _DELTA
-
-
-class DeltaKafkaScaffolder(_TopicScaffolder):
+class DeltaKafkaScaffolder(Scaffolder[TopicScaffoldParams]):
     """Writes a defs.yaml that publishes one table."""
 
-    text = _PUBLISHED
+    @classmethod
+    def get_scaffold_params(cls) -> type[TopicScaffoldParams]:
+        """The command line options `--topic` and `--table`."""
+        return TopicScaffoldParams
+
+    def scaffold(self, request: ScaffoldRequest[TopicScaffoldParams]) -> None:
+        """Writes the file."""
+        _write(request, _PUBLISHED)
 
 
 class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingTypeArgument]
@@ -101,12 +110,15 @@ class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingType
 
     def scaffold(self, request: ScaffoldRequest[Any]) -> None:
         """Writes the file."""
-        _write(request, _RESOURCES.format(type_name=request.type_name))
+        _write(request, _RESOURCES)
 
 
-def _write(request: ScaffoldRequest[Any], text: str) -> None:
+def _write(request: ScaffoldRequest[Any], template: str, **places: str) -> None:
     if request.scaffold_format != "yaml":
         raise ConfigurationError("this component is scaffolded as YAML; remove --format python")
+    topic = getattr(request.params, "topic", None) or request.target_path.name
+    table = getattr(request.params, "table", None) or f"warehouse/{topic}"
+    text = template.format(type_name=request.type_name, topic=topic, table=table, **places)
     path = request.target_path / "defs.yaml"
     if request.append:
         text = f"{path.read_text(encoding='utf-8')}---\n{text}"
