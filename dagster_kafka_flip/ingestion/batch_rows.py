@@ -47,7 +47,6 @@ class RunRows:
         self._spec = spec
 
     def records(self, assignment: SplitAssignment) -> DataFrame:
-        """The records of a batch, as they are read."""
         return self._spec.records(self._session, assignment)
 
     def watched(self, attempt: str, progress: ReadProgress) -> AbstractContextManager[None]:
@@ -97,10 +96,7 @@ class RunRows:
     def missing(
         self, rows: DataFrame, named: Mapping[str, str], assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[int, Any]:
-        """Counts the records of the table's rows that are not among those of the windows, and returns the first.
-
-        `named` are the table's columns with topic, partition and offset.
-        """
+        """Counts records of the table's rows that the windows lack, with the first; `named` are the log's columns."""
         from pyspark.sql import functions as f
 
         there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
@@ -162,5 +158,4 @@ def _inside(
 
 @functools.singledispatch
 def run_rows(session: Any, spec: RunSpec) -> RunRows:
-    """Returns the reads of a run in a session."""
     return RunRows(session, spec)

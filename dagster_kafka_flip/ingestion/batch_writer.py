@@ -182,11 +182,7 @@ class BatchWriter:
         committed: Committed | None,
         document: CommitDocument | None = None,
     ) -> None:
-        """Checks that a batch was read from the planned logs.
-
-        Without an answer, the batch stays committed; the check is repeated before the next batch and at the end of the
-        run. `ask` raises one of `OTHER_OFFSETS` for another log, and `then` says what to do after a RESTORE.
-        """
+        """Checks the logs of what was read; without an answer, again before the next batch and at the run's end."""
 
         def check() -> None:
             try:
@@ -201,11 +197,7 @@ class BatchWriter:
         self._ask_or_warn("retrying")
 
     def finish(self, *, is_needed: bool = False) -> None:
-        """Repeats the check at the end of a run: all is committed; the next run compares the ids before it reads.
-
-        It needs an answer if the next run would tolerate another log: reported as a run that ended well, the commit
-        would count as checked.
-        """
+        """Needs an answer if the next run would tolerate another log: the commit would count as checked."""
         if is_needed:
             self._ask_again()
         else:
@@ -266,7 +258,6 @@ class BatchWriter:
         splits: Iterable[KafkaPartitionSplit],
         committed: Committed | None,
     ) -> LogChangedError:
-        """The error about rows that may come from two logs."""
         begin = f"{error.finding}. This happened during the read of {what}"
         if committed is None:
             finding = f"{begin} for {self._target}. No records were found, possibly because they were in the other log"

@@ -32,7 +32,6 @@ class DeadLetterRows:
         self._spec = spec
 
     def schema(self) -> StructType:
-        """The columns of the rows."""
         return self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema
 
     def rejected(
@@ -80,7 +79,6 @@ class DeadLetterRows:
 
 @functools.singledispatch
 def dead_letter_rows(session: Any, spec: RunSpec) -> DeadLetterRows:
-    """Returns the dead letters of a run in a session."""
     return DeadLetterRows(session, spec)
 
 

@@ -107,7 +107,6 @@ class DeadLetterTable:
         self._pending = PendingDeadLetters(spec, context, self.target, self._tolerance)
 
     def route(self) -> DeadLetterRoute:
-        """The route for the stream's next commit."""
         return DeadLetterRoute(
             table=str(self.target),
             stream=self.target.stream,
@@ -117,7 +116,6 @@ class DeadLetterTable:
         )
 
     def take_incidents(self) -> tuple[Incident, ...]:
-        """Errors that were tolerated since the last call."""
         return self._tolerance.take()
 
     def settle_pending(self, batch: RoutedBatch) -> None:
@@ -192,10 +190,7 @@ class DeadLetterTable:
         routed: RoutedBatch | None,
         select: Callable[[DataFrame], DataFrame],
     ) -> None:
-        """Writes those rejected records of a repaired range that the table does not have yet.
-
-        `routed` is the stream's last batch with a dead-letter route, and `select` leaves the records of the range.
-        """
+        """Writes the rejected records of a repaired range, which `select` leaves, that the table does not have."""
         if routed is not None:
             self.settle_pending(routed)
         self.prepare(self._spec.records(self._session, assignment))

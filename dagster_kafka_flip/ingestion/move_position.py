@@ -69,7 +69,6 @@ class Move:
 
     @property
     def after(self) -> EnumeratorState:
-        """The stream's state after the move."""
         return self.document.state
 
     @property

@@ -130,7 +130,6 @@ class OpenStream:
         return False
 
     def outcome(self) -> str:
-        """What the run has written so far."""
         return nothing_written(self._commits, 0 if self._letters is None else self._letters.landed)
 
     @property
@@ -141,7 +140,6 @@ class OpenStream:
 
     @property
     def has_more(self) -> bool:
-        """Whether the plan has unassigned splits."""
         return (
             self._planned.enumerator.has_pending
             and self._planner.needs_commit(self._planned)
@@ -155,10 +153,7 @@ class OpenStream:
         return self._assigned is not None
 
     def land(self) -> None:
-        """Writes the assigned batch, if there is one.
-
-        After a conflict with another writer, what is left is planned again.
-        """
+        """Writes the assigned batch, if any; after a conflict with another writer, what is left is planned again."""
         landed = self._writer.write(self._batch, self.context.tolerated)
         if landed is None:
             return
@@ -296,10 +291,7 @@ class OpenStream:
         self._writer.confirm(ask, "a batch", then, splits, committed, document)
 
     def finish(self) -> IngestResult:
-        """Returns the result and the new position.
-
-        Everything is committed: values that can't be read are omitted without an error.
-        """
+        """Everything is committed: values that can't be read are omitted without an error."""
         try:
             self._writer.finish(is_needed=not self.context.tolerated.isdisjoint(OTHER_OFFSETS))
             if self._letters is not None:
@@ -361,7 +353,6 @@ class OpenStream:
         )
 
     def close(self) -> None:
-        """Closes the connections to Kafka and to schema registries."""
         self._or_else(None, "could not close the source", self._planner.close)
         self._spec.decoder.close()
 

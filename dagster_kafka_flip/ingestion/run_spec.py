@@ -73,7 +73,6 @@ class RunSpec:
 
     @property
     def metrics(self) -> Metrics:
-        """The metrics of this stream's runs."""
         return Metrics({"table": str(self.target), "stream": self.target.stream})
 
     def records(self, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
@@ -104,7 +103,6 @@ class RunSource:
 
     @property
     def first(self) -> KafkaSource:
-        """The source of the first plan."""
         return self.overriding or self.source
 
     def stop_at(self, stop: Position) -> None:

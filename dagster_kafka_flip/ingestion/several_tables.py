@@ -46,7 +46,6 @@ class SharedRead:
         self._kept: dict[tuple[KafkaPartitionSplit, ...], DataFrame] | None = None
 
     def __call__(self, source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-        """As `read`."""
         if self._kept is None:
             return read(source, spark, assignment)
         splits = assignment.plan.splits
@@ -55,11 +54,9 @@ class SharedRead:
         return self._kept[splits]
 
     def keep(self) -> None:
-        """Starts caching."""
         self._kept = {}
 
     def release(self) -> None:
-        """Releases the cache."""
         for frame in (self._kept or {}).values():
             frame.unpersist()
         self._kept = None
@@ -175,7 +172,6 @@ class TablesInStep:
             self._land(behind, until)
 
     def finish(self) -> dict[str, IngestResult]:
-        """The results by table."""
         results: dict[str, IngestResult] = {}
         for name, stream in list(self._streams.items()):
             self._step(name, lambda name=name, stream=stream: results.update({name: stream.finish()}))

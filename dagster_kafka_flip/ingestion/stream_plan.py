@@ -108,10 +108,7 @@ class StreamPlanner:
         return planned
 
     def plan_again(self, planned: StreamPlan, source: KafkaSource) -> StreamPlan:
-        """Plans again after a conflict.
-
-        If the position has not changed, the enumerator continues with the splits that it was given back.
-        """
+        """If the position has not changed, the enumerator continues with the splits that it was given back."""
         anchor = self._settled_anchor()
         state = planned.enumerator.snapshot_state()
         before = planned.anchor
@@ -210,10 +207,7 @@ class StreamPlanner:
         return plan
 
     def _may_have_another_log(self, last: Anchor) -> bool:
-        """Whether the last commit may have records of another log already: tolerated, they would land twice.
-
-        The log may have changed between plan and read of that commit, and its run died before it asked.
-        """
+        """If the log changed between plan and read, and the run died before it asked: tolerated, records land twice."""
         reported = self._reported
         # After a RESTORE there is no transaction version: the last commit may be gone.
         if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
@@ -294,11 +288,7 @@ _SHOWN = 3
 def check_nothing_is_skipped(
     recorded: EnumeratorState, plan: ReadPlan, start: OffsetsInitializer, target: DeltaTarget
 ) -> None:
-    """Rejects a new stream that would skip records after the old stream's position.
-
-    These records were never written, and nothing would show that they are missing. Records deleted by retention are not
-    counted.
-    """
+    """Those records were never written, and nothing would show it. What retention has deleted is not counted."""
     continues_at = {
         # A new topic partition would have been read from the beginning.
         tp: min(max(recorded.position.get(tp, beginning), beginning), plan.end_offsets[tp])

@@ -81,7 +81,6 @@ class StreamRun:
         self._stream: OpenStream | None = None
 
     def outcome(self) -> str:
-        """What the run has written so far."""
         return nothing_written(0) if self._stream is None else self._stream.outcome()
 
     def idle(self, verify_after: timedelta) -> IngestResult | None:
@@ -153,7 +152,6 @@ class StreamRun:
         return self._stream
 
     def stop_at(self, stop: Position) -> None:
-        """Sets the stop offsets of later plans; topic partitions without one are not read."""
         self._reads.stop_at(stop)
 
 
@@ -172,10 +170,7 @@ def _is_fresh(spec: RunSpec, known: KnownPosition, verify_after: timedelta) -> b
 
 
 def idle_position(spec: RunSpec, source: KafkaSource, known: KnownPosition, plan: ReadPlan) -> KnownPosition | None:
-    """Returns the position of a run that has nothing to do; None if it has, or if the table's log contradicts the copy.
-
-    If the log can't be read without Spark, the table's number of rows is unknown.
-    """
+    """None if there is something to do, or the table's log contradicts the copy; unread, it tells no rows."""
     if not plan.changes_nothing(known.state):
         return None
     # The plan has compared the leaders' epochs, so that the next run need not.

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def refuse_lookalike(field: FieldInfo, value: object) -> None:
-    """Rejects values that pydantic would convert: true for 1, and a number or a string for a duration.
-
-    Raises:
-        PydanticKnownError: The value has another type.
-    """
+    """Rejects values that pydantic would convert: true for 1, and a number or a string for a duration."""
     kinds = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, bool) and bool not in kinds:
         for kind in {int, float} & kinds:

@@ -65,10 +65,7 @@ def _check_are_records(offsets: Position, times: Times) -> None:
 
 
 def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> dict[TopicPartition, TimestampedOffset]:
-    """The highest timestamp before an offset of each topic partition, and the first offset with it.
-
-    Omits those without a record before it. Results may be too low by the precision, and are never too high.
-    """
+    """The highest timestamp before each offset, if any record is; may be too low by the precision, never too high."""
     highest = times.max_timestamps(offsets)
     first = times.entries_for_times(dict.fromkeys(highest, 0))
     there = [tp for tp in highest if tp in first and first[tp] < offsets[tp]]

@@ -40,7 +40,6 @@ class SplitEnumeratorContext:
     servers: str = SERVERS
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
-        """Assigns a batch to tasks."""
         return SplitAssignment(plan, plan_tasks(plan.splits, self.current_parallelism))
 
 

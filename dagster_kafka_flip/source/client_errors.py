@@ -49,7 +49,6 @@ class BrokerErrors:
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
 
     def add(self, error: confluent_kafka.KafkaError) -> None:
-        """Takes an error from librdkafka's callback."""
         name, text = error.name(), error.str()
         _logger.debug("librdkafka: %s: %s", name, text)
         # "All brokers are down" only summarizes earlier, more specific errors.
@@ -63,7 +62,6 @@ class BrokerErrors:
         self._errors.clear()
 
     def reason(self, otherwise: str) -> str:
-        """The reason of a failure."""
         if self.last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
             return UNANSWERED
         why = self.last or otherwise

@@ -60,7 +60,6 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def list_topics(self) -> tuple[str, ...]:
-        """Returns the names of all topics that this client may describe."""
         try:
             metadata = self._client.list_topics(timeout=self._attempt_seconds)
         except confluent_kafka.KafkaException as error:
@@ -69,7 +68,6 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
-        """Returns ids and partitions of topics."""
         futures = self._client.describe_topics(
             confluent_kafka.TopicCollection(list(topics)), request_timeout=self.request_timeout
         )
@@ -113,7 +111,6 @@ class KafkaCluster(ClusterClient):
         return f"{first_few(found)}: start the brokers that have the others" if found else ""
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the log start offset of each topic partition."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), READ_COMMITTED)
         return {tp: info.offset for tp, info in found.items()}
 
@@ -213,10 +210,7 @@ class KafkaCluster(ClusterClient):
             raise TransientError(ClusterRequestError(msg), msg)
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
-        """Returns the highest timestamp of each and its offset (KIP-734), including open and aborted transactions.
-
-        Omits partitions that never had a record; a fully trimmed partition may still return its old timestamp.
-        """
+        """The highest timestamp of each that ever had one (KIP-734), also of aborted and of trimmed records."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()), READ_UNCOMMITTED)
         return {tp: TimestampedOffset(info.offset, info.timestamp) for tp, info in found.items() if info.timestamp >= 0}
 
@@ -233,7 +227,6 @@ class KafkaCluster(ClusterClient):
             return search_records(config, searches, self.request_timeout)
 
     def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[confluent_kafka.Message]:
-        """Returns the records in the ranges."""
         from dagster_kafka_flip.source.record_search import read_messages
 
         partitions = {each.topic_partition for each in ranges}

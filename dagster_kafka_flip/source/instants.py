@@ -47,15 +47,12 @@ def instant(milliseconds: int) -> str:
 
 
 def now() -> datetime:
-    """The time now."""
     return datetime.now(tz=timezone.utc)
 
 
 def now_ms() -> int:
-    """The time now, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def sleep(seconds: float) -> None:
-    """Waits."""
     time.sleep(seconds)

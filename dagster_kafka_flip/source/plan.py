@@ -203,7 +203,6 @@ class TaskPlan:
 
     @property
     def tasks(self) -> tuple[tuple[KafkaPartitionSplit, ...], ...]:
-        """The parts that each task reads."""
         parts = tuple(
             (part,) for split in self.divided for part in split.divide(-(-split.offset_span // self.records_per_task))
         )
@@ -211,7 +210,6 @@ class TaskPlan:
 
 
 def plan_tasks(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskPlan:
-    """Assigns splits to tasks of about the same size."""
     # Not more than one task a core: each prefetches records of the next task at the end of its range.
     even = -(-sum(split.offset_span for split in splits) // max(1, parallelism))
     size = min(max(even, MIN_RECORDS_PER_TASK), MAX_RECORDS_PER_TASK)

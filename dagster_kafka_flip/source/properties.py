@@ -141,10 +141,7 @@ CONNECTION_FIELDS: Mapping[str, str] = {
 
 
 def check_properties(properties: Mapping[str, object], client: Client, *, connection: bool = False) -> None:
-    """Rejects settings that have their own field or no effect, or would reach one client if both need them.
-
-    Those of a connection may have SASL and TLS settings. Values are not checked.
-    """
+    """Rejects settings with a field or no effect, or for one client if both need them. Values are not checked."""
     for name in properties:
         _check_property(name, client, connection=connection)
 

@@ -87,13 +87,11 @@ class Subscription:
 
 
 def check_topic_name(topic: str) -> None:
-    """Rejects an invalid topic name."""
     if not _LEGAL_NAME.fullmatch(topic) or topic in {".", ".."}:
         raise ValueError(f"invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'")
 
 
 def check_topic_pattern(pattern: str) -> None:
-    """Rejects an invalid regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
@@ -115,7 +113,6 @@ class PartitionChange(NamedTuple):
 def get_partition_change(
     fetched: Collection[TopicPartition], known: Collection[TopicPartition], *, initial_discovery: bool
 ) -> PartitionChange:
-    """Compares the topic partitions that exist and are in the source with those of the position."""
     there, before = set(fetched), set(known)
     found, removed, both = (tuple(sorted(each)) for each in (there - before, before - there, before & there))
     return PartitionChange(found, (), removed, both) if initial_discovery else PartitionChange((), found, removed, both)

@@ -194,7 +194,6 @@ class PlannedWindow:
 
     @property
     def splits(self) -> tuple[KafkaPartitionSplit, ...]:
-        """The ranges of the window, sorted and non-empty."""
         return splits_between(self.starts, self.stops)
 
     def before(self, position: Position) -> PlannedWindow:
@@ -230,7 +229,6 @@ class WindowPlan(ReadPlan):
 
     @property
     def stops(self) -> Position:
-        """The stop offset of each topic partition."""
         return self.windows[-1].stops
 
     def first_part(self, max_offsets: int | None) -> WindowPlan:

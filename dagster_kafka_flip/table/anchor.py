@@ -65,7 +65,6 @@ class Anchor:
     attempt: str | None = None
 
     def followed_by(self, committed: Committed, state: EnumeratorState) -> Anchor:
-        """The position after the stream's next commit."""
         return Anchor(
             table_version=committed.version,
             version=committed.version,
@@ -100,15 +99,8 @@ def find_anchor(
 ) -> Anchor:
     """Walks from the newest commit backwards to the one that defines the stream's position.
 
-    Args:
-        commits: The table's commits, newest first; read lazily.
-        stream: Id of the stream.
-        table: The table's name, for messages.
-        tolerated: Which of ForeignRowsError and TableReplacedError don't stop the walk.
-        expired: Returns the position from a record if history no longer has it and shows no deletion, given the oldest
-            and the newest version. Default: raises PositionLostError.
-        has_rows: Whether the table has rows; only called for a stream without a commit if history has no row counts.
-            Default: yes.
+    `expired` gives the position of a record if history, from the oldest to the newest version, no longer has it and
+    shows no deletion. `has_rows` is asked for a stream without a commit if history has no row counts.
     """
     return _Walk(stream, table, tolerated, expired, has_rows).run(iter(commits))
 

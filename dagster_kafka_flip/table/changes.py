@@ -95,23 +95,19 @@ class Changes:
 
     @property
     def keeps_deleted(self) -> bool:
-        """Whether deleted rows stay in the table."""
         return isinstance(self.mode, Upsert) and self.mode.soft_delete
 
     @property
     def is_history(self) -> bool:
-        """Whether the table has a row for each change of a key."""
         return isinstance(self.mode, Scd2)
 
     @property
     def place(self) -> Column:
-        """Text for the place of a change's record."""
         from pyspark.sql import functions as f
 
         return place(*(f.col(quoted(name)) for name in self.columns[:3]))
 
     def check(self, table: str) -> None:
-        """Checks that the rows have all columns that a change needs."""
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         order = () if self.order_by is None else (self.order_by,)
         time = (self.columns.timestamp,) if self.is_history else ()
@@ -141,11 +137,7 @@ class Changes:
             )
 
     def fitted(self, schema: StructType, partition_columns: Callable[[], Collection[str]], table: str) -> Changes:
-        """Checks that keys mean the same in the batch and in the table; returns the changes in the table's shape.
-
-        STRUCTs get the fields of the table's, in their order, and fields that only the table has are null. A MERGE,
-        unlike an append, does not add them, and of a null STRUCT with another order it makes a STRUCT of nulls.
-        """
+        """Checks that keys mean the same; gives STRUCTs the table's fields, in its order, as a MERGE would not."""
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
         # As the rows spell them, perhaps by a transform: names are compared below, and by a case-sensitive session.
@@ -224,11 +216,7 @@ class Changes:
         return rows
 
     def latest(self) -> DataFrame:
-        """Returns the last change of each key.
-
-        Its execution fails on what `checked` refuses, on a record with several rows of one key, and on a key in two
-        topic partitions whose last offset is unknown. A deleted row that stays gets the values of the change before.
-        """
+        """Fails as `checked`, and where it is unknown which change is last. A kept delete has the values before it."""
         from pyspark.sql import functions as f
 
         last = self._numbered()

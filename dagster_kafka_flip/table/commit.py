@@ -35,14 +35,10 @@ class Commit:
     engine: str | None = None
 
     def document(self) -> CommitDocument | None:
-        """The stream's document, if this commit has one.
-
-        An OPTIMIZE can repeat the document of the preceding write; it is ignored.
-        """
+        """The stream's document; not that of an OPTIMIZE, which can repeat the one of the write before it."""
         return CommitDocument.from_text(self.user_metadata) if self.operation in WRITES else None
 
     def windows(self) -> WindowsDocument | None:
-        """The document of windows, if this commit replaced some."""
         return WindowsDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
 
     @property
@@ -81,7 +77,6 @@ class Commit:
 
     @property
     def named(self) -> str:
-        """The version, with what it did."""
         return f"version {self.version} ({self.operation or 'an operation without a name'}{self.shown_parameters})"
 
     def metric(self, name: str) -> int | None:
@@ -164,7 +159,6 @@ _NO_PREDICATE = frozenset({None, "", "[]", '["true"]'})
 
 
 def effect_of(commit: Commit) -> Effect:  # noqa: PLR0911 - one line for each kind of operation
-    """Classifies a commit by its operation and parameters."""
     operation, parameters = commit.operation, commit.parameters
     if operation == "RESTORE":
         return Effect.RESTORES
@@ -263,7 +257,6 @@ class Written:
 def committed(
     commit: Commit, written: Written, table_rows: int | None, keys: int | None = None, attempt: str | None = None
 ) -> Committed:
-    """Creates the result from a commit in the history."""
     rows = commit.rows_written
     # A rewrite also counts rows that it only moved between files; an append moves none, and a merge counts them
     # separately.

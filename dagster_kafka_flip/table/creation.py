@@ -28,7 +28,6 @@ _DELETION_VECTORS = "delta.enableDeletionVectors"
 
 
 def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructType) -> str:
-    """Returns the CREATE TABLE statement of an empty table."""
     check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
     check_can_be_stored(schema, str(target), target.partition_by)
     clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
@@ -195,10 +194,7 @@ def are_statistics_chosen(spark: SparkSession, target: DeltaTarget) -> bool:
 
 
 def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
-    """Columns with statistics, as Delta's property names them; None if there are none.
-
-    Not strings: they are the most expensive to compare, and in the order of arrival every file has nearly all.
-    """
+    """Not strings: costly to compare, and in the order of arrival each file has nearly all. None if there are none."""
     from pyspark.sql.types import DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
     partitioning = {name.lower() for name in target.partition_by}

@@ -125,7 +125,6 @@ class TableLog:
         return TableDetails(str(row["id"]), tuple(row["partitionColumns"]), dict(row["properties"] or {}))
 
     def detail(self, *columns: str) -> Any:
-        """Returns columns of Delta's description of the table."""
         describe = f"DESCRIBE DETAIL {self.target.identifier}"
         (row,) = self.described(lambda: self._spark.sql(describe).select(*columns).collect())
         return row
@@ -135,10 +134,7 @@ class TableLog:
         return asked(f"describing {self.target}", f"the table {self.target} can't be described", describe)
 
     def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
-        """The last transaction versions of all streams at a table version, by their transaction ids.
-
-        They are in the last checkpoint, whose sidecars only contain files, and in the commits after it.
-        """
+        """By transaction id at a version: from the last checkpoint, whose sidecars have none, and commits after it."""
         folder = f"{location.rstrip('/')}/_delta_log"
         # Spark's readers interpret these characters of a path as patterns.
         readable = _PATTERN_LETTER.sub(r"\\\g<0>", folder)

@@ -122,7 +122,6 @@ class DeltaTable:
         return next(documented(history, self.target.stream), None)
 
     def no_rows(self) -> DataFrame:
-        """Returns a DataFrame without rows that has the table's schema."""
         return self.port.no_rows(self.schema())
 
     def rows(self, version: int | None = None) -> DataFrame:
@@ -130,7 +129,6 @@ class DeltaTable:
         return self.port.rows(version)
 
     def schema(self) -> StructType:
-        """The table's columns now."""
         try:
             return self.port.schema()
         except TableError as error:
@@ -139,7 +137,6 @@ class DeltaTable:
             raise self.disappeared() from error
 
     def disappeared(self) -> TableError:
-        """Returns the error for a table that is gone in the middle of a run."""
         return TableError(
             f"the table {self.target} disappeared during the run",
             "Restore the table with its _delta_log and run again; otherwise the next run creates a new table and "
@@ -148,11 +145,7 @@ class DeltaTable:
         )
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
-        """Refuses a stream that would read what another stream of the same table reads, or write in another mode.
-
-        The walk to the anchor meets the other streams that committed since. When this stream takes up new topic
-        partitions, all of history is asked.
-        """
+        """Refuses to read what another stream reads. The walk met the newest; for new topic partitions, all count."""
         if anchor.state is not None:
             self._check_mode(anchor)
         streams = dict(anchor.other_streams)
@@ -175,14 +168,10 @@ class DeltaTable:
         check_forgotten(self.target, versions, streams, commits[-1].version)
 
     def transaction_versions(self, newest: int) -> dict[str, int]:
-        """Returns the last transaction versions of all streams at a table version, by their transaction ids."""
         return self.port.transaction_versions(self.location(), newest)
 
     def create(self, schema: StructType) -> None:
-        """Creates the empty table. Does nothing if another process was faster.
-
-        A write that creates its table would lose the document, and with it the position.
-        """
+        """Does nothing if another process was faster. A write that creates its table would lose the document."""
         target = self.target
         create = self.port.creation(schema)
         self.port.check_times_of_partitions(lambda: timestamps_among(schema, target.partition_by))
@@ -235,16 +224,13 @@ class DeltaTable:
         return with_nulls_as_stored(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
     def check_times_of_partitions(self) -> None:
-        """Checks that Delta stores the times in the table's partition columns as they are."""
         self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
 
     def count_rows(self, version: int | None = None) -> int:
-        """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
         finding = f"the rows of the table {self.target} can't be counted"
         return asked(f"counting the rows of {self.target}", finding, lambda: self.port.count_rows(version))
 
     def has_rows(self) -> bool:
-        """Whether the table has any row."""
         return self.count_rows() > 0
 
     def kept_until(self, anchor: Anchor) -> datetime | None:
@@ -269,7 +255,6 @@ class DeltaTable:
         return self._retention
 
     def properties(self) -> dict[str, str]:
-        """The table's properties."""
         return dict(self.port.details().properties)
 
     def check_takes_streams(self) -> None:
@@ -308,19 +293,16 @@ class DeltaTable:
         return self.port.details().id
 
     def name_in_catalog(self) -> str | None:
-        """The table's full name, as its catalog has it; None for a path."""
         return None if self.target.is_path else str(self.port.detail("name")["name"])
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns that the table is partitioned by."""
         if self._partition_columns is None:
             # A table that gets others is a new one.
             self._partition_columns = self.port.details().partition_columns
         return self._partition_columns
 
     def location(self) -> str:
-        """The table's location as a URI or absolute path."""
         if self._location is None:
             self._location = str(self.port.detail("location")["location"])
             self.port.check_writers(self._location, self.properties)
@@ -335,7 +317,6 @@ class DeltaTable:
         return True
 
     def commits(self) -> Iterator[Commit]:
-        """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included."""
         return self.port.commits()
 
     def newest_commits(self) -> Iterator[Commit]:
@@ -343,7 +324,6 @@ class DeltaTable:
         return itertools.islice(self.commits(), MOST_COMMITS)
 
     def check_place_is_free(self) -> None:
-        """Checks that a table can be created where there is none."""
         self.port.check_place_is_free()
 
 

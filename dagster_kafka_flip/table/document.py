@@ -53,7 +53,6 @@ class DeadLetterRoute:
     settled: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Serializes the route for a commit's document."""
         return asdict(self)
 
     @classmethod
@@ -74,7 +73,6 @@ class RoutedBatch:
     route: DeadLetterRoute
 
     def to_json(self) -> dict[str, Any]:
-        """Serializes the batch for the document of a later commit."""
         batch = {
             "version": self.version,
             "attempt": self.attempt,
@@ -131,7 +129,6 @@ class Document:
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
 
     def to_text(self) -> str:
-        """The document as compact JSON, without what it does not have."""
         document = {
             self.mark: DOCUMENT_VERSION,
             **self._to_json(),

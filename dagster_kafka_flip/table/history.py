@@ -49,11 +49,7 @@ def commits_that_count(commits: Iterable[Commit]) -> Iterator[Commit]:
 
 
 def check_restore(commit: Commit, table: str) -> None:
-    """Refuses a RESTORE to a timestamp.
-
-    Delta writes it in the JVM's time zone and reads it in the session's, without either, and the commits of a copied
-    log have other times: no text tells which version it was.
-    """
+    """Refuses a RESTORE to a timestamp: its time zone is unknown, and the commits of a copied log have other times."""
     if effect_of(commit) is Effect.RESTORES and commit.restored_version is None:
         raise PositionLostError(
             f"version {commit.version} of the table {table} is a RESTORE to a timestamp "
@@ -115,10 +111,7 @@ def is_anchor(commit: Commit, document: CommitDocument) -> bool:
 
 
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Checks that nobody deleted rows or wrote the same ones between the reading of the position and a stream's commit.
-
-    The commits are those between the two, and those from the anchor on, as far as they are known.
-    """
+    """Checks that nobody deleted rows or wrote the same ones between the reading of the position and the commit."""
     if version <= document.base_version:
         raise TableChangedError(
             f"version {version} of the table {table} is a batch of the stream {document.stream!r} that was planned at "
@@ -185,7 +178,6 @@ def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
 
 
 def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
-    """Creates the error for overlapping streams."""
     return StreamOverlapError(
         f"{_some(both)}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
         "would duplicate the records",
@@ -245,10 +237,7 @@ def _doubled(document: CommitDocument, other: CommitDocument) -> int:
 
 
 def check_alone(commit: Commit, document: CommitDocument, version: int, table: str) -> None:
-    """Checks that a commit between the reading of the position and a batch's commit is not of the same records.
-
-    On a store without a lock, this can happen after the check before the write.
-    """
+    """Checks that a commit in between is not of the same records, which is possible where the store has no lock."""
     way_out = (
         f"RESTORE the table to version {version - 1}, which removes this batch; then use another table for one of the "
         "two"
@@ -329,12 +318,10 @@ class Continuity:
 
     @property
     def unexplained(self) -> tuple[Break, ...]:
-        """Gaps without a recorded reason."""
         return tuple(found for found in self.breaks if found.reason is None)
 
     @property
     def explained(self) -> tuple[Break, ...]:
-        """Gaps with a recorded reason: a manual move or a tolerated error."""
         return tuple(found for found in self.breaks if found.reason is not None)
 
 

@@ -29,10 +29,7 @@ _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s*(second|minute|hour|day|week)s?
 
 
 def log_retention(text: str | None) -> timedelta:
-    """A table's log retention, such as `interval 30 days`; the shortest reasonable one if it is written otherwise.
-
-    So the position is committed again earlier than needed, never too late.
-    """
+    """The shortest if it is not understood: the position is committed again too early, but never too late."""
     if text is None:
         return DEFAULT_LOG_RETENTION
     if (found := _INTERVAL.fullmatch(text.strip().lower())) is not None:

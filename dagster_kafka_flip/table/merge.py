@@ -97,11 +97,7 @@ def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None
 
 
 def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, table: Callable[[], DataFrame]) -> None:
-    """Merges the latest changes in a session with the settings `SETTINGS`, its fence and its document.
-
-    What a history needs of the table is looked up by the MERGE itself: a source that reads the MERGE's own table reads
-    the version that it changes, and the MERGE fails if another writer changes what was read.
-    """
+    """What a history needs is looked up by the MERGE itself: it fails if another writer changes what was read."""
     rows = latest.rows
     if latest.changes.is_history:
         rows = versions(latest.changes, rows, table().alias(_TABLE).where(" AND ".join(latest.bounds) or "true"))
@@ -236,11 +232,7 @@ _COUNTS = "_dagster_kafka_flip_counts"
 
 
 def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
-    """The rows that changes add to the history of their keys, and those that they end.
-
-    Changes up to the last one in the table are not applied again. A row is never valid before the one that it follows:
-    if a record has an earlier timestamp than the one before it, both changed at the later of these times.
-    """
+    """Changes up to the table's last are not applied again. A row is never valid before the one that it follows."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

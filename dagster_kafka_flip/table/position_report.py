@@ -58,13 +58,11 @@ class PositionReport:
 
 
 def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
-    """Ids of all streams in the history, sorted."""
     # No stream has an empty id, so none is excluded.
     return tuple(sorted(other_streams(history, "")))
 
 
 def report_position(history: Sequence[Commit], stream: str, table: str, last: int) -> PositionReport:
-    """Reports one stream."""
     anchor, error = None, None
     own = (
         StreamCommit(commit, document, is_undone)

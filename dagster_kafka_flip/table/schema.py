@@ -46,11 +46,7 @@ def check_schema(
     may_change: bool,
     may_widen: Callable[[], bool],
 ) -> TableColumns:
-    """Checks that a batch's columns fit a table's; returns the table's columns after the batch.
-
-    Compares names case-insensitively, like Spark and Delta. Columns that only the table has are filled with nulls and
-    must be nullable. `may_widen` asks for Delta's property of the table.
-    """
+    """Columns that only the table has must be nullable. `may_widen` asks for Delta's property of the table."""
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))
     missing = [name for name, field in absent if not field.nullable]
@@ -105,7 +101,6 @@ class _Difference:
     added: StructField | None = None
 
     def lines(self) -> list[str]:
-        """The difference as lines."""
         before = [] if self.table is None else [f"- {self.path} {self.table}"]
         return [*before, f"+ {self.path} {self.batch}"]
 
@@ -154,10 +149,7 @@ def _absent(batch: StructType, table: StructType, prefix: str) -> Iterator[tuple
 
 
 def shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
-    """A column whose STRUCTs have all fields of the table's, in their order; None if they have them already.
-
-    A field that only the table has is null.
-    """
+    """The column with the fields of the table's STRUCTs in their order, or null; None if it has them already."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -214,7 +206,6 @@ def _is_wider(batch: DataType, table: DataType) -> bool:
 
 
 def merged(table: StructType, batch: StructType) -> StructType:
-    """The columns of a table after a batch that fits."""
     incoming = {field.name.lower(): field for field in batch.fields}
     known = {field.name.lower() for field in table.fields}
     kept = [
@@ -294,9 +285,7 @@ def _parts(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
 
 
 def column_ddl(schema: StructType) -> str:
-    """Formats the columns of a new table as DDL. They and their fields are nullable: a tombstone has no values.
-
-    Delta would refuse a required field in an array or map, and a null instead of a STRUCT that has one.
+    """The columns of a new table, all nullable: tombstones have no values, and Delta refuses nulls around others.
 
     Spark's own DDL uses TIMESTAMP, which a session can interpret as another type (`spark.sql.timestampType`).
     """

@@ -104,7 +104,6 @@ def is_not_there(error: BaseException) -> bool:
 
 
 def is_already_there(error: BaseException) -> bool:
-    """Whether the table already exists."""
     return _condition(error) in _ALREADY_THERE
 
 
@@ -125,10 +124,7 @@ def is_outside_of_predicate(error: BaseException) -> bool:
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether the error is transient, so a retry makes sense.
-
-    Only errors that Spark reports about Kafka, a store or itself; not a dead Spark.
-    """
+    """Whether Spark reports of Kafka, a store or itself what a retry may get over; not if Spark is gone."""
     if error is None or not is_sparks_own(error) or _GIVEN_UP.search(error_text(error)):
         return False
     return _TRANSIENT.search(error_text(error)) is not None
@@ -165,10 +161,7 @@ def is_from_spark(error: BaseException) -> bool:
 
 
 def error_summary(error: BaseException) -> str:
-    """The error's class and the line with the cause, including a following list.
-
-    Spark wraps executor errors in generic sentences and in stack traces of two languages.
-    """
+    """The class, and the line with the cause, from under generic sentences and stack traces of two languages."""
     lines = [line.strip() for line in without_grpc(error_text(error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
     chosen = 0

@@ -193,11 +193,7 @@ class TableWriter:
         precheck: Callable[[Sequence[Commit]], None],
         session: SparkSession | None = None,
     ) -> Written:
-        """Runs a write and finds its outcome in the table's history.
-
-        `precheck` gets the commits since the base version, newest first, just before the write and under the table's
-        lock.
-        """
+        """`precheck` gets the commits since the base version, newest first, just before the write, under the lock."""
         table, base_version, attempt = self._table, document.base_version, document.attempt
         continues = document if isinstance(document, CommitDocument) else None
         last = base_version if continues is None else min(base_version, continues.anchor_version)
@@ -313,7 +309,6 @@ class TableWriter:
         )
 
     def _has_other_columns(self) -> bool:
-        """Whether another writer changed the table's columns since they were checked."""
         return self._table.checked is not None and self._table.schema() != self._table.checked
 
 

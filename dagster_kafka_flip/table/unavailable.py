@@ -27,9 +27,6 @@ def filled(changes: Changes) -> Changes:
 
     A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
     change of the same life. What is missing then is in the table's row, if the life began before the batch.
-
-    Returns:
-        The batch, with its rows kept.
     """
     from pyspark.sql import functions as f
 

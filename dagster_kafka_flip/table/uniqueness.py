@@ -142,7 +142,6 @@ class KeysSeen:
 
 
 def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> KeysSeen:
-    """Counts keys in one pass."""
     from pyspark.sql import functions as f
 
     keys = [f.col(quoted(name)).alias(f"key_{index}") for index, name in enumerate(key)]

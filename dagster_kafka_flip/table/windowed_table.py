@@ -189,7 +189,6 @@ class WindowedTable:
         )
 
     def create(self, schema: StructType, landed: LandedLogs) -> None:
-        """Creates the empty table. Does nothing if it already exists."""
         properties = {**self._target.properties, **landed.properties()}
         DeltaTable(self._spark, self._target.model_copy(update={"properties": properties})).create(schema)
 
@@ -210,22 +209,16 @@ class WindowedTable:
             set_properties(self.delta.port, self.delta.location(), changed, check_unchanged)
 
     def has_columns(self, names: Iterable[str]) -> bool:
-        """Whether the table has the given columns."""
         types = self.types()
         return all(name.lower() in types for name in names)
 
     def types(self) -> dict[str, str]:
-        """The types of the table's columns, by their names in lower case."""
         return {field.name.lower(): field.dataType.typeName() for field in self.delta.schema()}
 
     def rewrite(
         self, rows: DataFrame, document: WindowsDocument, predicate: str, read: Collection[TopicPartition]
     ) -> Committed | None:
-        """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
-
-        The rows are those of the topic partitions that were `read`. Returns None if no rows were added or removed,
-        because Delta then creates no commit.
-        """
+        """`read` are the rows' topic partitions. None if no rows changed, because Delta then creates no commit."""
         if not predicate.strip():
             raise TableError("a rewrite without a predicate would replace the whole table; this is a bug")
         rows, options = self.delta.storable(rows), {"userMetadata": document.to_text()}
@@ -319,7 +312,6 @@ class RepairedTable(WindowedTable):
         self.delta = DeltaTable(spark, target, tolerated)
 
     def state(self) -> WindowsState:
-        """Reads the stream's position."""
         anchor = self.delta.anchor()
         if anchor is None or anchor.state is None:
             there = "there is no table" if anchor is None else "no run of the stream has written to it"
