@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -278,12 +277,10 @@ class BatchWriter:
     ) -> None:
         mark = CommitDocument(
             stream=document.stream,
-            attempt=uuid.uuid4().hex,
             run_id=self._spec.run_id,
             base_version=committed.version,
             anchor_version=committed.version,
             after=committed.attempt,
-            splits=(),
             state=document.state,
             rows_before=committed.table_rows,
             carried=document.routed(committed.version),

@@ -332,7 +332,7 @@ class DeadLetterTable:
         if letters.splits:
             assignment = self._pending.replay(batch, letters.splits)
             plan = assignment.plan
-            state = _identified(assignment.plan.state, batch.state)
+            state = assignment.plan.state.over(batch.state)
             decoder = self._decoder_of(batch)
             rows, self._counted = self._rows.rejected(assignment, batch, decoder, state, self._main_id)
             if letters.splits != batch.splits:
@@ -382,12 +382,3 @@ class DeadLetterTable:
                 f"Run once with that decoder. {write_off(self.target, batch.splits, 'latest')}",
             )
         return decoder
-
-
-def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:
-    """The range, with all known ids of cluster and topics."""
-    return replace(
-        read,
-        cluster_id=read.cluster_id or planned.cluster_id,
-        topic_ids={**planned.topic_ids, **read.topic_ids},
-    )

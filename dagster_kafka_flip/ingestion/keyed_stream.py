@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.changelog import DELETE
 from dagster_kafka_flip.formats.decode import OP
 from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.settings.names import counted, first_few
+from dagster_kafka_flip.settings.names import first_few, first_of
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.changes import ChangeColumns, same_key
 from dagster_kafka_flip.table.mode import Scd2, Upsert
@@ -146,10 +146,9 @@ def check_same_offsets(
         or (tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset))
     )
     if other:
-        more = f" and {counted(len(other) - 1, 'more topic partition')}" if len(other) > 1 else ""
         raise ConfigurationError(
-            f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. Offsets decide "
-            "which record of a key is newer, so records of this log would count as older",
+            f"{first_of(other)} is not the log that the rows of {target} come from, or it was truncated. Offsets "
+            "decide which record of a key is newer, so records of this log would count as older",
             "Read the topic into a new table",
         )
 

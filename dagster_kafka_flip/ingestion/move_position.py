@@ -7,7 +7,6 @@ table or a recreated topic.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -162,11 +161,8 @@ def plan_move(
         unread = plan.beginning_offsets
     document = CommitDocument(
         stream=target.stream,
-        attempt=uuid.uuid4().hex,
-        run_id="",
         base_version=newest,
         anchor_version=fence,
-        splits=(),
         state=after,
         overrides_start=True,
         carried=None if last is None else last[1].routed(last[0].version),

@@ -7,7 +7,7 @@ position in one Delta commit. Everything after the commit only reports.
 from __future__ import annotations
 
 import functools
-import uuid
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -21,15 +21,10 @@ from dagster_kafka_flip.ingestion.batch_rows import run_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.ingestion.observation import (
-    NOTHING_REPORTED,
-    BatchObservation,
-    Observed,
-    observed_by_write,
-)
+from dagster_kafka_flip.ingestion.observation import NOTHING_REPORTED, BatchObservation, Observed, observed_by_write
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
-from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
+from dagster_kafka_flip.ingestion.run_spec import nothing_written, start_spark
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner, find_unreported
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.source import instants
@@ -81,7 +76,7 @@ class OpenStream:
         self._incidents = incidents
         self._commits = 0
         session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
-        clock = Clock()
+        begun = time.monotonic()
         self._table = DeltaTable(session, spec.target, context.tolerated, record)
         self._letters = None
         if spec.dead_letters is not None:
@@ -106,7 +101,7 @@ class OpenStream:
             self.close()
             raise
         self.plan = self._planned.plan
-        self._plan_seconds = clock.lap()
+        self._plan_seconds = time.monotonic() - begun
         self._assigned: SplitAssignment | None = None
         self._until: Position | None = None
         self._columns: TableColumns | None = None
@@ -208,7 +203,6 @@ class OpenStream:
             self._incidents.add(letters.take_incidents())
         document = CommitDocument(
             stream=self._spec.target.stream,
-            attempt=uuid.uuid4().hex,
             run_id=self._spec.run_id,
             base_version=anchor.table_version,
             anchor_version=anchor.version,

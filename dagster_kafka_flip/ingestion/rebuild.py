@@ -233,12 +233,9 @@ def _replacement(
     _check_only_own(target, offset)
     document = CommitDocument(
         stream=table.stream,
-        attempt=uuid.uuid4().hex,
-        run_id="",
         base_version=anchor.table_version,
         anchor_version=anchor.version,
         after=anchor.attempt,
-        splits=(),
         # The time that runs have reached is theirs: the rebuild has not looked for it.
         state=built.state if anchor.state is None else replace(built.state, watermark=anchor.state.watermark),
         overrides_start=True,

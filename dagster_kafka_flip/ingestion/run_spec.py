@@ -38,18 +38,6 @@ def nothing_written(commits: int, dead_letters: int | None = 0) -> str:
     return f"{nothing} after {counted(commits, 'commit')} of this run" if commits else nothing
 
 
-class Clock:
-    """Starts when created."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def lap(self) -> float:
-        """Seconds since the last call."""
-        last, self._last = self._last, time.monotonic()
-        return self._last - last
-
-
 @dataclass(frozen=True)
 class RunSpec:
     """Source (with a connection), target and options of one run; see `ingest`."""
@@ -116,13 +104,13 @@ class RunSource:
 
 def start_spark(spec: RunSpec, context: SplitEnumeratorContext) -> tuple[SparkSession, float, str | None]:
     """Returns the session of a run, the seconds until it was available, and the address of its UI, if any."""
-    clock = Clock()
+    begun = time.monotonic()
     keep_interrupts()
     spec.log.info("starting Spark")
     session = spec.spark()
     # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
     check_alive(session)
-    seconds = clock.lap()
+    seconds = time.monotonic() - begun
     context.current_parallelism = parallelism(session)
     ui = ui_address(session)
     log_with_fields(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)

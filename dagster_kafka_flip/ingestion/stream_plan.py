@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
-from dagster_kafka_flip.ingestion.keyed_stream import (
-    OTHER_OFFSETS,
-    check_same_offsets,
-    reaching,
-    with_fitting_advice,
-)
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_same_offsets, reaching, with_fitting_advice
 from dagster_kafka_flip.ingestion.result import UnreportedCommits
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
@@ -95,7 +90,8 @@ class StreamPlanner:
                 return self._checked(StreamPlan(anchor, source, enumerator, plan))
         if anchor.state is None:
             self._table.check_takes_streams()
-            enumerator, plan = self._begin_again(source, anchor.undone_start) or self._begin_anew(source)
+            start = anchor.undone_start
+            enumerator, plan = self._begin_anew(source) if start is None else self._begin_again(source, start)
         else:
             state = reaching(anchor.state, self._spec.target.key) or anchor.state
             enumerator = source.restore_enumerator(self._context, state)
@@ -170,11 +166,9 @@ class StreamPlanner:
         return enumerator, plan
 
     def _begin_again(
-        self, source: KafkaSource, undone_start: EnumeratorState | None
-    ) -> tuple[KafkaSourceEnumerator, ReadPlan] | None:
+        self, source: KafkaSource, undone_start: EnumeratorState
+    ) -> tuple[KafkaSourceEnumerator, ReadPlan]:
         """First plan of a stream whose commits a RESTORE has undone: from where it began, as what it landed is gone."""
-        if undone_start is None:
-            return None
         enumerator = source.restore_enumerator(self._context, undone_start)
         plan = self._start(enumerator)
         self._spec.log.warning(

@@ -36,6 +36,12 @@ def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> s
     return between.join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
 
 
+def first_of(things: Sequence[object]) -> str:
+    """The first of some topic partitions, and the number of the others."""
+    more = f" and {counted(len(things) - 1, 'more topic partition')}" if len(things) > 1 else ""
+    return f"{things[0]}{more}"
+
+
 def counted(number: int, what: str) -> str:
     """A number of things, in words for one or for more of them: `1 commit`, `2,000 commits`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

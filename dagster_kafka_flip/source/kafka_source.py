@@ -23,11 +23,7 @@ from dagster_kafka_flip.source.properties import (
     librdkafka_properties,
 )
 from dagster_kafka_flip.source.split import READ_COMMITTED, TopicPartition
-from dagster_kafka_flip.source.subscription import (
-    Subscription,
-    check_topic_name,
-    check_topic_pattern,
-)
+from dagster_kafka_flip.source.subscription import Subscription, check_topic_name, check_topic_pattern
 from dagster_kafka_flip.source.table_options import source_fields
 
 if TYPE_CHECKING:
@@ -213,13 +209,12 @@ class KafkaSource(Settings):
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> KafkaSourceEnumerator:
         """Returns an enumerator for a new stream."""
-        return self._enumerator(context, None)
+        return self.restore_enumerator(context, None)
 
-    def restore_enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState) -> KafkaSourceEnumerator:
-        """Returns an enumerator for a stream with a position."""
-        return self._enumerator(context, state)
-
-    def _enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState | None) -> KafkaSourceEnumerator:
+    def restore_enumerator(
+        self, context: SplitEnumeratorContext, state: EnumeratorState | None
+    ) -> KafkaSourceEnumerator:
+        """Returns an enumerator for a stream with a position; None for a new one."""
         from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 
         context.servers = self.required_connection().bootstrap_servers
@@ -227,8 +222,7 @@ class KafkaSource(Settings):
 
     def plan_once(self, context: SplitEnumeratorContext, state: EnumeratorState | None = None) -> ReadPlan:
         """Plans from a state, None for a new stream, without reading anything."""
-        enumerator = self.create_enumerator(context) if state is None else self.restore_enumerator(context, state)
-        with contextlib.closing(enumerator):
+        with contextlib.closing(self.restore_enumerator(context, state)) as enumerator:
             return enumerator.start()
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:

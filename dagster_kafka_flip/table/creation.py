@@ -111,7 +111,7 @@ def check_path_is_free(target: DeltaTarget) -> None:
     with looking_at(target):
         if path.is_file():
             raise TableError(f"{target} is a file, but a Delta table is a folder", "Use another path")
-        if not is_free(path) and not has_first_commit(path):
+        if not is_free(path) and not (path / _LOG / _FIRST_COMMIT).exists():
             msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
             raise TableError(msg)
         outer = next((one for one in path.resolve().parents if has_log(one)), None)
@@ -159,11 +159,6 @@ def is_free(path: Path) -> bool:
 def has_log(path: Path) -> bool:
     """Whether there is a log here that may be a table's; only Delta can confirm it."""
     return (path / _LOG).is_dir() and not _is_incomplete(path / _LOG)
-
-
-def has_first_commit(path: Path) -> bool:
-    """Whether the log here has version 0, so that the location is a table from its start on."""
-    return (path / _LOG / _FIRST_COMMIT).exists()
 
 
 def remove_incomplete_log(path: Path | None) -> None:

@@ -10,13 +10,8 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, is_local, newest_commits
-from dagster_kafka_flip.table.retries import answered
-from dagster_kafka_flip.table.spark_error import (
-    CHECK_ACCESS,
-    is_not_there,
-    is_sparks_own,
-    told,
-)
+from dagster_kafka_flip.table.retries import retried, warned_of_silence
+from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, is_not_there, is_sparks_own, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 
@@ -47,7 +42,8 @@ _T = TypeVar("_T")
 def asked(what: str, finding: str, ask: Callable[[], _T]) -> _T:
     """Asks Spark about a table, and again after transient errors of its store or its catalog."""
     try:
-        return answered(_logger, what, ask)
+        with warned_of_silence(_logger, what):
+            return retried(_logger, what, ask)
     except Exception as error:
         if not is_sparks_own(error):
             raise

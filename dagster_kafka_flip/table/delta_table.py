@@ -6,11 +6,7 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from dagster_kafka_flip.errors import (
-    KafkaFlipError,
-    TableError,
-    WindowsChangedError,
-)
+from dagster_kafka_flip.errors import KafkaFlipError, TableError, WindowsChangedError
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
@@ -28,17 +24,11 @@ from dagster_kafka_flip.table.layout import (
     with_nulls_as_stored,
 )
 from dagster_kafka_flip.table.schema import check_schema
-from dagster_kafka_flip.table.spark_error import (
-    is_already_there,
-    is_conflict,
-    is_not_there,
-    is_place_taken,
-    told,
-)
+from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, is_place_taken, told
 from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
     from datetime import datetime, timedelta
 
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +87,7 @@ class DeltaTable:
                 str(self.target),
                 self._tolerated,
                 expired=self._recorded_anchor,
-                has_rows=self.has_rows,
+                has_rows=lambda: self.count_rows() > 0,
             )
         except TableNotThereError:
             self.check_place_is_free()
@@ -154,7 +144,8 @@ class DeltaTable:
             commits = tuple(self.commits())
             streams = other_streams(commits, self.target.stream) | streams
             if commits and commits[-1].version > 0:
-                self._check_forgotten(streams, commits)
+                versions = self.transaction_versions(commits[0].version)
+                check_forgotten(self.target, versions, streams, commits[-1].version)
         check_shared(self.target, streams, plan.end_offsets, plan.state)
 
     def _check_mode(self, anchor: Anchor) -> None:
@@ -162,10 +153,6 @@ class DeltaTable:
             check_mode(self.target, anchor.document.mode, f"version {anchor.version}")
         elif anchor.is_recorded:
             check_mode(self.target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
-
-    def _check_forgotten(self, streams: Collection[str], commits: Sequence[Commit]) -> None:
-        versions = self.transaction_versions(commits[0].version)
-        check_forgotten(self.target, versions, streams, commits[-1].version)
 
     def transaction_versions(self, newest: int) -> dict[str, int]:
         return self.port.transaction_versions(self.location(), newest)
@@ -230,9 +217,6 @@ class DeltaTable:
         finding = f"the rows of the table {self.target} can't be counted"
         return asked(f"counting the rows of {self.target}", finding, lambda: self.port.count_rows(version))
 
-    def has_rows(self) -> bool:
-        return self.count_rows() > 0
-
     def kept_until(self, anchor: Anchor) -> datetime | None:
         """When the commit with the position is half of the log's retention old: after the whole, it may be gone."""
         if anchor.committed_ms is None:
@@ -244,15 +228,12 @@ class DeltaTable:
             return now
         if now - committed < TOO_YOUNG_TO_ASK:
             return committed + TOO_YOUNG_TO_ASK
-        try:
-            return committed + self._log_retention() / 2
-        except OverflowError:
-            return None
-
-    def _log_retention(self) -> timedelta:
         if self._retention is None:
             self._retention = log_retention(self.properties().get(LOG_RETENTION))
-        return self._retention
+        try:
+            return committed + self._retention / 2
+        except OverflowError:
+            return None
 
     def properties(self) -> dict[str, str]:
         return dict(self.port.details().properties)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -120,10 +121,10 @@ class Document:
     mark: ClassVar[str]
     what: ClassVar[str]
 
-    attempt: str
-    run_id: str
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    run_id: str = ""
     base_version: int
-    splits: tuple[KafkaPartitionSplit, ...]
+    splits: tuple[KafkaPartitionSplit, ...] = ()
     state: EnumeratorState
     incidents: tuple[Incident, ...] = ()
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError, StreamOverlapError, TableChangedError, TableModeError
-from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.settings.names import counted, first_of
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.next_step import AS_PRINTED, TOPIC, set_position
 from dagster_kafka_flip.table.commit import Effect, effect_of
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 
 FIRST_PAGE = 10
 """Number of commits that the first look at a history reads."""
-
-
-def with_undone(history: Sequence[Commit]) -> Iterator[tuple[Commit, bool]]:
-    """Yields each commit, newest first, and whether a later RESTORE to a version undid it."""
-    counting = {commit.version for commit in commits_that_count(history)}
-    for commit in history:
-        yield commit, commit.version not in counting
 
 
 def commits_that_count(commits: Iterable[Commit]) -> Iterator[Commit]:
@@ -179,7 +172,7 @@ def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
 
 def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
     return StreamOverlapError(
-        f"{_some(both)}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
+        f"{first_of(both)}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
         "would duplicate the records",
         f"Use another table for {target.stream!r}, or remove the topic from its source. If {stream!r} should stop "
         "reading it, remove the topic from that source and give up its position: "
@@ -262,7 +255,7 @@ def check_alone(commit: Commit, document: CommitDocument, version: int, table: s
     if both:
         raise TableChangedError(
             f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream {document.stream!r}) "
-            f"of the table {table} both contain {_some(both)}, and the later one was planned before the earlier one "
+            f"of the table {table} both contain {first_of(both)}, and the later one was planned before the earlier one "
             f"was committed: up to {counted(_doubled(document, other), 'record')} of these two batches may be there "
             f"twice",
             way_out,
@@ -385,7 +378,7 @@ def _compared(before: _State, commit: Commit, document: CommitDocument) -> Itera
     stops = {split.topic_partition: split.stopping_offset for split in document.splits}
     lost = sorted(tp for tp in known.position if tp not in state.position)
     if lost:
-        yield Break(commit.version, f"no longer has a position of {_some(lost)}", reason=reason)
+        yield Break(commit.version, f"no longer has a position of {first_of(lost)}", reason=reason)
     moved: dict[TopicPartition, tuple[int, int]] = {}
     others: list[TopicPartition] = []
     for tp, position in sorted(state.position.items()):
@@ -400,14 +393,14 @@ def _compared(before: _State, commit: Commit, document: CommitDocument) -> Itera
         if skipped or repeated:
             moved[tp] = skipped, repeated
     if others:
-        yield Break(commit.version, f"belongs to another topic or cluster for {_some(others)}", reason=reason)
+        yield Break(commit.version, f"belongs to another topic or cluster for {first_of(others)}", reason=reason)
     if moved:
         skipped = sum(offsets for offsets, _ in moved.values())
         repeated = sum(offsets for _, offsets in moved.values())
         counted = [
             f"{number} offsets {how}" for number, how in ((skipped, "skipped"), (repeated, "repeated")) if number
         ]
-        what = f"{' and '.join(counted)} since version {before.version}, on {_some(list(moved))}"
+        what = f"{' and '.join(counted)} since version {before.version}, on {first_of(list(moved))}"
         yield Break(commit.version, what, skipped, repeated, reason)
 
 
@@ -430,8 +423,3 @@ def moves(commit: Commit, stream: str) -> bool:
     """Whether a commit may have taken a stream's position back, or to another log."""
     document = commit.document()
     return document is not None and document.stream == stream and why_elsewhere(document) is not None
-
-
-def _some(partitions: Sequence[TopicPartition]) -> str:
-    more = f" and {counted(len(partitions) - 1, 'more topic partition')}" if len(partitions) > 1 else ""
-    return f"{partitions[0]}{more}"

@@ -60,12 +60,6 @@ def waits_for_another_try(
     return True
 
 
-def answered(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
-    """Asks a table's store or catalog, again after transient errors, and warns as long as there is no answer."""
-    with warned_of_silence(log, what):
-        return retried(log, what, ask)
-
-
 @contextlib.contextmanager
 def warned_of_silence(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> Generator[None]:
     """Warns, again and again, as long as a request to a table's store or catalog has no answer."""

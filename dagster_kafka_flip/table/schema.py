@@ -305,18 +305,6 @@ def _type_ddl(kind: DataType) -> str:
     return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
 
 
-def names_and_types(columns: TableColumns | None) -> tuple[tuple[str, str], ...]:
-    """Name and type of each column; empty if they are unknown."""
-    fields = () if columns is None else columns.struct.fields
-    return tuple((field.name, field.dataType.simpleString()) for field in fields)
-
-
-def comments(columns: TableColumns | None) -> dict[str, str]:
-    """The comment of each column that has one."""
-    fields = () if columns is None else columns.struct.fields
-    return {field.name: str(text) for field in fields if (text := (field.metadata or {}).get("comment")) is not None}
-
-
 def _comment(field: StructField) -> str:
     comment = (field.metadata or {}).get("comment")
     return "" if comment is None else f" COMMENT {literal(str(comment))}"

@@ -131,9 +131,10 @@ class TableWriter:
         return done
 
     def _merge(self, session: SparkSession, changes: Changes, latest: LatestChanges) -> None:
-        if self._table.target.schema_evolution:
-            # A MERGE would add all columns of the changes, including the one that marks deletes.
-            self._evolve(changes.landed)
+        # A MERGE would add all columns of the changes, including the one that marks deletes.
+        if self._table.target.schema_evolution and self._table.check_schema((landed := changes.landed).schema).changes:
+            landed.limit(0).writeTo(self._table.target.identifier).option("mergeSchema", "true").append()
+            self._table.checked = self._table.schema()
         merge(session, self._table.target, latest, self._table.rows)
 
     def read(self, what: Callable[[], _T], attempt: str) -> _T:
@@ -147,11 +148,6 @@ class TableWriter:
         except Exception as error:
             raise self.failed(error) from error
         return found[0]
-
-    def _evolve(self, rows: DataFrame) -> None:
-        if self._table.check_schema(rows.schema).changes:
-            rows.limit(0).writeTo(self._table.target.identifier).option("mergeSchema", "true").append()
-            self._table.checked = self._table.schema()
 
     def _check_unchanged(
         self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
