@@ -84,4 +84,4 @@ def counting(monkeypatch):
         )
 
     monkeypatch.setattr(RunSpec, "records", read)
-    monkeypatch.setattr("dagster_kafka_flip.ingestion.dead_letter_rows.read", read)
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.batch_rows.read", read)

@@ -22,8 +22,8 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
+from dagster_kafka_flip.ingestion.batch_rows import dead_letter_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
-from dagster_kafka_flip.ingestion.dead_letter_rows import dead_letter_rows
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
     UNREADABLE,

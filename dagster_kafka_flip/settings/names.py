@@ -31,6 +31,11 @@ def twice(names: Iterable[str]) -> str | None:
     return None
 
 
+def listed(names: str) -> frozenset[str]:
+    """The names in a text, with commas between them."""
+    return frozenset(" ".join(name.split()) for name in names.split(","))
+
+
 def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> str:
     listed = list(things)
     return between.join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")

@@ -189,13 +189,7 @@ MAX_SPLITS_PER_TASK = 100
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """Assignment of a batch's splits to tasks.
-
-    Attributes:
-        divided: Splits that one or more tasks read, each at most `records_per_task` offsets.
-        gathered: Groups of small splits; one task reads each group.
-        records_per_task: Maximum number of offsets that a task of a divided split reads.
-    """
+    """A batch's splits by tasks: several may read a divided one; one task reads each gathered group of small ones."""
 
     divided: tuple[KafkaPartitionSplit, ...]
     gathered: tuple[tuple[KafkaPartitionSplit, ...], ...]

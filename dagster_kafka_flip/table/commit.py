@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.settings.names import listed
 from dagster_kafka_flip.table.document import CommitDocument, WindowsDocument
 
 if TYPE_CHECKING:
@@ -104,56 +105,23 @@ class Effect(enum.Enum):
     UNKNOWN = "unknown"
 
 
-_KEEPS_ROWS = frozenset(
-    {
-        "OPTIMIZE",
-        "OPTIMIZE CHECKPOINT",
-        "VACUUM START",
-        "VACUUM END",
-        "REORG",
-        "REORG TABLE UPGRADE UNIFORM",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "ADD COLUMNS",
-        "CHANGE COLUMN",
-        "CHANGE COLUMNS",
-        "RENAME COLUMN",
-        "DROP COLUMNS",
-        "REPLACE COLUMNS",
-        "UPDATE SCHEMA",
-        "UPDATE COLUMN METADATA",
-        "REMOVE COLUMN MAPPING",
-        "SET COLUMN",
-        "ADD CONSTRAINT",
-        "DROP CONSTRAINT",
-        "UPGRADE PROTOCOL",
-        "DROP FEATURE",
-        "COMPUTE STATS",
-        "CLUSTER BY",
-        "DOMAIN METADATA CLEANUP",
-        "ROW TRACKING BACKFILL",
-        "ROW TRACKING UNBACKFILL",
-        "Deletion Vector Tombstones",
-        "Empty Commit",
-        "UPDATE",
-        # Names of delta-rs.
-        "ADD COLUMN",
-        "ADD FEATURE",
-        "UPDATE FIELD METADATA",
-        "UPDATE TABLE METADATA",
-    }
+# The last four are names of delta-rs.
+_KEEPS_ROWS = listed(
+    """
+    OPTIMIZE, OPTIMIZE CHECKPOINT, VACUUM START, VACUUM END, REORG, REORG TABLE UPGRADE UNIFORM, SET TBLPROPERTIES,
+    UNSET TBLPROPERTIES, ADD COLUMNS, CHANGE COLUMN, CHANGE COLUMNS, RENAME COLUMN, DROP COLUMNS, REPLACE COLUMNS,
+    UPDATE SCHEMA, UPDATE COLUMN METADATA, REMOVE COLUMN MAPPING, SET COLUMN, ADD CONSTRAINT, DROP CONSTRAINT,
+    UPGRADE PROTOCOL, DROP FEATURE, COMPUTE STATS, CLUSTER BY, DOMAIN METADATA CLEANUP, ROW TRACKING BACKFILL,
+    ROW TRACKING UNBACKFILL, Deletion Vector Tombstones, Empty Commit, UPDATE, ADD COLUMN, ADD FEATURE,
+    UPDATE FIELD METADATA, UPDATE TABLE METADATA
+    """
 )
 _CREATES = frozenset({"CREATE TABLE", "CREATE TABLE AS SELECT"})
-_REPLACES = frozenset(
-    {
-        "REPLACE TABLE",
-        "REPLACE TABLE AS SELECT",
-        "CREATE OR REPLACE TABLE",
-        "CREATE OR REPLACE TABLE AS SELECT",
-        "TRUNCATE",
-        "CLONE",
-        "CONVERT",
-    }
+_REPLACES = listed(
+    """
+    REPLACE TABLE, REPLACE TABLE AS SELECT, CREATE OR REPLACE TABLE, CREATE OR REPLACE TABLE AS SELECT, TRUNCATE,
+    CLONE, CONVERT
+    """
 )
 _NO_PREDICATE = frozenset({None, "", "[]", '["true"]'})
 

@@ -11,41 +11,27 @@ from dagster_kafka_flip.errors import error_text
 from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
+from dagster_kafka_flip.settings.names import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_NOT_THERE = frozenset(
-    {
-        "DELTA_ONLY_OPERATION",
-        "DELTA_TABLE_ONLY_OPERATION",
-        "DELTA_MISSING_DELTA_TABLE",
-        "DELTA_TABLE_NOT_FOUND",
-        "DELTA_PATH_DOES_NOT_EXIST",
-        "EXPECT_TABLE_NOT_VIEW",
-        "PATH_NOT_FOUND",
-        "TABLE_OR_VIEW_NOT_FOUND",
-        "SCHEMA_NOT_FOUND",
-    }
+_NOT_THERE = listed(
+    """
+    DELTA_ONLY_OPERATION, DELTA_TABLE_ONLY_OPERATION, DELTA_MISSING_DELTA_TABLE, DELTA_TABLE_NOT_FOUND,
+    DELTA_PATH_DOES_NOT_EXIST, EXPECT_TABLE_NOT_VIEW, PATH_NOT_FOUND, TABLE_OR_VIEW_NOT_FOUND, SCHEMA_NOT_FOUND
+    """
 )
 _ALREADY_THERE = frozenset({"TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS"})
 
 # Delta's errors for concurrent changes by others; our own fence is the one that ends in Transaction.
-_CONFLICTS = frozenset(
-    {
-        "ConcurrentAppendException",
-        "ConcurrentDeleteReadException",
-        "ConcurrentDeleteDeleteException",
-        "ConcurrentWriteException",
-        "MetadataChangedException",
-        "ProtocolChangedException",
-        "DELTA_CONCURRENT_APPEND",
-        "DELTA_CONCURRENT_DELETE_READ",
-        "DELTA_CONCURRENT_DELETE_DELETE",
-        "DELTA_CONCURRENT_WRITE",
-        "DELTA_METADATA_CHANGED",
-        "DELTA_PROTOCOL_CHANGED",
-    }
+_CONFLICTS = listed(
+    """
+    ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
+    ConcurrentWriteException, MetadataChangedException, ProtocolChangedException, DELTA_CONCURRENT_APPEND,
+    DELTA_CONCURRENT_DELETE_READ, DELTA_CONCURRENT_DELETE_DELETE, DELTA_CONCURRENT_WRITE, DELTA_METADATA_CHANGED,
+    DELTA_PROTOCOL_CHANGED
+    """
 )
 
 # The class and the error condition at the start of a message: after py4j's "An error occurred while calling o1.save.",
