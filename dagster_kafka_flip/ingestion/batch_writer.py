@@ -65,14 +65,10 @@ MOST_PLANS = 5
 class Batch(Generic[_T]):
     """What a plan has to write, in one commit.
 
-    Attributes:
-        what: Its name in an error.
-        begin: Begins an attempt, whose id and document are fixed then; returns what writes it.
-        records: The records as they are read.
-        splits: What is read.
-        state: The logs that it was planned in; None if what writes it looks by itself whether they have the records.
-        moves_on: Whether it is a stream's next batch, and not a range that is read again.
-        takes_letters: Whether its rejected records could be sent to a dead-letter table.
+    `what` names it in errors. `begin` begins an attempt, whose id and document are fixed then, and returns what writes
+    it. `state` has the logs of the plan; None if what writes looks by itself whether they have the records. A batch
+    that `moves_on` is a stream's next one, and not a range that is read again. If it `takes_letters`, its rejected
+    records could be sent to a dead-letter table.
     """
 
     what: str

@@ -52,12 +52,8 @@ if TYPE_CHECKING:
 class Move:
     """A new position that is not committed yet.
 
-    Attributes:
-        before: The stream's previous state, if known from history; None if it never had a position.
-        unread: Where the records begin that the stream has not read yet; None if unknown.
-        problem: Why a run can't continue from `before`; None if it can.
-        document: Of the commit, but for its reason.
-        given_up: Topic partitions that the stream gives up.
+    `before` is the stream's state, if known; `unread` is where records begin that it has not read, None if unknown;
+    `problem` is why no run can continue there. The document has no reason yet.
     """
 
     before: EnumeratorState | None

@@ -117,7 +117,11 @@ def rebuild(
         update={"starting_offsets": OffsetsInitializer.earliest(), "commit_offsets": False, "max_drift": None}
     )
     there = _check_has_everything(from_earliest, table)
-    _check_same_logs(from_earliest, target, table)
+    anchor = target.anchor()
+    if anchor is not None and anchor.state is not None:
+        # The stream's logs must still be those of its position: the rows of others can't be put in place.
+        with with_fitting_advice(table):
+            from_earliest.plan_once(SplitEnumeratorContext(), anchor.state)
     # Numbers: by the time of the plan, "earliest" may be a later record.
     from_the_beginning = from_earliest.model_copy(
         update={"starting_offsets": OffsetsInitializer.specific_offsets(dict.fromkeys(there, 0))}
@@ -170,11 +174,6 @@ def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: Del
             f"{beside} was not created to rebuild {table}, so it may have rows of another table",
             "Name another staging table; the command creates it",
         )
-    _check_unused(target, made, table, beside)
-    return {mark: found[mark] for mark in (_REBUILDS, _REBUILD)}
-
-
-def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> None:
     reason = _reason(beside, made)
     for commit, document in documented(target.history() or (), table.stream):
         if document.reason == reason:
@@ -182,6 +181,7 @@ def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, besi
                 f"{beside} already replaced the rows of {table}, in version {commit.version}",
                 "To rebuild the table once more, drop this staging table, or name another one",
             )
+    return {mark: found[mark] for mark in (_REBUILDS, _REBUILD)}
 
 
 def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection[TopicPartition]:
@@ -197,15 +197,6 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
             log_start_offsets=gone,
         )
     return plan.beginning_offsets
-
-
-def _check_same_logs(source: KafkaSource, target: DeltaTable, table: DeltaTarget) -> None:
-    """Checks that the stream's logs are still those of its position: the rows of others can't be put in place."""
-    anchor = target.anchor()
-    if anchor is None or anchor.state is None:
-        return
-    with with_fitting_advice(table):
-        source.plan_once(SplitEnumeratorContext(), anchor.state)
 
 
 def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:

@@ -141,7 +141,11 @@ class KafkaCluster(ClusterClient):
         self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
     ) -> list[dict[TopicPartition, TimestampedOffset]]:
         """Returns the first entry at or after a timestamp, with its own timestamp, for many concurrent lookups."""
-        asked = [self._ask_offsets(_at_times(each), isolation_level) for each in times]
+        # No record is later than Kafka's last timestamp, and the client can't look one up.
+        specs = (
+            {tp: OffsetSpec.for_timestamp(ms) for tp, ms in each.items() if ms <= LAST_TIMESTAMP_MS} for each in times
+        )
+        asked = [self._ask_offsets(each, isolation_level) for each in specs]
         return [
             {
                 tp: TimestampedOffset(info.offset, info.timestamp)
@@ -327,11 +331,6 @@ class KafkaCluster(ClusterClient):
         )
         request: dict[confluent_kafka.TopicPartition, Any] = dict(zip(_to_client(specs), specs.values(), strict=True))
         return self._client.list_offsets(request, isolation_level=level, request_timeout=self._attempt_seconds)
-
-
-def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetSpec]:
-    # No record is later than Kafka's last timestamp, and the client can't look one up.
-    return {tp: OffsetSpec.for_timestamp(ms) for tp, ms in timestamps_ms.items() if ms <= LAST_TIMESTAMP_MS}
 
 
 def _distance(settings: Mapping[str, Any], side: str) -> int | None:

@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.properties import (
     librdkafka_properties,
 )
 from dagster_kafka_flip.source.split import READ_COMMITTED, TopicPartition
-from dagster_kafka_flip.source.subscription import Subscription, check_topic_name, check_topic_pattern
+from dagster_kafka_flip.source.subscription import Subscription, check_topic_name
 from dagster_kafka_flip.source.table_options import source_fields
 
 if TYPE_CHECKING:
@@ -147,8 +147,10 @@ class KafkaSource(Settings):
     @field_validator("topic_pattern")
     @classmethod
     def _check_topic_pattern(cls, pattern: str | None) -> str | None:
-        if pattern is not None:
-            check_topic_pattern(pattern)
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"the topic pattern {pattern!r} is not a valid regular expression: {error}") from None
         return pattern
 
     @field_validator("partitions")

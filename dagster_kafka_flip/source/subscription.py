@@ -91,13 +91,6 @@ def check_topic_name(topic: str) -> None:
         raise ValueError(f"invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'")
 
 
-def check_topic_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"the topic pattern {pattern!r} is not a valid regular expression: {error}") from None
-
-
 class PartitionChange(NamedTuple):
     """Topic partitions by discovery state. Flink's class of the same name, plus the known ones."""
 

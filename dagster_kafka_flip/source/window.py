@@ -176,14 +176,10 @@ class Windows(Settings):
 
 @dataclass(frozen=True)
 class PlannedWindow:
-    """A window and the offsets of its records.
+    """A window and the offsets of its records; complete if all have arrived, as far as known.
 
-    Attributes:
-        window: The window.
-        starts: First offset of each topic partition that may have a record of the window.
-        stops: First offset after the window's range.
-        ends: First offset with a timestamp at or after the window's end: later records of the window are late.
-        is_complete: Whether all records of the window have arrived, as far as known.
+    It starts at the first offset that may have a record, and stops at the first after its range. It `ends` at the first
+    offset with a timestamp at or after its end: later records of the window are late.
     """
 
     window: Window

@@ -70,14 +70,10 @@ class ChangeColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Changes:
-    """A batch of changes.
+    """A batch of changes: rows with the table's columns, and whether each is a delete.
 
-    Attributes:
-        rows: One row for each change: the table's columns, and whether it is a delete.
-        key: The columns that identify a row of the table, as the rows spell them.
-        partitioned_by: Those key columns with texts by which the table is partitioned.
-        required: Other columns with texts by which it is partitioned, and that are NOT NULL.
-        left_out: Columns whose value is left out in some rows, and not found in the batch; see `unavailable`.
+    `partitioned_by` are key columns with texts that partition the table, `required` others that are NOT NULL.
+    `left_out` are columns whose value some rows lack, and the batch does not have; see `merge.filled`.
     """
 
     rows: DataFrame

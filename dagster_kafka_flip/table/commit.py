@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MERGE = "MERGE"
-"""Delta's name of the operation."""
 
 WRITES = frozenset({"WRITE", MERGE})
 """The operations of a stream's own commits."""

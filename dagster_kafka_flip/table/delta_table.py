@@ -90,13 +90,13 @@ class DeltaTable:
                 has_rows=lambda: self.count_rows() > 0,
             )
         except TableNotThereError:
-            self.check_place_is_free()
+            self.port.check_place_is_free()
             return None
         check_doubt(anchor)
         return anchor
 
     def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        found = self.transaction_versions(newest).get(self.target.transaction_id)
+        found = self.port.transaction_versions(self.location(), newest).get(self.target.transaction_id)
         return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
@@ -104,7 +104,7 @@ class DeltaTable:
         try:
             return tuple(self.commits())
         except TableNotThereError:
-            self.check_place_is_free()
+            self.port.check_place_is_free()
             return None
 
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
@@ -144,7 +144,7 @@ class DeltaTable:
             commits = tuple(self.commits())
             streams = other_streams(commits, self.target.stream) | streams
             if commits and commits[-1].version > 0:
-                versions = self.transaction_versions(commits[0].version)
+                versions = self.port.transaction_versions(self.location(), commits[0].version)
                 check_forgotten(self.target, versions, streams, commits[-1].version)
         check_shared(self.target, streams, plan.end_offsets, plan.state)
 
@@ -153,9 +153,6 @@ class DeltaTable:
             check_mode(self.target, anchor.document.mode, f"version {anchor.version}")
         elif anchor.is_recorded:
             check_mode(self.target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
-
-    def transaction_versions(self, newest: int) -> dict[str, int]:
-        return self.port.transaction_versions(self.location(), newest)
 
     def create(self, schema: StructType) -> None:
         """Does nothing if another process was faster. A write that creates its table would lose the document."""
@@ -303,9 +300,6 @@ class DeltaTable:
     def newest_commits(self) -> Iterator[Commit]:
         """As `commits`, but only the newest `MOST_COMMITS`: a table may have hundreds of thousands."""
         return itertools.islice(self.commits(), MOST_COMMITS)
-
-    def check_place_is_free(self) -> None:
-        self.port.check_place_is_free()
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:

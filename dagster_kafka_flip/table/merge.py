@@ -56,12 +56,9 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class LatestChanges:
-    """What a merge applies.
+    """What a merge applies: the last change of each key, of a history all of them, kept.
 
-    Attributes:
-        changes: The batch, with the values that it has.
-        rows: The last change of each key, of a history all of them, kept.
-        bounds: SQL conditions that the rows of all these keys fulfil: files of the table outside need not be read.
+    The rows of all these keys fulfil the `bounds`: files of the table outside need not be read.
     """
 
     changes: Changes

@@ -52,14 +52,9 @@ _logger = logging.getLogger(__name__)
 class WindowsState:
     """State of a table that a plan of windows goes out from.
 
-    Attributes:
-        known: Cluster, topics and read offsets of its rows; None if there are none yet.
-        position: Position of the stream that writes to the table; None for a table of windows.
-        landed: The logs of the rows in a table of windows.
-        until_ms: End of the last window that was written before; None if unknown.
-        foreign: Versions with foreign rows since the last windows were written.
-        earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
-        windows: In a table of windows, those that the newest commits wrote.
+    `known` are the logs and the read offsets of its rows, `position` is that of the stream that a repaired table has,
+    and `earlier` are the end offsets of its rows of an earlier topic. `foreign` are the versions with others' rows
+    since the last windows, which ended at `until_ms`; `windows` are those of the newest commits.
     """
 
     base_version: int
@@ -103,7 +98,7 @@ class WindowedTable:
         try:
             walked = self._walk()
         except TableNotThereError:
-            self.delta.check_place_is_free()
+            self.delta.port.check_place_is_free()
             return None
         properties = self.delta.properties()
         self._check_definition(properties, walked)

@@ -609,7 +609,7 @@ def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
     path = str(tmp_path / "a[b]{c}*?")
     stream = _stream(spark, path)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    assert stream.transaction_versions(1) == {"dagster-kafka-flip/main": 0}
+    assert stream.port.transaction_versions(stream.location(), 1) == {"dagster-kafka-flip/main": 0}
     assert _ids(path) == [1]
 
 
