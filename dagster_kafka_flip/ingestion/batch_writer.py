@@ -234,10 +234,7 @@ class BatchWriter:
         if isinstance(error, WriteFailedError):
             if is_rejection(error):
                 raise rejected_records(
-                    batch.records(),
-                    self._spec.decoder,
-                    dead_letters=batch.takes_letters,
-                    nulls=not self._target.key,
+                    batch.records(), self._spec.decoder, dead_letters=batch.takes_letters, nulls=not self._target.key
                 ) from None
             if (truncated := truncation(error, str(self._target))) is not None:
                 raise truncated from None

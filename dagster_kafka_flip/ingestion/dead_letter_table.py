@@ -226,10 +226,7 @@ class DeadLetterTable:
         self._land_letters(letters, batch, *UNREADABLE)
 
     def _land_letters(
-        self,
-        letters: Callable[[Anchor], _Letters | None],
-        batch: RoutedBatch,
-        *plans_again: type[KafkaFlipError],
+        self, letters: Callable[[Anchor], _Letters | None], batch: RoutedBatch, *plans_again: type[KafkaFlipError]
     ) -> None:
         def plan(_: KafkaFlipError | None) -> Batch[tuple[CommitDocument, Committed, ReadPlan | None]] | None:
             # Read again each time: the fence covers this lookup, so that only one of two concurrent runs wins.

@@ -43,11 +43,7 @@ OTHER_OFFSETS = (ClusterChangedError, EndBeforePositionError, TopicRecreatedErro
 
 
 def check_keyed(
-    target: DeltaTarget,
-    decoder: Decoder,
-    tolerated: Collection[type[KafkaFlipError]] = (),
-    *,
-    has_transform: bool,
+    target: DeltaTarget, decoder: Decoder, tolerated: Collection[type[KafkaFlipError]] = (), *, has_transform: bool
 ) -> None:
     """Checks the options of a stream whose table has a key; does nothing if rows are appended."""
     if not target.key:

@@ -107,11 +107,7 @@ def check_topics(
 ) -> None:
     errors = recreated_topics(state, topics)
     if errors:
-        raise TopicRecreatedError(
-            ". ".join(error.finding for error in errors.values()),
-            advice,
-            topics=tuple(errors),
-        )
+        raise TopicRecreatedError(". ".join(error.finding for error in errors.values()), advice, topics=tuple(errors))
 
 
 def check_same_logs(

@@ -44,8 +44,6 @@ def instant(milliseconds: int) -> str:
 
 
 # The one clock by which planning, writing and recovery decide and wait; durations are measured without it.
-
-
 def now() -> datetime:
     return datetime.now(tz=timezone.utc)
 

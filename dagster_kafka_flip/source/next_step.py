@@ -29,11 +29,7 @@ def plan_range(asset: str, defined_in: Iterable[str]) -> str:
 
 
 def materialize(
-    asset: str,
-    defined_in: Iterable[str],
-    *,
-    partitions: Sequence[str] = (),
-    config: Mapping[str, Any] | None = None,
+    asset: str, defined_in: Iterable[str], *, partitions: Sequence[str] = (), config: Mapping[str, Any] | None = None
 ) -> str:
     words = ["--select", asset]
     if len(partitions) == 1:

@@ -241,10 +241,7 @@ class WindowPlan(ReadPlan):
         windows, later = self.windows[:count], self.windows[count]
         # Records of a later window from its start on are not stragglers: the next part has them.
         return replace(
-            self,
-            windows=windows,
-            state=replace(self.state, position=windows[-1].stops),
-            stragglers_before=later.starts,
+            self, windows=windows, state=replace(self.state, position=windows[-1].stops), stragglers_before=later.starts
         )
 
 

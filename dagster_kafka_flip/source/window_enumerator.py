@@ -375,11 +375,7 @@ class WindowEnumerator(Enumerator):
         self._now = now or instants.now_ms
 
     def plan(
-        self,
-        windows: Sequence[Window],
-        *,
-        known: EnumeratorState | None = None,
-        cut_at: Position | None = None,
+        self, windows: Sequence[Window], *, known: EnumeratorState | None = None, cut_at: Position | None = None
     ) -> WindowPlan:
         """Plans consecutive windows. `cut_at` is where the table's stream is, which will read all behind it itself."""
         # Before any offset is asked for: a window that is over by then has all of its records in the logs.

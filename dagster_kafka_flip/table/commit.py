@@ -90,8 +90,6 @@ def _plus(one: int | None, other: int | None) -> int | None:
 
 
 # What each of Delta's operations does to the rows of a table. Their names are those of Delta's DeltaOperations.
-
-
 class Effect(enum.Enum):
     """Effect of another writer's operation on the stream's rows."""
 
@@ -155,19 +153,9 @@ def _effect_of_write(parameters: Mapping[str, str | None]) -> Effect:
     return Effect.CHANGES_ROWS if by_condition else Effect.REPLACES
 
 
-# Metrics with the rows or files that an operation added; without any of them, the number is unknown.
-_BROUGHT = {
-    "WRITE": ("numOutputRows",),
-    "CREATE TABLE AS SELECT": ("numOutputRows",),
-    "REPLACE TABLE AS SELECT": ("numOutputRows",),
-    "CREATE OR REPLACE TABLE AS SELECT": ("numOutputRows",),
-    "STREAMING UPDATE": ("numOutputRows",),
-    # Its output rows include rows that it only moved between files.
-    "MERGE": ("numTargetRowsInserted",),
-    # These two only count files.
-    "CLONE": ("sourceNumOfFiles",),
-    "CONVERT": ("numConvertedFiles",),
-}
+# Metrics with what an operation added, where it isn't numOutputRows; without the metric, the number is unknown. The
+# output rows of a MERGE include rows that it only moved between files, and the others only count files.
+_BROUGHT = {MERGE: "numTargetRowsInserted", "CLONE": "sourceNumOfFiles", "CONVERT": "numConvertedFiles"}
 # With Delta's Spark writer these never add rows. Other engines may use the names differently.
 _BRINGS_NONE = frozenset({"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE", "TRUNCATE", "DELETE"})
 _OF_SPARK = "Apache-Spark/"
@@ -180,8 +168,8 @@ def brings_rows(commit: Commit) -> bool | None:
         return False
     if operation in _BRINGS_NONE and (commit.engine is None or commit.engine.startswith(_OF_SPARK)):
         return False
-    counts = [commit.metric(name) for name in _BROUGHT.get(operation or "", ("numOutputRows",))]
-    return None if None in counts else any(counts)
+    brought = commit.metric(_BROUGHT.get(operation or "", "numOutputRows"))
+    return None if brought is None else brought > 0
 
 
 @dataclass(frozen=True)

@@ -141,8 +141,6 @@ def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
 # Handles the remains of a run that dies while Delta creates a table on a local file system: a log without a commit.
 #
 # Delta sees neither a table nor a free location, so nothing could be written there again.
-
-
 _LOG = "_delta_log"
 _FIRST_COMMIT = f"{0:020}.json"
 # From Delta's protocol: a table exists once its log has a commit or a checkpoint.

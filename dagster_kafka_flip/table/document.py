@@ -34,8 +34,6 @@ class TableVersion:
 #
 # A batch's commit excludes rejected records; they are written to the dead-letter table right after it. Until that
 # table's commit settles them, they are pending.
-
-
 @dataclass(frozen=True)
 class DeadLetterRoute:
     """Destination of a batch's rejected records, and the decoder that rejected them.

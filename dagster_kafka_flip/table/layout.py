@@ -123,8 +123,6 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
 #
 # Spark names the folder of a partition in the session's time zone, and Delta reads this name in the zone of the JVM
 # that writes. If the zones differ, other times are stored; if they have summer time, two hours of a year become one.
-
-
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 

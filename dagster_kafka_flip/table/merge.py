@@ -29,14 +29,7 @@ _CHANGES = "dagster_kafka_flip_changes"
 
 # Types whose lowest and highest value Delta keeps for each file, and how a value is written: a literal, because Delta
 # leaves out files by literals only.
-_LITERALS = {
-    "tinyint": "{}Y",
-    "smallint": "{}S",
-    "int": "{}",
-    "bigint": "{}L",
-    "date": "DATE '{}'",
-    "string": "{}",
-}
+_LITERALS = {"tinyint": "{}Y", "smallint": "{}S", "int": "{}", "bigint": "{}L", "date": "DATE '{}'", "string": "{}"}
 _PLAIN_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_BOUND = 256
 
@@ -324,8 +317,6 @@ def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> Data
 
 # Values that a connector left out because they did not change: taken from earlier changes, or from the table's row.
 # PostgreSQL does not log a large value that an update leaves unchanged (TOAST), so a connector can't send it.
-
-
 _BEGINS = "_dagster_kafka_flip_begins"
 _LIFE = "_dagster_kafka_flip_life"
 

@@ -39,12 +39,7 @@ class TableColumns:
 
 
 def check_schema(
-    batch: StructType,
-    table: StructType,
-    name: str,
-    *,
-    may_change: bool,
-    may_widen: Callable[[], bool],
+    batch: StructType, table: StructType, name: str, *, may_change: bool, may_widen: Callable[[], bool]
 ) -> TableColumns:
     """Columns that only the table has must be nullable. `may_widen` asks for Delta's property of the table."""
     found = list(_differences(batch, table, ""))

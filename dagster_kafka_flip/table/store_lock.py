@@ -140,11 +140,7 @@ _DYNAMODB = "dynamodb"
 
 
 def check_writers(
-    spark: SparkSession,
-    location: str,
-    *,
-    single_writer: bool,
-    properties: Callable[[], Mapping[str, str] | None],
+    spark: SparkSession, location: str, *, single_writer: bool, properties: Callable[[], Mapping[str, str] | None]
 ) -> None:
     """Rejects a table unless its store, or something else, keeps two writers apart, or there is only one."""
     scheme = urlparse(location).scheme.lower()

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 #
 # Commits contain this too, but Delta removes old commits, and then a recreated or removed topic would go unnoticed.
 # Properties stay. Each topic has its own property, so two concurrent runs can both add topics.
-
-
 CLUSTER_PROPERTY = "dagster-kafka-flip.windows.cluster"
 TOPIC_PROPERTY = "dagster-kafka-flip.windows.topic."
 
