@@ -7,7 +7,7 @@ import logging
 import uuid
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
@@ -79,7 +79,6 @@ def rebuild(
     transform: Callable[[DataFrame], DataFrame] | None = None,
     dead_letters: DeadLetters | None = None,
     limits: Limits | None = None,
-    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> Rebuilt:
     """Reads a topic from its beginning into another table, and then replaces the stream's own rows with these.
 
@@ -89,7 +88,6 @@ def rebuild(
     The rows of the table have a key. `staging` is the path or name of the other table, which is created, and not used
     after that. Dead letters have `<stream>-rebuild` in their column `stream`.
     """
-    log = logger or _logger
     beside = table.model_copy(update={"table": staging, "stream": f"{table.stream}-rebuild"})
     if not table.key:
         msg = f"the rows of {table} have no key, so it can't be rebuilt next to other writers; use a new table"
@@ -135,7 +133,7 @@ def rebuild(
         dead_letters=dead_letters,
         # All of it: a part of the topic can't be put in place.
         limits=(limits or Limits()).model_copy(update={"max_batches": None}),
-        log=log,
+        log=_logger,
     )
     try:
         run_stream(spec, known=None, verify_after=timedelta(0))
@@ -154,7 +152,7 @@ def rebuild(
         msg = f"{table} was not rebuilt; this is a bug"
         raise TableError(msg)
     committed, document = done
-    _notify(connected, document.state, log)
+    _notify(connected, document.state)
     with outcome(is_committed(committed.version)):
         return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
 
@@ -199,7 +197,7 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
     return plan.beginning_offsets
 
 
-def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+def _notify(source: KafkaSource, state: EnumeratorState) -> None:
     """Commits the new position to the consumer group, as a run does; a failure does not affect the rebuilt rows."""
     if not source.commit_offsets:
         return
@@ -208,7 +206,7 @@ def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | l
             enumerator.start()
             enumerator.notify_checkpoint_complete()
     except Exception as error:  # noqa: BLE001 - the rows are replaced, even if reporting it fails
-        log.warning("the rows are replaced, but committing to the consumer group failed: %s", error)
+        _logger.warning("the rows are replaced, but committing to the consumer group failed: %s", error)
 
 
 def _replacement(

@@ -266,8 +266,8 @@ def plan(
     watermark = None if overrides else before.watermark
     stops, reached = wanted, None
     if source.max_drift is not None:
-        alignment = align(splits_between(starts, wanted), source.max_drift // timedelta(milliseconds=1), log)
-        stops, reached = wanted | dict(alignment.stopping_offsets), alignment.watermark
+        aligned, reached = align(splits_between(starts, wanted), source.max_drift // timedelta(milliseconds=1), log)
+        stops = wanted | dict(aligned)
     return ReadPlan(
         state=EnumeratorState(
             position={**position, **stops},

@@ -85,7 +85,7 @@ class KafkaSource(Settings):
     group_id: str | None = Field(default=None, min_length=1)
     commit_offsets: bool = False
     isolation_level: Literal["read_committed", "read_uncommitted"] = READ_COMMITTED
-    max_drift: timedelta | None = None
+    max_drift: timedelta | None = Field(default=None, ge=timedelta(milliseconds=1))
     client_id_prefix: str | None = Field(default=None, min_length=1)
     client_rack: str | None = Field(default=None, min_length=1)
     properties: Mapping[str, str] = Field(default_factory=dict[str, str])
@@ -168,13 +168,6 @@ class KafkaSource(Settings):
                     "start at 0"
                 )
         return tuple(sorted(set(partitions)))
-
-    @field_validator("max_drift")
-    @classmethod
-    def _check_max_drift(cls, max_drift: timedelta | None) -> timedelta | None:
-        if max_drift is not None and max_drift < timedelta(milliseconds=1):
-            raise ValueError(f"the maximum drift is {max_drift}; the minimum is 1 millisecond")
-        return max_drift
 
     @field_validator(*CLIENT_OF_FIELD)
     @classmethod

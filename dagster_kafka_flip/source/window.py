@@ -132,18 +132,11 @@ class Windows(Settings):
         time_column: In a repair, the table's timestamp column. Default: the column of the record's timestamp.
     """
 
-    max_lateness: timedelta | None = timedelta(hours=1)
+    max_lateness: timedelta | None = Field(default=timedelta(hours=1), ge=timedelta(0))
     event_time: str | None = Field(default=None, min_length=1)
     column: str = Field(default="kafka_window", min_length=1)
     repair: bool = False
     time_column: str | None = Field(default=None, min_length=1)
-
-    @field_validator("max_lateness")
-    @classmethod
-    def _check_max_lateness(cls, max_lateness: timedelta | None) -> timedelta | None:
-        if max_lateness is not None and max_lateness < timedelta(0):
-            raise ValueError(f"the maximum lateness is {max_lateness}; it must not be negative")
-        return max_lateness
 
     @field_validator("column")
     @classmethod
