@@ -60,7 +60,6 @@ class RunRows:
         return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
 
     def schema(self, rules: Windows | None = None) -> StructType:
-        """The columns of the rows, without reading anything."""
         from pyspark.sql import functions as f
 
         rows = self._decoded(no_records(self._session))
@@ -76,7 +75,6 @@ class RunRows:
     def rows(
         self, assignment: SplitAssignment, *, leave_out_rejected: bool
     ) -> tuple[DataFrame | Changes, BatchObservation]:
-        """The rows of a batch or of a repair, and what observes the write of them."""
         splits = assignment.plan.splits
         watch = BatchObservation(splits, WholeBatch(splits))
         with dead_spark_as_error():
@@ -86,7 +84,6 @@ class RunRows:
     def rows_of_windows(
         self, assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[DataFrame | Changes, BatchObservation]:
-        """The rows with their windows' keys, and what observes the write of them."""
         windows, whole = WindowFilter(plan, rules), WholeBatch(plan.splits)
         watch = BatchObservation(plan.splits, whole, is_counted=not windows.is_by_value)
         with dead_spark_as_error():

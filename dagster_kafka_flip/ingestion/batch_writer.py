@@ -144,7 +144,6 @@ class BatchWriter:
         return None
 
     def tell(self, committed: Committed | None, observed: Observed, **numbers: int) -> None:
-        """Logs and measures what a write has committed, if anything, and what was counted of it."""
         metrics = self._spec.metrics
         log_with_fields(
             self._spec.log,

@@ -245,7 +245,6 @@ class PendingDeadLetters:
         return tuple(split for split in left if not split.is_empty)
 
     def _left(self, split: KafkaPartitionSplit, batch: RoutedBatch, *, moved: bool) -> KafkaPartitionSplit:
-        """What the log still has of a split."""
         while not split.is_empty:
             start, stop = split.starting_offset, split.stopping_offset
             try:

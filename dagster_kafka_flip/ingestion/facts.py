@@ -75,7 +75,6 @@ def stream_facts(result: IngestResult) -> dict[str, Any]:
 
 
 def windows_facts(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    """What a run of windows tells, of at least one commit, likewise."""
     return _known(
         {
             **_of_commits(
@@ -132,7 +131,6 @@ def stragglers(results: Sequence[WindowsResult]) -> int | None:
 
 
 def rejected_records(results: Sequence[WindowsResult]) -> int | None:
-    """Number of undecodable records that were kept; None if unknown."""
     return total(result.observed.rejected for result in results)
 
 

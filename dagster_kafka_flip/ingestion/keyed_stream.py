@@ -161,7 +161,6 @@ _KEY = "_dagster_kafka_flip_change_key"
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
-    """The names of the columns that say where a change comes from, and what it does."""
     return ChangeColumns(
         topic=columns.name("topic"),
         partition=columns.name("partition"),

@@ -58,7 +58,6 @@ class WindowsSeen:
 
 
 def windows_seen(metrics: Mapping[str, Any]) -> WindowsSeen | None:
-    """What a run's observation says of its windows; None if it says nothing."""
     if "stragglers" not in metrics:
         return None
     late: dict[int, int] = {}

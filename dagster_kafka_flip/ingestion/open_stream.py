@@ -142,7 +142,6 @@ class OpenStream:
         )
 
     def assign(self, until: Position | None = None) -> bool:
-        """Assigns the next batch; returns whether there is one."""
         self._until = until
         self._assigned = self._planned.enumerator.assign(self._spec.limits, until) if self.has_more else None
         return self._assigned is not None

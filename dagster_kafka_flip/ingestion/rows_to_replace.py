@@ -109,7 +109,6 @@ class RowsToReplace:
         return ReplacedRows(scope, predicate)
 
     def needed_columns(self, scope: Scope) -> list[str]:
-        """Returns the columns that tell the rows of a scope from others."""
         if scope.topics is None:
             return []
         return [self._names.name("topic"), *([self._names.name("partition")] if scope.needs_partitions else [])]
@@ -250,7 +249,6 @@ class RowsToReplace:
             )
 
     def repaired_columns(self) -> dict[str, str]:
-        """Returns the repaired table's column names by their meaning."""
         return {
             "topic": self._names.name("topic"),
             "partition": self._names.name("partition"),

@@ -68,7 +68,6 @@ class RunSpec:
         return no_records(spark) if assignment.plan.is_empty else self.read(self.source, spark, assignment)
 
     def bound(self) -> RunSpec:
-        """The spec with the reader schemas of this run, from the registries of its formats."""
         if not self.decoder.registered:
             return self
         may_lack = SchemaNotFoundError in self.tolerated

@@ -86,7 +86,6 @@ def ingest_tables(
     log: logging.Logger | logging.LoggerAdapter[Any],
     starting_offsets: OffsetsInitializer | None = None,
 ) -> TablesResult:
-    """Ingests a source into several tables, each from its own position to the same stop, exactly once."""
     shared = SharedRead()
     runs = {
         name: StreamRun(

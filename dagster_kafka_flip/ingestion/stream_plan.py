@@ -311,7 +311,6 @@ def find_unreported(
     reported: int,
     log: logging.Logger | logging.LoggerAdapter[Any],
 ) -> UnreportedCommits | None:
-    """Returns the stream's commits after the last reported one; None if there are none."""
     # Versions start again at 0 if the table was recreated.
     reported = reported if reported <= anchor.table_version else -1
     if anchor.state is None or anchor.version <= reported:
@@ -333,7 +332,6 @@ def find_unreported(
 
 
 def unreported_commits(commits: Iterable[Commit], stream: str, reported: int) -> UnreportedCommits | None:
-    """Summarizes the stream's commits after the last reported one; None if there are none."""
     # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
     fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits))
     # Excludes manual moves, whose result the user has already seen.

@@ -37,7 +37,6 @@ def run_stream(
     starting_offsets: OffsetsInitializer | None = None,
     reported: int | None = None,
 ) -> IngestResult:
-    """Ingests a source for an existing run spec; see `ingest`."""
     run = StreamRun(spec, known, starting_offsets, reported)
     with measured_run(spec.metrics) as measured:
         with outcome(run.outcome):

@@ -104,7 +104,6 @@ class Incidents:
         self._committed = 0
 
     def add(self, incidents: Iterable[Incident]) -> None:
-        """Adds and logs those that are new."""
         for incident in incidents:
             if incident.message not in self._met:
                 self._met[incident.message] = incident

@@ -80,7 +80,6 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def _unknown(name: str, names: Collection[str], inside: Mapping[str, type[BaseModel]]) -> str:
-    """Describes an unknown option, and where it belongs if it is a setting."""
     settings: dict[str, str] = {}
     for parameter, model in inside.items():
         required = [f"{field}=..." for field, each in model.model_fields.items() if each.is_required()]

@@ -92,7 +92,6 @@ _PLAIN = {
 
 
 def plain_problem(problem: Any) -> str:
-    """Describes the problem of one field, in plain words."""
     if problem["type"] == "model_type":
         return f"expected {problem['ctx']['class_name']}"
     text: str = _PLAIN.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")

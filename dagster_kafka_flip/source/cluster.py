@@ -119,7 +119,6 @@ class KafkaCluster(ClusterClient):
         return {tp: end.offset for tp, end in self.log_ends(partitions, isolation_level).items()}
 
     def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
-        """Returns the end offset of each, as `end_offsets`, with the epoch of its leader."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level)
         return {tp: LogEnd(info.offset, info.leader_epoch) for tp, info in found.items()}
 

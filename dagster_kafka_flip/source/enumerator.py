@@ -176,7 +176,6 @@ class KafkaSourceEnumerator(Enumerator):
         return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
 
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
-        """Returns a plan of exactly these splits, after checking that the logs still hold them."""
         starts = {split.topic_partition: split.starting_offset for split in splits}
         stops = {split.topic_partition: split.stopping_offset for split in splits}
         if len(starts) != len(splits):

@@ -39,7 +39,6 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def given_topics(source: KafkaSource | str | Sequence[str]) -> list[str]:
-    """Returns the topics that were given as strings."""
     if isinstance(source, KafkaSource):
         return []
     topics, example = [source] if isinstance(source, str) else source, '"orders", or KafkaSource(topics=("orders",))'

@@ -56,7 +56,6 @@ def _consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -> conflue
 def _at(
     tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID, leader_epoch: int = -1
 ) -> confluent_kafka.TopicPartition:
-    """A topic partition as the client names it, with the offset to read from."""
     return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, leader_epoch=leader_epoch)
 
 

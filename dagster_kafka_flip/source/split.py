@@ -43,7 +43,6 @@ Position: TypeAlias = "Mapping[TopicPartition, int]"
 
 
 def splits_between(starts: Position, stops: Position) -> tuple[KafkaPartitionSplit, ...]:
-    """The ranges from starts to stops, sorted and non-empty."""
     return tuple(KafkaPartitionSplit(tp, starts[tp], stop) for tp, stop in sorted(stops.items()) if starts[tp] < stop)
 
 

@@ -68,13 +68,11 @@ class Subscription:
         return matching
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """The listed topics or topic partitions that do not exist."""
         there = {tp for topic in found.values() for tp in topic.partitions}
         topics = (topic for topic in self.topics or () if topic not in found)
         return (*topics, *(str(tp) for tp in self.partitions or () if tp not in there))
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
-        """Whether the subscription includes a topic partition, if it exists."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic_partition.topic) is not None
         if self.partitions is not None:

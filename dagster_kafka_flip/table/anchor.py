@@ -210,7 +210,6 @@ class _Walk:
         self._rows_since = None if self._rows_since is None or rows is None else self._rows_since + rows
 
     def _note_foreign(self, commit: Commit) -> None:
-        """Records a commit that added rows, or may have."""
         repair = commit.windows()
         if repair is not None and repair.repairs is not None:
             # It replaced rows of a stream, so they are not foreign.

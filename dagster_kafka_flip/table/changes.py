@@ -180,7 +180,6 @@ class Changes:
 
     @property
     def landed(self) -> DataFrame:
-        """The rows with the columns of the table."""
         from pyspark.sql import functions as f
 
         deleted = () if self.keeps_deleted else (self.columns.deleted,)
@@ -221,7 +220,6 @@ class Changes:
         return self._certain(last.where(f.col(_LAST) == 1)).drop(_LAST, _NEXT, _OTHER)
 
     def in_order(self) -> DataFrame:
-        """Returns all changes. Its execution fails as that of `latest`."""
         return self._certain(self._numbered()).drop(_LAST, _NEXT, _OTHER)
 
     def _newest_first(self) -> WindowSpec:

@@ -162,7 +162,6 @@ _OF_SPARK = "Apache-Spark/"
 
 
 def brings_rows(commit: Commit) -> bool | None:
-    """Whether this commit added rows; None if unknown from history."""
     operation = commit.operation
     if operation in _KEEPS_ROWS and commit.version > 0:
         return False

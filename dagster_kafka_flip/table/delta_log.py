@@ -126,7 +126,6 @@ class TableLog:
         return row
 
     def described(self, describe: Callable[[], _T]) -> _T:
-        """Asks Spark about the table, which is there."""
         return asked(f"describing {self.target}", f"the table {self.target} can't be described", describe)
 
     def transaction_versions(self, location: str, newest: int) -> dict[str, int]:

@@ -100,7 +100,6 @@ class DeltaTable:
         return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
-        """Returns all commits in the table's history, newest first; None if there is no table."""
         try:
             return tuple(self.commits())
         except TableNotThereError:
@@ -185,7 +184,6 @@ class DeltaTable:
             raise TableError(*told(finding, error, advice if is_place_taken(error) else "")) from error
 
     def made(self, schema: StructType) -> Anchor:
-        """Creates the empty table and returns the commit that defines the position in it."""
         self.create(schema)
         return still_there(self.anchor(), self.target)
 
@@ -236,7 +234,6 @@ class DeltaTable:
         return dict(self.port.details().properties)
 
     def check_takes_streams(self) -> None:
-        """Checks that a table takes a stream that has no position in it."""
         properties = self.properties()
         if WINDOWS_PROPERTY in properties:
             raise self.is_of_windows("")
@@ -303,7 +300,6 @@ class DeltaTable:
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:
-    """Returns what was found in a table that was just created."""
     if found is None:
         raise TableError(
             f"the table {target} was created, or its catalog has it, but Delta finds no table in its folder: it was "

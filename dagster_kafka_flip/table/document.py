@@ -228,7 +228,6 @@ class CommitDocument(Document):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify the table's rows; empty if rows are appended."""
         return key_of(self.mode)
 
     def routed(self, version: int) -> RoutedBatch | None:

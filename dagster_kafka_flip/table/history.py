@@ -52,7 +52,6 @@ def check_restore(commit: Commit, table: str) -> None:
 
 
 def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator[tuple[Commit, CommitDocument]]:
-    """Yields the commits of streams, each with its document."""
     for commit in commits:
         document = commit.document()
         if document is not None and stream in {None, document.stream}:
@@ -161,7 +160,6 @@ def check_shared(
 
 
 def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
-    """Checks that a stream may write to a table that another stream has written to."""
     if target.key or other.key:
         raise TableModeError(
             f"the stream {other.stream!r} writes to {target} with {written(other.mode)}, and the stream "
@@ -332,7 +330,6 @@ class _State:
 
 
 def continuity(commits: Sequence[Commit], stream: str) -> Continuity:
-    """Compares the start of each commit of a stream with the end of the previous one."""
     current = _State()
     at: dict[int, _State] = {}
     own = compared = restores = changes = 0

@@ -192,7 +192,6 @@ def _action(line: str, name: str) -> Any:
 
 
 def _versions(log: Path) -> tuple[set[int], set[int]]:
-    """The versions that have a commit here, and those that have a checkpoint."""
     found = [match for name in os.listdir(log) if (match := _NAME.fullmatch(name)) is not None]  # noqa: PTH208 - a log may have 100,000 files
     return (
         {int(match[1]) for match in found if match[2] == "json"},

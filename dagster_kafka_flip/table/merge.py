@@ -102,7 +102,6 @@ def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, tab
 
 
 def statement(target: DeltaTarget, latest: LatestChanges, source: str) -> str:
-    """Returns the MERGE statement; `source` identifies the view with the changes."""
     old, new, changes = _TABLE, _CHANGES, latest.changes
     matches = [f"{old}.{quoted(name)} = {new}.{quoted(name)}" for name in changes.key]
     clauses = _ending(changes) if changes.is_history else _replacing(changes)
@@ -368,7 +367,6 @@ def filled(changes: Changes) -> Changes:
 
 
 def _with_values(changes: Changes, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Takes values from earlier changes of the same life."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

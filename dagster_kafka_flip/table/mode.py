@@ -103,7 +103,6 @@ def same_mode(one: Mode, other: Mode) -> bool:
 
 
 def written(mode: Mode) -> str:
-    """A mode as it is written in Python."""
     if isinstance(mode, Append):
         return "Append()"
     options = [f"key=[{', '.join(map(repr, mode.key))}]"]

@@ -29,7 +29,6 @@ _SILENCE_SECONDS = 60.0
 
 
 def retried(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
-    """Returns a function's result, after up to five tries if its errors are transient."""
     tries = 1
     while True:
         try:

@@ -265,7 +265,6 @@ def _not_storable(kind: DataType, path: str) -> Iterator[str]:
 
 
 def _parts(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
-    """A type and all those in it, each with its column's path."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     yield path, kind

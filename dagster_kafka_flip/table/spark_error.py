@@ -104,7 +104,6 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_outside_of_predicate(error: BaseException) -> bool:
-    """Whether new rows do not match the predicate of the rows that they replace."""
     text = f"{_condition(error)} {error_text(error)}"
     return "DELTA_REPLACE_WHERE_MISMATCH" in text or "does not conform to partial table overwrite" in text
 
@@ -279,7 +278,6 @@ _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
 
 
 def told(what: str, error: BaseException, otherwise: str = "") -> tuple[str, str]:
-    """The finding and the advice of an error that Spark, Delta, a store or a Connect server has caused."""
     if (no_folder := _without_folder(error_text(error))) is not None:
         advice = "Change or shorten such values in the transform, or partition a new table by another column"
         return f"{what}: {no_folder}", advice

@@ -116,7 +116,6 @@ def _advice(error: OSError, file: Path) -> str:
 
 
 def local_path(location: str) -> Path | None:
-    """A table's location as a local path; None on another file system."""
     parsed = urlparse(location)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))

@@ -72,7 +72,6 @@ class TablePort(TableLog):
         return self.described(lambda: self._spark.table(self.target.identifier).schema)
 
     def rows(self, version: int | None) -> DataFrame:
-        """The table's rows, now or at a version."""
         reader = self._spark.read if version is None else self._spark.read.option("versionAsOf", version)
         found = reader.table(self.target.identifier)
         # Spark answers from a cache, of any session, if a part of the query is what was cached. With this column, the
@@ -102,7 +101,6 @@ class TablePort(TableLog):
         return place_by_catalog(self._spark, self.target)
 
     def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
-        """Returns what sets some of the table's properties."""
         return self._statement(setting(self.target, properties), f"setting properties of {self.target}")
 
     def _statement(self, statement: str, what: str) -> Callable[[], None]:
@@ -132,7 +130,6 @@ class TablePort(TableLog):
         return store_lock(location, is_remote=is_remote(self._spark))
 
     def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
-        """Runs an action so that an interrupt stops it, in the table's session or another one."""
         run_interruptibly(session or self._spark, action, tag, hold)
 
 

@@ -291,7 +291,6 @@ class TableWriter:
         return self.failed(failure)
 
     def failed(self, failure: Exception) -> KafkaFlipError:
-        """Returns the error for a write that failed and committed nothing."""
         if is_conflict(failure):
             return ForeignConflictError(error_summary(failure))
         with contextlib.suppress(Exception):
